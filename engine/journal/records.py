@@ -239,7 +239,7 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     commit: str
     at: float
     is_fault: bool = False
-    """Whether a reject says something about the machine at that moment, not about the kernel."""
+    """Whether the machine was the reason to reject, not the kernel."""
     near_gain: float | None = None
     """By which share a candidate was faster, if it is not kept only because that may be noise."""
 
