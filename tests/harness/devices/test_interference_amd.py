@@ -99,10 +99,12 @@ def test_earlier_process_is_reported_and_voids_nothing(card: Callable[..., None]
 
 
 OTHER_KOPT = """\
-import os, subprocess, sys
+import os, select, subprocess, sys
 from harness.devices.monitoring import tenants
+parent = os.pidfd_open(os.getpid())
 if os.fork():
-    os._exit(0)  # the other kopt is not a descendant of the test
+    os._exit(0)
+select.select([parent], [], [])  # the other kopt is not a descendant of the test any more
 with tenants.registered(sys.argv[1]), subprocess.Popen(["sleep", "60"]) as runner:
     print(runner.pid, flush=True)
     sys.stdin.read()
