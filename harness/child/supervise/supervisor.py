@@ -30,6 +30,8 @@ PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
 COUNT_TICK_S = 0.1
 ORDERLY_S, END_S = 3.0, 10.0
+UNREAD_S = 10.0
+"""How long the owner may take to read on, before the rest of the output is dropped."""
 
 
 def start(job: dict[str, Any], out: int, err: int, report: int) -> int:
@@ -243,9 +245,7 @@ class Supervisor:
                 stream.read(self.job["output_bytes"])
                 if stream.seen == before:
                     break
-            flush_until = time.monotonic() + 2.0
-            while stream.pending and time.monotonic() < flush_until:
-                select.select([], [stream.sink], [], 0.05)
+            while stream.pending and select.select([], [stream.sink], [], UNREAD_S)[1]:
                 stream.write()
 
     def _read_report(self) -> None:

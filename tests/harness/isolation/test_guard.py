@@ -101,6 +101,7 @@ def test_unread_output_does_not_block_the_job(tmp_path: Path) -> None:
     limits = Limits(wall_s=20, output_bytes=1 << 30)
     with Guarded(python(code), cwd=tmp_path, env=guard.clean_env(), limits=limits) as guarded:
         assert until((tmp_path / "done").exists)
+        assert not until(lambda: not Path(f"/proc/{guarded.pid}").exists(), 3.0), "dropped output"
         assert len(guarded.wait().stdout) == 64 << 20
 
 
