@@ -1,4 +1,4 @@
-"""Does a gain carry over from a benchmark to training or serving? Rule 11 of seed 003.
+"""Does a gain carry over from a benchmark to training or serving?
 
 A benchmark passes the same tensor objects in every call. A training step passes new ones, except
 for its weights, whose version changes at every optimizer step. So a cache may recognise weights
@@ -105,10 +105,10 @@ def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | 
     inputs = {a.name for a in target.args if a.kind in ("input", "inout")}
     others = {name for name in inputs if not _is_weight(name, weights)}
     for key in keys:
-        strange = {name for name in key.args if not _is_weight(name, weights)}
-        if not strange and key.args:
+        non_weights = {name for name in key.args if not _is_weight(name, weights)}
+        if not non_weights and key.args:
             worst = worst or "W1"
-        elif (others and others <= strange) or len(strange) > 1 or strange != key.args:
+        elif (others and others <= non_weights) or len(non_weights) > 1 or non_weights != key.args:
             return "W3"
         else:
             worst = "W2"
@@ -139,7 +139,7 @@ def _launches(side: AuditedTree) -> int:
     module = side.modules.get(side.target.source)
     if module is None:
         return 0
-    path = delegation.Path(module, side.target.entry)
+    path = delegation.EntryPath(module, side.target.entry)
     return len(path.launches()) + len(list(path.library()))
 
 

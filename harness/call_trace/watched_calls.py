@@ -25,7 +25,7 @@ ValueKind = Literal["tensor", "number", "literal", "tuple", "dtype", "device", "
 RUN = Path(__file__).parents[1] / "child" / "run"
 INTERPRETER_PATCHES = "interpret.py", "store_bounds.py"
 FAULTHANDLER = "PYTHONFAULTHANDLER"
-"""Has a Python program say where it crashes."""
+"""Makes a Python program print where it crashes."""
 PROGRAM_LIMITS = Limits(wall_s=900.0, output_bytes=64 << 20)
 
 
@@ -135,7 +135,7 @@ class WatchedFunction:
 def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, interpret: bool,
           env: Mapping[str, str] | None = None,
           lock: DeviceLock | None = None) -> WatchedProgram:
-    """Run a program to its end and return what it showed; no way of ending raises."""
+    """Run a program and return what it showed, however it ends."""
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         environment = counts.inject(
@@ -205,9 +205,9 @@ def _call(line: dict[str, Any]) -> ObservedCall:
 def _values(names: Sequence[str], described: Sequence[Any],
             contents: Sequence[Any] = ()) -> dict[str, ObservedValue]:
     values = dict(zip(names, map(_value, described), strict=True))
-    for name, found in zip(names, contents, strict=False):
-        if found is not None:
-            low, high, ascending, distinct = found
+    for name, facts in zip(names, contents, strict=False):
+        if facts is not None:
+            low, high, ascending, distinct = facts
             values[name] = replace(values[name], low=low, high=high, ascending=ascending,
                                    distinct=distinct)
     return values

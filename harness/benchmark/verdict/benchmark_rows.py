@@ -23,9 +23,9 @@ from harness.verdict import SCORE, Cost, Evidence, Finding, Row, Verdict
 MOST_CHARACTERS = 200
 """Length limit of a class's name, and of a shape's."""
 PER = "us per "
-"""Begins the unit of a rate's cost."""
+"""Prefix of the unit of a rate's cost."""
 MOST_SHAPES = 32
-"""Shapes of a class that its row names; of more it names none."""
+"""Most shapes that a class's row names; a class with more names none."""
 
 
 class IncorrectCandidate(KoptError):
@@ -63,13 +63,14 @@ def score(verdict: Verdict, results: ModeResults) -> Verdict:
     estimate, note = stopping_rule.overall_estimate(series, results.plan, results.repetition)
     repetitions = {again.name: again for again in results.repetition.classes} \
         if results.repetition else {}
-    costs_us = [one.candidate_us for one in series.classes]
+    costs_us = [entry.candidate_us for entry in series.classes]
     latency_us = math.fsum(costs_us) if results.target.scoring == "total" else \
-        combine_costs(costs_us, "geometric", [one.weight for one in series.classes])
+        combine_costs(costs_us, "geometric", [entry.weight for entry in series.classes])
     has_interval = estimate.pairs > 1
     return replace(
         verdict, latency_us=latency_us, latency_kind="reported",
-        rows=tuple(_row(results, one, repetitions.get(one.name)) for one in series.classes),
+        rows=tuple(_row(results, entry, repetitions.get(entry.name))
+                   for entry in series.classes),
         speedup=math.exp(estimate.mean),
         speedup_low=math.exp(estimate.low) if has_interval else None,
         speedup_high=math.exp(estimate.high) if has_interval else None,
@@ -128,9 +129,9 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
 
 def _score(results: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if results.target.scoring == "geometric" else "total"
-    is_weighed = results.target.weights is not None and not results.series.shares.names_none
-    weighed = ", by calls" if is_weighed else ", which count the same" if how != "total" else ""
-    rows = f"{len(results.series.keys)} rows{weighed}"
+    is_weighted = results.target.weights is not None and not results.series.shares.names_none
+    weighting = ", by calls" if is_weighted else ", which count the same" if how != "total" else ""
+    rows = f"{len(results.series.keys)} rows{weighting}"
     return Evidence(kind=SCORE, detail=f"{math.exp(mean):.4g} ({how} of {rows})")
 
 

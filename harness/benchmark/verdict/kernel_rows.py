@@ -157,13 +157,13 @@ def _with_reported(row: Row, reported: ClassSeries, results: ModeResults) -> Row
     """Return a row of kernel time with what the benchmark reports, named where both disagree."""
     estimate = stats.estimate(reported.log_ratios, results.plan.alpha_look)
     row = replace(row, other_us=reported.candidate_us, incumbent_other_us=reported.incumbent_us)
-    told = f"the benchmark reports {quantities.change(estimate.mean)}"
+    reported_change = f"the benchmark reports {quantities.change(estimate.mean)}"
     if row.outcome == "faster" and outcome.other_time_disagrees(estimate):
-        return replace(row, outcome="tie", note=f"less kernel time, but {told}")
+        return replace(row, outcome="tie", note=f"less kernel time, but {reported_change}")
     if row.outcome != "faster" and estimate.mean >= math.log1p(results.plan.margin):
         change = "rose" if row.outcome == "slower" else "did not fall"
         return replace(row, note="; ".join(filter(None, (
-            row.note, f"its kernel time {change}, although {told}"))))
+            row.note, f"its kernel time {change}, although {reported_change}"))))
     return row
 
 
