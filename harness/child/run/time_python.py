@@ -35,7 +35,7 @@ class PreparedPython:
         if (other := job.get("copies_of")) is not None:
             self.slots, self.shared = other.slots, other.shared
             self.tensors, self.regions = other.tensors, other.regions
-            self.copies: Any = [kernel.own(call, self.tensors) for call in other.copies]
+            self.copies: Any = [kernel.on_buffers_of(call, self.tensors) for call in other.copies]
             self.memory: Any = other.memory
             return
         kind, size = job["memory"]["kind"], job["slots"] * job["slot_bytes"]
@@ -140,12 +140,12 @@ def trim() -> None:
 
 def warm(case: PreparedPython, warm_ns: int) -> dict[str, Any]:
     """Call for about `warm_ns`; return the nanoseconds of one call."""
-    call_ns = _launched(case, 3)
-    call_ns = _launched(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
+    call_ns = _call_ns(case, 3)
+    call_ns = _call_ns(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
     return {"call_ns": call_ns}
 
 
-def _launched(case: PreparedPython, calls: int) -> float:
+def _call_ns(case: PreparedPython, calls: int) -> float:
     began = perf_counter_ns()
     case.run(calls)
     case.synchronize()

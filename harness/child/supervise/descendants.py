@@ -95,9 +95,9 @@ def _resident(pid: int) -> int:
 
 
 def shared_once() -> int:
-    """Return the resident bytes of everything below, shared memory in equal parts of its users.
+    """Return the resident bytes of everything below, shared memory split among its users.
 
-    The kernel takes long to add them up, milliseconds for a large process.
+    The kernel takes milliseconds to add them up for a large process.
     """
     total = 0
     for pid in descendants():

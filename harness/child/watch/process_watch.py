@@ -67,7 +67,7 @@ class ProcessWatch:
                        for module in (time, builtins)]
         self._named += [(json, ["dumps", "loads"]), (os, ["write", "read", "_exit"])]
         self._modules = [module for module in list(sys.modules.values()) if _is_ours(module)]
-        self._before = {label: (value, _print_of(value)) for label, value in self._things()}
+        self._before = {label: (value, _fingerprint(value)) for label, value in self._things()}
         self._settings = settings_now()
         self._tasks = set(tasks())
         self._code = Code(job["artifact"], job["root"], native=self._language == "c")
@@ -89,8 +89,8 @@ class ProcessWatch:
         changes, seen = [], set()
         for label, value in self._things():
             seen.add(label)
-            before, prints = self._before.get(label, (ABSENT, ()))
-            if value is not before or not _alike(_print_of(value), prints):
+            before, fingerprint = self._before.get(label, (ABSENT, ()))
+            if value is not before or not _alike(_fingerprint(value), fingerprint):
                 changes.append(f"{label} was replaced" if before is not ABSENT
                                else f"{label} was added")
         changes += [f"{label} was removed" for label in self._before if label not in seen]
@@ -108,10 +108,10 @@ class ProcessWatch:
             yield from ((f"{module.__name__}.{name}", getattr(module, name, ABSENT))
                         for name in names)
         encoder = json._default_encoder  # type: ignore[attr-defined]
-        for label, held in (("socket", socket.socket), ("_socket", socket.socket.__base__),
-                            ("SocketIO", socket.SocketIO), ("JSONEncoder", json.JSONEncoder),
-                            ("JSONDecoder", json.JSONDecoder), ("json's encoder", encoder)):
-            yield from ((f"{label}.{name}", value) for name, value in list(vars(held).items()))
+        for label, owner in (("socket", socket.socket), ("_socket", socket.socket.__base__),
+                             ("SocketIO", socket.SocketIO), ("JSONEncoder", json.JSONEncoder),
+                             ("JSONDecoder", json.JSONDecoder), ("json's encoder", encoder)):
+            yield from ((f"{label}.{name}", value) for name, value in list(vars(owner).items()))
         for name in ("time", "json", "socket", "os", "builtins", "torch", "__main__"):
             yield f"the module {name}", sys.modules.get(name, ABSENT)
         torch = sys.modules.get("torch")
@@ -143,7 +143,7 @@ def bounded(seen: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _is_ours(module: Any) -> bool:
-    """Return whether a module is of kopt_child; packages aside, since later imports extend them."""
+    """Return whether a module is of kopt_child; not a package, which later imports extend."""
     file = getattr(module, "__file__", None)
     return isinstance(module, ModuleType) and isinstance(file, str) \
         and not hasattr(module, "__path__") and os.path.abspath(file).startswith(PACKAGE + os.sep)
@@ -151,21 +151,21 @@ def _is_ours(module: Any) -> bool:
 
 def _inside(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield a module's globals and the attributes of its own classes."""
-    own = module.__name__.rpartition(".")[2]
+    short_name = module.__name__.rpartition(".")[2]
     for name, value in list(vars(module).items()):
         if name.startswith("__"):
             continue
-        yield f"{own}.{name}", value
+        yield f"{short_name}.{name}", value
         if isinstance(value, type) and value.__module__ == module.__name__:
             for part, inner in list(vars(value).items()):
                 if part not in ("__doc__", "__dict__", "__weakref__"):
-                    yield f"{own}.{name}.{part}", inner
+                    yield f"{short_name}.{name}.{part}", inner
 
 
-def _print_of(value: Any) -> tuple[Any, ...]:
+def _fingerprint(value: Any) -> tuple[Any, ...]:
     """Return what identifies a function's code and defaults; see `_alike`."""
     if isinstance(value, property):
-        return (*_print_of(value.fget), *_print_of(value.fset))
+        return (*_fingerprint(value.fget), *_fingerprint(value.fset))
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     if not isinstance(function, FunctionType):
         return ()
