@@ -1,7 +1,7 @@
 """List, find and read devices: the CPU, NVIDIA and AMD cards.
 
 Every request is bounded in time. When a card or driver stops answering, its last good values stay,
-marked with the time since when it is silent.
+marked with the time since which it is silent.
 """
 
 from __future__ import annotations

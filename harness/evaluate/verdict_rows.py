@@ -37,20 +37,19 @@ class EvaluationResults:
 
 def verdict(results: EvaluationResults) -> Verdict:
     """Return the verdict on a candidate that was checked, and timed if there are timings."""
-    made, findings = rows(results)
-    return with_overall(Verdict(valid=True, correct=all(row.correct for row in made), rows=made,
-                                audit=findings), results)
+    class_rows, findings = rows(results)
+    return with_overall(Verdict(valid=True, correct=all(row.correct for row in class_rows),
+                                rows=class_rows, audit=findings), results)
 
 
 def rows(results: EvaluationResults) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
     """Return a row for each config class, and the findings of times below the physical floor."""
-    made = tuple(_row(results, config_class) for config_class in results.target.classes)
-    return made, tuple(filter(None, map(_floor_finding, made)))
+    class_rows = tuple(_row(results, config_class) for config_class in results.target.classes)
+    return class_rows, tuple(filter(None, map(_floor_finding, class_rows)))
 
 
 def _floor_finding(row: Row) -> Finding | None:
-    """Return the finding of a time below the floor: the candidate's rejects, the incumbent's flags.
-    """
+    """Return the finding of a time below the floor: a reject, or a flag for the incumbent."""
     if row.floor_us is None or row.log_ratio is not None:
         return None
     detail = f"class {row.config_class}: {row.note}"

@@ -67,7 +67,7 @@ class Guarded:
     With a zygote, `program` (one of harness/child, or a file) runs in a fork that has imported all
     it needs, with the arguments `words`, by default its descriptors. Without one, or if the zygote
     has ended, `argv` is started. `name` is that of its output among the raw outputs, by default its
-    program's. `wall_s` returns the wall-clock limit as it is now, in place of that in `limits`.
+    program's. `wall_s` returns the current wall-clock limit, which replaces that in `limits`.
     """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
@@ -115,7 +115,7 @@ class Guarded:
         self._order(b"run\n" if exempt else b"yield\n")
 
     def look_at_limit(self) -> None:
-        """Apply the wall-clock limit as it is now."""
+        """Apply the current wall-clock limit."""
         if self._wall_s is None or (wall_s := self._wall_s()) == self.limits.wall_s:
             return
         self.limits = replace(self.limits, wall_s=wall_s)
@@ -128,7 +128,7 @@ class Guarded:
     def leave(self, requests: int, seconds: float, give: Callable[[KeptProcess], bool]) -> bool:
         """Leave the job, and the socket of its requests, to the next owner; False if it ends here.
 
-        Its supervisor lets go of device locks, and ends it if no owner comes in so many seconds.
+        Its supervisor releases device locks, and ends it if no owner takes it in so many seconds.
         """
         process = self._process
         if not isinstance(process, ForkedSupervisor) or process.poll() is not None:
@@ -144,7 +144,7 @@ class Guarded:
     def pause(self, *, stops_itself: bool = False) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running.
 
-        One that `stops_itself` has a moment for that: else it would do so after `resume`.
+        A job that `stops_itself` gets a moment for that: else it would stop after `resume`.
         """
         if not self._paused:
             if stops_itself:
@@ -220,7 +220,7 @@ class Guarded:
         return outcome
 
     def _look(self) -> None:
-        """Now and then, apply the limit, and report what a yielding job waits for, and the end."""
+        """From time to time, apply the limit and report what a yielding job waits for."""
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + LOOK_S
@@ -259,9 +259,9 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         on_wait: Callable[[str], None] | None = None, cancel: threading.Event | None = None,
         zygote: Zygote | None = None, program: str = "", words: Sequence[str] = (),
         name: str = "", wall_s: Callable[[], float] | None = None) -> ProcessOutcome:
-    """Run an untrusted command and return how it ended; no way of ending raises.
+    """Run an untrusted command and return how it ended; a failure raises nothing.
 
-    One that yields calls `on_wait` with what it waits for, and with "" when it goes on.
+    A yielding one calls `on_wait` with what it waits for, and with "" when it goes on.
     """
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,

@@ -65,7 +65,7 @@ def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],
 
 def take_over(kept: KeptProcess, held: Sequence[int],
               zygote: Zygote | None) -> tuple[socket.socket, Started]:
-    """Take over a kept process, which then holds what `start` would have it hold."""
+    """Take over a kept process, and pass it the descriptors that `start` would."""
     control = socket.socket(fileno=kept.control)
     with contextlib.suppress(OSError):  # as in `start`
         socket.send_fds(control, [b"use\n"], [*held, *(zygote.tenancy if zygote else ())])

@@ -117,7 +117,7 @@ class Screening:
                 ahead.forget(oldest)
 
     def _configured(self, config: Config) -> str | None:
-        """Return the source with a configuration; planned ones are asked for before each trial."""
+        """Return the source with a configuration; cached, as each trial asks for planned ones."""
         name = tuple(config.items())
         if name not in self._texts:
             self._texts[name] = self.source.configured(config)

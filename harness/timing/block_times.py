@@ -20,8 +20,8 @@ class TimedBlock:
     `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
     copied what the calls returned, by our clock, `look_ns` how long the oracle then took to read a
     sample of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and
-    the end of its calls, by the machine's kernel; 0 if it stamps none. `cpu` is what the machine's
-    kernel counted of the runner's main thread; None on a GPU, or if the runner cannot be stopped.
+    the end of its calls, by the operating system; 0 if it stamps none. `cpu` is what it counted of
+    the runner's main thread; None on a GPU, or if the runner cannot be stopped.
     """
 
     calls: int

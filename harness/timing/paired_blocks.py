@@ -28,7 +28,7 @@ SINGLE_NS = 500_000
 FIRST_SLOTS = 2
 """Slots on which the kernels are compiled and warmed up, before the sizes of blocks are known."""
 MOST_DISPUTED = 2
-"""Slots of a pair in which the sides differ that are held against the reference."""
+"""Most slots of a pair in which the sides differ that the reference judges."""
 MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
@@ -88,7 +88,7 @@ class PairedBlocks:
             self._run_alone(side)
             call_ns[side] = decode_answer(self.peers[side].ask(
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
-        # in between: blocks of the slower side are not much too long, nor the other's too short
+        # between both: blocks of the slower side are not much too long, nor the other's too short
         self.sizes = self.plan.within(self._source.room(self.plan.ring_bytes)).sizes(
             self._source.slot_bytes(self.case, self._first),
             geometric_mean(max(1.0, ns) for ns in call_ns.values()))

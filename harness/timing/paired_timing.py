@@ -94,12 +94,11 @@ class _ClassSamples:
 class PairedTiming:
     """Times process pairs until `outcome` says that more would change nothing.
 
-    A class that is settled at a look is left out of the pairs after it.
-
-    At most `at_once` pairs hold buffers at a time, and only one of them is timed. With `quiet`, not
-    even buffers are prepared concurrently, since a kernel may then time its configurations. `alone`
-    and `freeze` are those of PairedBlocks. `on_pair` receives a pair's number as it begins, and the
-    largest number that there may be.
+    A class that is settled at a look is left out of the pairs after it. At most `at_once` pairs
+    hold buffers at a time, and only one of them is timed. With `quiet`, not even buffers are
+    prepared concurrently, since a kernel may then time its configurations. `alone` and `freeze` are
+    those of PairedBlocks. `on_pair` receives a pair's number as it begins, and the largest number
+    that there may be.
     """
 
     def __init__(self, plan: Plan, cases: Sequence[Case], source: SlotSource,

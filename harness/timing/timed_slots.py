@@ -43,7 +43,7 @@ class TimedSlots(Protocol):
         """Let a runner unmap its slots, unless the kernel may remember weights in them."""
 
     def draw(self, count: int) -> None:
-        """Have the next `fill` choose new contents for the first slots, which no call has seen.
+        """Make the next `fill` choose new contents for the first slots, which no call has seen.
 
         Both sides get the same ones.
         """
@@ -58,7 +58,7 @@ class TimedSlots(Protocol):
         """Compare the first slots of both sides; `last` is that of a block's last call."""
 
     def judge(self, slot: int) -> Mapping[str, str]:
-        """Hold both sides' answers in a slot against the reference; report it to the source.
+        """Compare both sides' answers in a slot with the reference; report it to the source.
 
         Returns by side which of its inputs it overwrote.
         """

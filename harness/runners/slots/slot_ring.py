@@ -1,7 +1,7 @@
 """The slots of timed calls: shared memory of the oracle and of both sides' runners.
 
 The oracle gives each slot new contents before a block, compares both sides' answers after it, and
-holds some against the reference (harness/child/oracle/ring.py).
+compares some with the reference (harness/child/oracle/ring.py).
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class SlotRing:
 
 
 class SlotRings:
-    """Makes the slots of a verdict, and collects what the reference said about some of them.
+    """Makes the slots of a verdict, and collects those that the reference judged.
 
     `kinds` returns the usable kinds of input of a class, `limits` the relative difference that
     counts as none, by output. `flush_bytes` is the size of a GPU's cache, which is emptied before
@@ -163,10 +163,10 @@ class SlotRings:
         A returned value is copied into the slot. The runner also keeps it for the call on the
         slot, and for each graph that has such a call.
         """
-        given = placed(case.tensors)[1]
+        placed_bytes = placed(case.tensors)[1]
         if not self.on_gpu or not isinstance(like, SlotRing):
-            return given
-        return given + KEPT_RETURNS * max((
+            return placed_bytes
+        return placed_bytes + KEPT_RETURNS * max((
             sum(tensor.nbytes for tensor in tensors) for tensors in like.returned.values()),
             default=0)
 
@@ -181,8 +181,8 @@ class SlotRings:
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
         """Return new slots; the sides take turns at the memory that is allocated first.
 
-        A card gives freed memory again. Were it always the same side's, a kernel that is slower
-        where that lies would seem slower in every pair of a verdict.
+        A card reuses freed memory. If the same side always got it, a kernel that is slower there
+        would seem slower in every pair of a verdict.
         """
         turns = case.config_class, like is None
         order = SIDES[::-1] if self._opened[turns] % 2 else SIDES

@@ -20,7 +20,7 @@ from harness.verdict import Config
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""
 CHECKED = 4
-"""How many of them are tried next to advice, to test whether it separates slow from fast."""
+"""How many of them are tried beside advice, to test whether it separates slow from fast."""
 DRAWN = 50
 """Random draws of which the farthest is chosen next; fewer leave more to chance."""
 LIKELY = 8

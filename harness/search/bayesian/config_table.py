@@ -138,8 +138,8 @@ class ConfigTable:
                 known[combination] = requirement.met(
                     {names[knob]: choices[knob][row[knob]] for knob in knobs})
         met = np.array([known[combination] for combination in combinations.tolist()], bool)
-        held: Array = met[where.reshape(-1)]
-        return held
+        of_rows: Array = met[where.reshape(-1)]
+        return of_rows
 
     def _random(self, count: int) -> Array:
         """Draw legal configurations knob by knob, dropping bad rows at once: few may be legal."""

@@ -155,9 +155,9 @@ class GaussianProcess:
         covariance = self._covariance(points)
         mean = self.mean + covariance @ self.solved.astype(np.float32)
         explained = covariance @ self.root.T.astype(np.float32)
-        own = (1.0 - self.share) + self.share * (points.single**2).sum(1) \
+        prior = (1.0 - self.share) + self.share * (points.single**2).sum(1) \
             + (points.advice**2).sum(1)
-        left = np.maximum(own - (explained**2).sum(1), 1e-6)
+        left = np.maximum(prior - (explained**2).sum(1), 1e-6)
         return mean, np.sqrt(left * self.variance)
 
     def near(self, points: Points, rows: Array, sharpness: float) -> Array:
