@@ -176,7 +176,7 @@ class Guarded:
              timeout_s: float | None = None) -> ProcessOutcome:
         """Collect the output until the process has ended; `cancel` ends it early.
 
-        Raises TimeoutError after `timeout_s`; the process then goes on.
+        Raises TimeoutError after `timeout_s`; the process then continues.
         """
         if not self._waiting.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise TimeoutError  # another thread is in `wait`
@@ -261,7 +261,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         name: str = "", wall_s: Callable[[], float] | None = None) -> ProcessOutcome:
     """Run an untrusted command and return how it ended; a failure raises nothing.
 
-    A yielding one calls `on_wait` with what it waits for, and with "" when it goes on.
+    A yielding one calls `on_wait` with what it waits for, and with "" when it continues.
     """
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,

@@ -15,7 +15,7 @@ LOOK_S = 0.5
 
 
 class WaitReporter:
-    """Calls `on_wait` with what lasts for two looks, and with "" when the job goes on."""
+    """Calls `on_wait` with what lasts for two looks, and with "" when the job continues."""
 
     def __init__(self, turnstile: Turnstile, on_wait: Callable[[str], None]) -> None:
         self._turnstile, self._on_wait = turnstile, on_wait

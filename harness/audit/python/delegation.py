@@ -69,8 +69,12 @@ class EntryPath:
                     yield from ((node, name) for name in _computations(self.module.dotted(node)))
 
 
-def scan(module: Module, entry: str | None, own: Iterable[str], reference: str) -> list[Sighting]:
-    """Return the sightings of one source of a Triton target; `reference` is a function in it."""
+def scan(module: Module, entry: str | None, project: Iterable[str],
+         reference: str) -> list[Sighting]:
+    """Return the sightings of one source of a Triton target; `reference` is a function in it.
+
+    `project` are the top-level names of the project's modules.
+    """
     path = EntryPath(module, entry)
     library = list(path.library())
     references = {n for n in path.nodes if reference and _called(n) == reference}
@@ -83,7 +87,7 @@ def scan(module: Module, entry: str | None, own: Iterable[str], reference: str) 
                           for part in handler.body for inner in ast.walk(part))]
     borrowed = (name.partition(".")[0] for node in path.nodes if isinstance(node, ast.Name)
                 for name in module.dotted(node))  # a module of the project may launch the kernel
-    if entry in module.own and not path.launches() and not set(own) & set(borrowed):
+    if entry in module.own and not path.launches() and not set(project) & set(borrowed):
         sightings.append(module.see(module.tree, _NO_LAUNCH))
     return sightings
 

@@ -220,7 +220,7 @@ def _assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
     if isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
         return _pairs(node.target, node.value)
     if isinstance(node, ast.AugAssign):
-        return _pairs(node.target, node)  # no constant any more
+        return _pairs(node.target, node)  # no longer a constant
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return defaults(node)
     return []

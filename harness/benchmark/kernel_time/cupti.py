@@ -69,9 +69,9 @@ def cupti_libraries(python: str | None = None) -> list[str]:
                 *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
     folders = [(root, pattern) for pattern in _PACKAGES for root in roots]
     folders += [(root, pattern) for root in toolkits for pattern in _TOOLKITS]
-    found = [str(path) for root, pattern in folders
+    paths = [str(path) for root, pattern in folders
              for path in sorted(root.glob(f"{pattern}/libcupti.so.1[0-9]*"), reverse=True)]
-    return [path for path in dict.fromkeys(found) if ":" not in path]
+    return [path for path in dict.fromkeys(paths) if ":" not in path]
 
 
 def parse(text: str) -> dict[str, KernelLaunches]:

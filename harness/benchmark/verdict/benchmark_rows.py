@@ -74,7 +74,7 @@ def score(verdict: Verdict, results: ModeResults) -> Verdict:
         speedup=math.exp(estimate.mean),
         speedup_low=math.exp(estimate.low) if has_interval else None,
         speedup_high=math.exp(estimate.high) if has_interval else None,
-        detectable_effect=_finite(estimate.detectable),
+        detectable_effect=stats.finite(estimate.detectable),
         evidence=(*verdict.evidence, _score(results, estimate.mean)),
         notes=(*verdict.notes, *([note] if note else []), *_notes(results.target, series)))
 
@@ -97,8 +97,8 @@ def _row(results: ModeResults, series: ClassSeries, repetition: ClassSeries | No
         if len(series.keys) <= MOST_SHAPES else []
     return Row(config_class=plain(series.name, MOST_CHARACTERS), correct=True, outcome=outcome,
                note=note, latency_us=series.candidate_us, incumbent_us=series.incumbent_us,
-               log_ratio=value.mean, low=_finite(value.low), high=_finite(value.high),
-               stderr=_finite(value.stderr), pairs=value.pairs, weight=series.weight,
+               log_ratio=value.mean, low=stats.finite(value.low), high=stats.finite(value.high),
+               stderr=stats.finite(value.stderr), pairs=value.pairs, weight=series.weight,
                core=series.name in results.target.core, shapes=tuple(shapes))
 
 
@@ -142,10 +142,6 @@ def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
     names = row_keys.row_labels(series.keys, series.config.columns)
     return series.shares.notes(
         target.weights, [plain(names[key], MOST_CHARACTERS) for key in series.keys])
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def metric_costs(results: ModeResults) -> Iterator[Cost]:

@@ -128,16 +128,16 @@ def expect_alike(name: str, observed: TableReading, results: ModeResults,
 
     keys = list(row_keys.rows_by_key(observed.table, columns))
     earlier = [logs(getattr(pair, name), keys) for pair in results.pairs]
-    for now, *then in zip(logs(observed, keys), *earlier, strict=True):
-        if is_below(now, then):
+    for now, *before in zip(logs(observed, keys), *earlier, strict=True):
+        if is_below(now, before):
             raise KernelTimeUnavailable(
-                f"the {name}: the observed run reported {math.exp(now - min(then)):.2f} times "
+                f"the {name}: the observed run reported {math.exp(now - min(before)):.2f} times "
                 "the least of its earlier runs")
 
 
-def is_below(now: float, then: Sequence[float]) -> bool:
+def is_below(now: float, before: Sequence[float]) -> bool:
     """Return whether a value is far less than all earlier ones."""
-    return now < min(then) - max(FASTER, TIMES * (max(then) - min(then)))
+    return now < min(before) - max(FASTER, TIMES * (max(before) - min(before)))
 
 
 def judged(verdict: Verdict, kernel: ModeResults, reported: ModeResults, tool: str) -> Verdict:

@@ -127,13 +127,13 @@ def _copy_metadata(counted: Any, function: Any) -> None:
 class CellReader:
     """Reads the cells of one function's calls; `names` are its arguments' names, in order."""
 
-    def __init__(self, function: Any, wanted: tuple[tuple[int, str], ...] | None,
+    def __init__(self, function: Any, requested: tuple[tuple[int, str], ...] | None,
                  tally: Tally) -> None:
         self._tally = tally
         positional, only, defaults, more = parameters(function)
-        if wanted is None:
-            wanted = tuple((-1, name) for name in (*positional, *only))
-        known = [(place, name) for place, name in wanted
+        if requested is None:
+            requested = tuple((-1, name) for name in (*positional, *only))
+        known = [(place, name) for place, name in requested
                  if place >= 0 or more or name in positional or name in only]
         self.names = tuple(name for _, name in known)
         self._slots = []

@@ -86,7 +86,7 @@ class ModuleLearner:
         return changed if changed and least <= MOST_COST else None
 
     def _cost(self, sizes: dict[str, Size], empty: float = 0.0) -> float:
-        """Return the bytes or operations of a call, as multiples of what is small.
+        """Return the bytes or operations of a call, as multiples of the small limits.
 
         A call with an empty result costs at least `empty`.
         """

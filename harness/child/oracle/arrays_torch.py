@@ -146,8 +146,8 @@ class TorchArrays(TorchDifferences):
     def moved(self, flat: Any, to: list[int], source: list[int]) -> Any:
         """Return the values with element `source[i]` copied to `to[i]`, all at once."""
         changed = self._countable(flat.clone())
-        there, here = (self.torch.tensor(at, device=flat.device) for at in (to, source))
-        changed[there] = self._countable(flat)[here]
+        targets, sources = (self.torch.tensor(at, device=flat.device) for at in (to, source))
+        changed[targets] = self._countable(flat)[sources]
         return changed.view(flat.dtype)
 
     def reversed(self, flat: Any) -> Any:

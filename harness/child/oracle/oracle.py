@@ -162,8 +162,8 @@ class OracleProgram:
         tape_bytes = sum(tensor["nbytes"] for tensor in job["tensors"]
                          if tensor["role"] in ("input", "inout")
                          and not tensor["weight"]) * 5 // 4
-        wanted = TAPES_SHARE * tape_bytes * (len(job["kinds"]) + 1)
-        if (room := self.arrays.room(wanted)) >= wanted:
+        needed = TAPES_SHARE * tape_bytes * (len(job["kinds"]) + 1)
+        if (room := self.arrays.room(needed)) >= needed:
             return list(job["kinds"])
         return list(job["kinds"][:max(1, room // TAPES_SHARE // tape_bytes - 1)])
 

@@ -154,7 +154,7 @@ class Ring:
             else late.get(name) or self._changed(name, changed) for name in sides}}
 
     def _looked_at(self, count: int, last: int) -> list[slice]:
-        """Return a random run of slots, which may go on at the first one, and the last call's."""
+        """Return a random run of slots, which may wrap around, and the last call's."""
         begin, number = self._rng.randrange(count), max(2, -(-count // LOOKED_AT))
         runs = [slice(begin, min(count, begin + number)), slice(0, begin + number - count)]
         return [*runs[:1 + (begin + number > count)], slice(last, last + 1)]

@@ -1,6 +1,6 @@
 """Memory that the oracle shares with one runner: slots, each with the tensors of one call.
 
-Every tensor has a guard zone of poison before and behind it. Outputs have another poison than
+Every tensor has a guard zone of poison before and after it. Outputs have another poison than
 inputs, so that what a kernel computes from one never equals the other.
 """
 

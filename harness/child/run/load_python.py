@@ -53,10 +53,10 @@ class TensorBuffer:
     def move(self, to: list[int], source: list[int]) -> None:
         """Copy elements over others in place; only a weight's tensor version changes with it."""
         flat = (self.tensor if self.weight else self.tensor.data).view(-1)
-        there, here = (torch.tensor(at, device=flat.device) for at in (to, source))
+        targets, sources = (torch.tensor(at, device=flat.device) for at in (to, source))
         if flat.dtype.itemsize == 1:
             flat = flat.view(torch.uint8)  # eight-bit floats cannot be indexed everywhere
-        flat[there] = flat[here]
+        flat[targets] = flat[sources]
 
 
 class Call:
@@ -233,7 +233,7 @@ def module_of(name: str, path: str) -> Any:
         spec.loader.exec_module(module)
     except ImportError as error:
         if error.path and os.path.realpath(error.path) == os.path.realpath(path):
-            raise ImportError(f"the file takes the place of {os.path.basename(path)}, "
+            raise ImportError(f"the file replaces {os.path.basename(path)}, "
                               "so it cannot import from it") from None
         raise
     return module

@@ -13,10 +13,10 @@ def descendants() -> dict[int, str]:
 
 def _below() -> dict[int, tuple[int, str]]:
     """Return pid -> (parent, state letter), parents first."""
-    here = os.getpid()
-    parents = {} if os.path.exists(f"/proc/self/task/{here}/children") else _parents()
+    own_pid = os.getpid()
+    parents = {} if os.path.exists(f"/proc/self/task/{own_pid}/children") else _parents()
     below: dict[int, tuple[int, str]] = {}
-    frontier = {here}
+    frontier = {own_pid}
     while frontier:
         nearest = {pid: parent for parent in frontier
                    for pid in (_children(parent) if not parents else parents.get(parent, ()))}

@@ -174,9 +174,9 @@ class SlotRings:
         """Return how many of `nbytes` both sides' slots can have each, with a margin."""
         if not self.on_gpu:
             return nbytes
-        wanted = int(nbytes * len(SIDES) / ROOM_SHARE)
-        answer = convert(self.oracle.ask("room", bytes=wanted)["bytes"], int)
-        return nbytes if answer >= wanted else int(answer * ROOM_SHARE) // len(SIDES)
+        needed = int(nbytes * len(SIDES) / ROOM_SHARE)
+        answer = convert(self.oracle.ask("room", bytes=needed)["bytes"], int)
+        return nbytes if answer >= needed else int(answer * ROOM_SHARE) // len(SIDES)
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
         """Return new slots; the sides take turns at the memory that is allocated first.

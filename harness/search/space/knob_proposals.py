@@ -69,13 +69,13 @@ def propose(source: str, language: str) -> tuple[KnobProposal, ...]:
         return ()
     if language in ("triton", "python"):
         try:
-            found = list(_of_triton(source))
+            candidates = list(_of_triton(source))
         except (SyntaxError, ValueError, RecursionError):
             return ()
     else:
-        found = list(_of_c(source))
+        candidates = list(_of_c(source))
     unique: dict[int, KnobProposal] = {}
-    for each in found:
+    for each in candidates:
         unique.setdefault(each.begin, each)
     names: dict[str, int] = {}
     proposals = []
