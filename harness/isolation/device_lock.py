@@ -78,7 +78,7 @@ class Turnstile:
 
 
 @functools.lru_cache(maxsize=16)
-def shared_look(turnstile: Turnstile, _period: int) -> str:
+def shared_wait(turnstile: Turnstile, _period: int) -> str:
     """Return `describe_wait`, computed once a period for all processes that share a turnstile."""
     return turnstile.describe_wait()
 

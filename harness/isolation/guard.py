@@ -31,7 +31,7 @@ from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.supervisor_start import KeptProcess
-from harness.isolation.turn_watch import LOOK_S, WaitReporter
+from harness.isolation.turn_watch import POLL_S, WaitReporter
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
@@ -80,7 +80,7 @@ class Guarded:
                  kept: KeptProcess | None = None) -> None:
         self.limits, self._wall_s = limits or Limits(), wall_s
         self._name, self._argv = name or program or Path(argv[0]).name, argv
-        self._on_line, self._next_look = on_line, 0.0
+        self._on_line, self._next_poll = on_line, 0.0
         self._waits = WaitReporter(yields, on_wait) if yields and on_wait else None
         self._line, self._waiting = bytearray(), threading.Lock()
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
@@ -205,7 +205,7 @@ class Guarded:
                         answer += data
                     else:
                         self._take(key.data, data)
-                self._look()
+                self._poll()
                 if cancel is not None and cancel.is_set():
                     self.kill()
                 if deadline is not None and time.monotonic() > deadline:
@@ -219,14 +219,14 @@ class Guarded:
         raw_outputs.keep_process(self._name, self._argv, outcome, self.limits)
         return outcome
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """From time to time, apply the limit and report what a yielding job waits for."""
-        if time.monotonic() < self._next_look:
+        if time.monotonic() < self._next_poll:
             return
-        self._next_look = time.monotonic() + LOOK_S
+        self._next_poll = time.monotonic() + POLL_S
         self.look_at_limit()
         if self._waits is not None:
-            self._waits.look()
+            self._waits.poll()
 
     def _take(self, name: str, data: bytes) -> None:
         self._outputs[name] += data

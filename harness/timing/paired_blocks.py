@@ -214,9 +214,9 @@ class PairedBlocks:
             name=f"the {side}")
         if self._alone:
             return block
-        began_ns = perf_counter_ns()  # what the GPU still does for a stopped side delays the look
-        slots.look(side, count)
-        return replace(block, look_ns=perf_counter_ns() - began_ns)
+        began_ns = perf_counter_ns()  # what the GPU still does for a stopped side delays this
+        slots.keep_sample(side, count)
+        return replace(block, sample_ns=perf_counter_ns() - began_ns)
 
     def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
         comparison = slots.compare(count, last)

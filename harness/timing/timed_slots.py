@@ -51,7 +51,7 @@ class TimedSlots(Protocol):
     def fill(self, side: str) -> None:
         """Write the chosen contents into the slots of a side."""
 
-    def look(self, side: str, count: int) -> None:
+    def keep_sample(self, side: str, count: int) -> None:
         """Keep a sample of a side's answers after its block; `compare` sees what changed since."""
 
     def compare(self, count: int, last: int) -> SlotComparison:

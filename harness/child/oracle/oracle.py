@@ -182,8 +182,8 @@ class OracleProgram:
         self.arrays.finish()
         return {}
 
-    def look_at_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        self.rings[job["ring"]].look(job["side"], job["count"])
+    def sample_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings[job["ring"]].keep_sample(job["side"], job["count"])
         return {}
 
     def compare_ring(self, job: dict[str, Any]) -> dict[str, Any]:

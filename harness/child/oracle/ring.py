@@ -19,7 +19,7 @@ from .tape import Tape, TapePatch
 PARTS, SCATTER = 8, 256
 MOST_PATCHES = 64
 """Large contents made of so many patches are written anew as a whole."""
-LOOKED_AT = 8
+COMPARED_EVERY = 8
 """After a block, the inputs of one slot in so many are compared between the sides."""
 MOST_SHOWN = 4
 
@@ -39,7 +39,7 @@ class Ring:
         self._rng = random.Random(job["seed"])
         self._count = self._blank = self._shift = 0
         self._new: dict[str, list[TapePatch]] = {}
-        self._first_look: dict[str, tuple[int, Any]] = {}
+        self._samples: dict[str, tuple[int, Any]] = {}
         """By side, the first place and the values of a sample of its outputs after its block."""
         self._patches: dict[str, list[TapePatch]] = {tensor["name"]: [] for tensor in self.inputs}
         """By tensor, the patches that make up the contents of its slots, in order."""
@@ -104,13 +104,13 @@ class Ring:
             self.arrays.put(kept[pairs - shift:], blank[:shift])
             blank[:] = -1
 
-    def look(self, name: str, count: int) -> None:
+    def keep_sample(self, name: str, count: int) -> None:
         """Keep a sample of a side's outputs, so that `compare` sees later writes.
 
         A GPU continues the work that a stopped process has queued.
         """
         at = self._rng.randrange(SCATTER)
-        self._first_look[name] = at, self._sample(name, count, at)
+        self._samples[name] = at, self._sample(name, count, at)
         self.arrays.finish()
 
     def _sample(self, name: str, count: int, at: int) -> Any:
@@ -133,29 +133,30 @@ class Ring:
         outputs = [each for each in outputs if each[1].shape[1]]
         guards = [(name, guard) for name, side in sides.items() for guard in side.guards(0, count)]
         inputs = [(tensor, slots) for tensor in self.inputs if tensor["role"] == "input"
-                  for slots in self._looked_at(count, last)]
-        looks, self._first_look = self._first_look, {}
+                  for slots in self._compared_slots(count, last)]
+        samples, self._samples = self._samples, {}
         values = iter(arrays.fetched([  # one wait for the device, after all work is queued
             *(arrays.excess(*each) for each in outputs), *(guard for _, guard in guards),
             *(arrays.differ(*(side.words(tensor)[slots] for side in sides.values()))
               for tensor, slots in inputs),
             *(arrays.differ(before, self._sample(name, count, at))
-              for name, (at, before) in looks.items())]))
+              for name, (at, before) in samples.items())]))
         worst = [0.0] * count
         for got, want, limit in outputs:
             self._judge_rows(got, want, limit, next(values), worst)
         written = {name for name, _ in guards if next(values)[0]}
         changed = [(tensor, range(count)[slots]) for tensor, slots in inputs if next(values)[0]]
-        late = {name: "wrote outputs after its time had ended" for name in looks if next(values)[0]}
+        late = {name: "wrote outputs after its time had ended"
+                for name in samples if next(values)[0]}
         differs = sorted((slot for slot in range(count) if not worst[slot] <= 1),
                          key=lambda slot: -worst[slot])
         return {"differs": differs[:MOST_SHOWN], "damage": {
             name: sides[name].damage(0, count) if name in written
             else late.get(name) or self._changed(name, changed) for name in sides}}
 
-    def _looked_at(self, count: int, last: int) -> list[slice]:
+    def _compared_slots(self, count: int, last: int) -> list[slice]:
         """Return a random run of slots, which may wrap around, and the last call's."""
-        begin, number = self._rng.randrange(count), max(2, -(-count // LOOKED_AT))
+        begin, number = self._rng.randrange(count), max(2, -(-count // COMPARED_EVERY))
         runs = [slice(begin, min(count, begin + number)), slice(0, begin + number - count)]
         return [*runs[:1 + (begin + number > count)], slice(last, last + 1)]
 

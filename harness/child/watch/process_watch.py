@@ -67,7 +67,7 @@ class ProcessWatch:
                        for module in (time, builtins)]
         self._named += [(json, ["dumps", "loads"]), (os, ["write", "read", "_exit"])]
         self._modules = [module for module in list(sys.modules.values()) if _is_ours(module)]
-        self._before = {label: (value, _fingerprint(value)) for label, value in self._things()}
+        self._before = {label: (value, _fingerprint(value)) for label, value in self._watched()}
         self._settings = settings_now()
         self._tasks = set(tasks())
         self._code = Code(job["artifact"], job["root"], native=self._language == "c")
@@ -87,7 +87,7 @@ class ProcessWatch:
 
     def _patched(self) -> list[str]:
         changes, seen = [], set()
-        for label, value in self._things():
+        for label, value in self._watched():
             seen.add(label)
             before, fingerprint = self._before.get(label, (ABSENT, ()))
             if value is not before or not _alike(_fingerprint(value), fingerprint):
@@ -102,7 +102,7 @@ class ProcessWatch:
             changes.append("the runner's own steps are traced")
         return changes + self._code.changed()
 
-    def _things(self) -> Iterator[tuple[str, Any]]:
+    def _watched(self) -> Iterator[tuple[str, Any]]:
         """Yield (name, object) of everything that must not change."""
         for module, names in self._named:
             yield from ((f"{module.__name__}.{name}", getattr(module, name, ABSENT))

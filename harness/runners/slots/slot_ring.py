@@ -106,8 +106,8 @@ class SlotRing:
         self._oracle.ask("fill_ring", ring=self._id, side=side, draw=drawn,
                          flush_bytes=self._source.flush_bytes)
 
-    def look(self, side: str, count: int) -> None:
-        self._oracle.ask("look_at_ring", ring=self._id, side=side, count=count)
+    def keep_sample(self, side: str, count: int) -> None:
+        self._oracle.ask("sample_ring", ring=self._id, side=side, count=count)
 
     def compare(self, count: int, last: int) -> SlotComparison:
         answer = self._oracle.ask("compare_ring", ring=self._id, count=count, last=last,
