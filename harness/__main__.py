@@ -72,7 +72,7 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 
 def with_load(line: Line, device: str) -> Line:
-    """Add a note on a busy CPU to a verdict that knows little about a class."""
+    """Add a note on a busy CPU to a verdict that is vague about a class."""
     if not isinstance(line, VerdictLine) or not any(map(_is_vague, line.verdict.rows)) \
             or inventory.find(device).kind != "cpu":
         return line

@@ -57,7 +57,8 @@ def transfer(change: AuditedChange, *, weights: Collection[str] | None = None,
     """
     keys = change.new_keys()
     known = frozenset(weights) if weights is not None else None
-    bucket = _bucket(change.target, keys, known) or _kernel_bucket(change.ours, change.theirs)
+    bucket = _bucket(change.target, keys, known) or \
+        _kernel_bucket(change.candidate, change.baseline)
     steps = tuple(trace) if trace is not None else ()
     if any(step.other_hits > 0 for step in steps) and bucket not in ("W2", "W3"):
         bucket = "W3"
@@ -88,7 +89,7 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
                     source=source, entry="", reference="", args=(), classes=())
     change = AuditedChange(target, changes)
     hidden, known = ({(s.file, s.what) for s in side.sightings if s.rule == "hidden-code"}
-                     for side in (change.ours, change.theirs))
+                     for side in (change.candidate, change.baseline))
     if hidden - known:
         return [], None
     carried = transfer(change)
@@ -146,7 +147,7 @@ def _launches(side: AuditedTree) -> int:
 def _skew(change: AuditedChange) -> list[Sighting]:
     if not skew.is_grouped(change.target):
         return []
-    return sighting.fresh(_skew_of(change.ours), _skew_of(change.theirs))
+    return sighting.fresh(_skew_of(change.candidate), _skew_of(change.baseline))
 
 
 def _skew_of(side: AuditedTree) -> list[Sighting]:

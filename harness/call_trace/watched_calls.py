@@ -64,7 +64,7 @@ class ObservedCall:
     """Calls of one shape: arguments by name in call order, how many there were, what they changed.
 
     `keywords` can be passed by name only. `written` are arguments that the function wrote to;
-    `same` tells for each returned value the argument that it is, "" for a new value. `single` is
+    `same` names for each returned value the argument that it is, "" for a new value. `single` is
     whether one value was returned instead of a tuple. `grads` are tensors that require a gradient.
     `members` are arguments that the caller does not pass, and where they come from: "init:" of the
     object's constructor ("init:NAME=" by name only), "unseen" where its making was not seen,

@@ -86,7 +86,7 @@ class Measurement:
         """Time pairs; once more if the incumbent fails once, and alone does not.
 
         Where a runner finds no memory beside other pairs, pairs follow one another from then on:
-        nobody knows beforehand how much a kernel allocates for itself.
+        how much a kernel allocates for itself is not known beforehand.
         """
         failures: list[str] = []
         while True:

@@ -38,7 +38,7 @@ class PeerError(KoptError):
     peer = ""
     """Name of the child, if it has one."""
     kind = ""
-    """Name of the exception in the child, by its own account."""
+    """Name of the exception, as the child reports it."""
 
 
 class NotJudgedHere(PeerError):

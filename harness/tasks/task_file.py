@@ -198,7 +198,7 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
 
 
 def _is_c(arg: Arg, language: str) -> bool:
-    """Return whether C can pass an argument of this dtype; a card knows more kinds of tensors."""
+    """Return whether C can pass an argument of this dtype; a GPU's takes more kinds of tensors."""
     return not arg.is_constant and arg.dtype not in (
         NO_C_SCALARS if arg.kind == "scalar" else () if language in OF_CARD else TORCH_ONLY)
 

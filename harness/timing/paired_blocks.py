@@ -249,7 +249,7 @@ class PairedBlocks:
         self.close()
 
     def close(self) -> None:
-        """Free the slots; what is mapped lives on in the runners until these end."""
+        """Free the slots; the runners keep their mappings until they end."""
         if self._slots is not None:
             self._slots.close()
             self._slots = None

@@ -1,4 +1,4 @@
-"""Learns what a task must say of a PyTorch module: arguments, weights, outputs, value ranges.
+"""Learns what a task states about a PyTorch module: arguments, weights, outputs, value ranges.
 
 Talks JSON lines over a socket; `learn` is the only request. Shapes are learned on torch's `meta`
 device, which has no memory; values from a real call at small sizes. Standard library and torch.

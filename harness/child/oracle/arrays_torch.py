@@ -218,7 +218,7 @@ class TorchArrays(TorchDifferences):
 
         `places` has the beginnings of both, by row. Returns False if there is no kernel for that.
         """
-        if self.kernels is None or not self.kernels.knows(view, values, factors):
+        if self.kernels is None or not self.kernels.support(view, values, factors):
             return False
         self.kernels.write_windows(view, values, factors, places, middle(low, high))
         return True

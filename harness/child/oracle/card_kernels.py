@@ -40,8 +40,8 @@ class CardKernels:
         pool.shutdown(wait=False)
         self._function = cache(self._loaded)
 
-    def knows(self, *values: Any) -> bool:
-        """Return whether there are kernels for these tensors: on the card, of one known dtype."""
+    def support(self, *values: Any) -> bool:
+        """Return whether there are kernels for these tensors: on the card, of one such dtype."""
         code = self._code.get(values[0].dtype)
         return code is not None and all(
             value.is_cuda and value.dtype is values[0].dtype for value in values) \

@@ -35,7 +35,7 @@ class TorchDifferences:
             return torch.full((want.shape[0],), math.inf, device=want.device)
         if got.dtype.itemsize == 1 or not got.is_floating_point():
             return (self._countable(got) != self._countable(want)).any(dim=1) * 2.0
-        if self.kernels is not None and self.kernels.knows(got, want):
+        if self.kernels is not None and self.kernels.support(got, want):
             return self.kernels.excess(got, want, limit)
         step = max(1, self.chunk // want.shape[1])
         far = torch.cat([torch.linalg.vector_norm(some - other, math.inf, dim=1)
@@ -92,7 +92,7 @@ class TorchDifferences:
             got, want = self.as_wide(got)[known], want[known]
         if not want.numel():
             return 0.0, 0.0, 0
-        if self.kernels is not None and self.kernels.knows(got):
+        if self.kernels is not None and self.kernels.support(got):
             return tuple(self.kernels.errors(got, want, self.scale(want)))
         got = self.as_wide(got)
         finite = torch.isfinite(got) & torch.isfinite(want)

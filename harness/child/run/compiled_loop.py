@@ -1,7 +1,7 @@
 """The compiled loop that times calls (timed_loop.c): opened before a candidate is loaded.
 
-What a block reports goes from the compiled code to the owner; nothing that Python can reach lies
-between the clock and that report. Standard library only.
+The compiled code itself sends a block's times to the owner, so that no Python code comes between
+the clock and the report. Standard library only.
 """
 
 from __future__ import annotations

@@ -90,5 +90,5 @@ class CaseMemory:
         self.forget()
 
     def forget(self) -> None:
-        """Free the oracle's part of the memory, whether the runner still lives or not."""
+        """Free the oracle's part of the memory, whether or not the runner still runs."""
         self.oracle.ask("close_memory", memory=self.id)
