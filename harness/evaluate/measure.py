@@ -101,8 +101,8 @@ class Measurement:
                     raise CandidateFailed("failed while timed: the incumbent, timed with it twice, "
                                           + " and ".join(dict.fromkeys(failures))) from None
         self.evidence += [Evidence(kind="repeated", detail=(
-            f"the incumbent {failure} while timed; alone it does not, nor did it in a second "
-            "measurement, which counts")) for failure in failures]
+            f"the incumbent {failure} while timed, but not alone and not in a second measurement, "
+            "which counts")) for failure in failures]
         return timings
 
     def _measure_once(self, sides: Mapping[str, Kernel], owned: DeviceLock,

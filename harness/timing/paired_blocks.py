@@ -28,7 +28,7 @@ SINGLE_NS = 500_000
 FIRST_SLOTS = 2
 """Slots on which the kernels are compiled and warmed up, before the sizes of blocks are known."""
 MOST_DISPUTED = 2
-"""Most slots of a pair in which the sides differ that the reference judges."""
+"""Most slots of a pair that the reference judges because the sides differ in them."""
 MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
@@ -38,9 +38,9 @@ VoidReason = Callable[[int, int], str]
 class PairedBlocks:
     """Times one case on both sides: `prepare`, `wait_prepared`, `warm`, then `run`.
 
-    With `freeze` a side is stopped while the other one's blocks are timed, and both are while
-    contents are written and answers compared: nothing changes after its block. Before the blocks
-    both may prepare and capture graphs at the same time. `alone` times by the host's clock, on a
+    With `freeze` a side is stopped while the other one's blocks are timed, and both while contents
+    are written and answers compared, so that nothing changes after a block. Before the blocks both
+    may prepare and capture graphs at the same time. `alone` times by the host's clock, on a
     CPU that both share.
     """
 
@@ -149,7 +149,7 @@ class PairedBlocks:
     def run(self) -> tuple[float, float | None]:
         """Return log(incumbent / candidate) of the scored time, and of the other one or None.
 
-        One round is enough of the other: it must only not be longer, and pairs reverse its order.
+        One round of the other is enough: it must only not be longer, and pairs reverse its order.
         """
         sizes = self.sizes
         judged = secrets.randbelow(sizes.blocks)
@@ -187,7 +187,7 @@ class PairedBlocks:
 
         The order of the sides reverses with every round. With `judge`, the reference judges one
         slot as well, whether the sides agree there or not. A side gets its contents while it is
-        stopped, and runs nothing between them and its first timed call.
+        stopped, and then runs nothing before its first timed call.
         """
         assert self._slots is not None
         calls = self.sizes.calls * factor

@@ -31,8 +31,8 @@ CLOCK_TIGHT_GPU_NS = 300_000
 """On an H200, 0.17 to 0.26 ms of a block are outside of its events: launches, and the wait."""
 CLOCK_PAIRS = 4
 """Least number of pairs that show anything on a CPU, where one of three is often disturbed."""
-CONVICTED = 2
-"""Number of looks at which the clock must be off."""
+LEAST_CLOCK_LOOKS = 2
+"""Number of looks with a wrong clock that prove tampering."""
 ORDER = ("incumbent", "candidate")
 """Order of the sides in every other pair; the other pairs reverse it."""
 
@@ -250,7 +250,7 @@ class PairedTiming:
         if excess is None or not excess.certain:
             return excess is not None
         self._clock_failures += 1
-        if self._clock_failures >= CONVICTED or pairs == self.plan.looks[-1]:
+        if self._clock_failures >= LEAST_CLOCK_LOOKS or pairs == self.plan.looks[-1]:
             raise TamperedTiming(excess.message)
         return True
 

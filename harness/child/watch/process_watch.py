@@ -1,7 +1,7 @@
 """Detects what a kernel changed in its process, by a snapshot taken before the kernel is loaded.
 
-It runs in the kernel's process, so a kernel that knows it could forge it: it is a tripwire. Its
-caller checks and bounds the answers. Standard library only, and torch if it is loaded already.
+It runs in the kernel's process, so a kernel written against it could forge its answers: it is a
+tripwire. Its caller checks and bounds the answers. Standard library only, and torch if loaded.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ProcessWatch:
                 current is not sealed for current, sealed in zip(now, self._sealed, strict=True)):
             changes.append("the loaded kernel was replaced")
         if sys.gettrace() is not None or sys.getprofile() is not None:
-            changes.append("the runner's own steps are traced")
+            changes.append("a trace or profile function was set")
         return changes + self._code.changed()
 
     def _watched(self) -> Iterator[tuple[str, Any]]:
@@ -130,8 +130,7 @@ class ProcessWatch:
     def _shadowed(self) -> list[str]:
         """Return the methods of the runner's objects that an instance attribute hides."""
         runner = self._runner
-        objects = [runner, runner.kernel, getattr(runner, "kept", None),
-                   *getattr(runner, "prepared", {}).values()]
+        objects = [runner, runner.kernel, *getattr(runner, "prepared", {}).values()]
         return [f"{type(item).__name__}.{name} was replaced" for item in objects if item is not None
                 for name in vars(item) if callable(getattr(type(item), name, None))]
 
