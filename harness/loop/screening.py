@@ -148,7 +148,7 @@ class Screening:
         self.oracle.close()
 
     def _method(self) -> TurnScreening | PairScreening:
-        """Prepare cases and start; choose a method: one that tunes itself needs a process."""
+        """Prepare cases and start, and choose a method: a start that tunes itself needs pairs."""
         session, tree = self.session, Path(self.job.tree)
         tolerance = Tolerance(session, self.oracle, Path(self.job.reference))
         with session.working():
