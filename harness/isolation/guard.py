@@ -43,11 +43,11 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"
 def confinement_problem() -> str:
     """Return why this machine cannot confine processes; empty if it can."""
     with open(os.devnull) as nothing:
-        trial = run([sys.executable, "-I", "-S", str(PROGRAM), "supervise.confine", "-1"],
-                    cwd=Path("/"), env=clean_env(), limits=Limits(wall_s=60.0),
-                    pass_fds=[nothing.fileno()], program="supervise.confine", name="trial",
-                    zygote=shared_zygotes.zygote(shared_zygotes.SUPERVISORS))
-    return "" if trial.ok else trial.stdout.decode().strip() or "no reason is given"
+        outcome = run([sys.executable, "-I", "-S", str(PROGRAM), "supervise.confine", "-1"],
+                      cwd=Path("/"), env=clean_env(), limits=Limits(wall_s=60.0),
+                      pass_fds=[nothing.fileno()], program="supervise.confine", name="trial",
+                      zygote=shared_zygotes.zygote(shared_zygotes.SUPERVISORS))
+    return "" if outcome.ok else outcome.stdout.decode().strip() or "no reason is given"
 
 
 def clean_env(extra: Mapping[str, str] | None = None, *,

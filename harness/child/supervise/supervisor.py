@@ -261,7 +261,7 @@ class Supervisor:
 def main(descriptor: int, passed: list[int] | None = None, held: Sequence[int] = ()) -> None:
     """Serve one job; `passed` are the program's descriptors if a zygote received them.
 
-    `held` are those that only the end of the job, or of its owner's interest, closes.
+    `held` are those that stay open until the job ends or its owner leaves it.
     """
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

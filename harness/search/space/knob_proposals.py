@@ -171,8 +171,9 @@ def _of_triton(source: str) -> Iterator[KnobProposal]:
                 if keyword.arg is None or not _is_size(keyword.arg):
                     continue
                 value = _only_value(function, keyword.value) or keyword.value
-                known = list(_literal(value, keyword.arg, kernel, "launch", starts))
-                yield from known or _override(keyword.value, keyword.arg, kernel, source, starts)
+                literals = list(_literal(value, keyword.arg, kernel, "launch", starts))
+                yield from literals or _override(
+                    keyword.value, keyword.arg, kernel, source, starts)
 
 
 def _literal(node: ast.expr, name: str, of: str, why: str,
