@@ -78,7 +78,7 @@ class TorchArrays(TorchDifferences):
     def share(self, nbytes: int, count: int) -> list[tuple[Any, Any]]:
         """Return new memory for each of `count` other processes, and its bytes as a tensor.
 
-        It is the GPU's own if the GPU allows that, else the machine's. Raises MemoryError if the
+        It is memory of the GPU if that can be shared, else of the host. Raises MemoryError if the
         GPU is full.
         """
         from ..memory.host_memory import HostMemory
