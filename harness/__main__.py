@@ -26,7 +26,7 @@ from harness.timing.outcome import row_interval, row_word
 from harness.verdict import Row
 
 VAGUE = 0.2
-"""A log-ratio whose interval is wider is hardly known."""
+"""A log-ratio with a wider interval is poorly known."""
 
 
 def write_line(line: Line) -> None:
@@ -35,8 +35,7 @@ def write_line(line: Line) -> None:
 
 
 class ProgressLines:
-    """Writes the stages of an answer. A wait for another process's measurement is one of its own.
-    """
+    """Writes the stages of an answer; waiting for another process's measurement is one of them."""
 
     def __init__(self) -> None:
         self._stage, self._lock = Progress(stage="starting"), threading.Lock()
@@ -49,7 +48,7 @@ class ProgressLines:
             write_line(line)
 
     def show_wait(self, text: str) -> None:
-        """Write what the answer waits for; the stage that goes on for ""."""
+        """Write what the answer waits for; for "" write the current stage again."""
         with self._lock:
             write_line(replace(self._stage, stage="waiting", detail=text) if text else self._stage)
 
@@ -73,7 +72,7 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 
 def with_load(line: Line, device: str) -> Line:
-    """Return a verdict that knows little about a class, with a note if its CPU is busy."""
+    """Add a note on a busy CPU to a verdict that is vague about a class."""
     if not isinstance(line, VerdictLine) or not any(map(_is_vague, line.verdict.rows)) \
             or inventory.find(device).kind != "cpu":
         return line
@@ -82,7 +81,7 @@ def with_load(line: Line, device: str) -> Line:
 
 
 def _is_vague(row: Row) -> bool:
-    """Return whether a class is uncertain, or slower by an amount that is hardly known."""
+    """Return whether a class is uncertain, or slower by a poorly known amount."""
     low, high = row_interval(row)
     return row_word(row) == "uncertain" or (
         row.outcome == "slower" and low is not None and high is not None and high - low > VAGUE)

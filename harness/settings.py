@@ -49,7 +49,6 @@ class Settings:
     """Where to store the incumbent's compiler cache, if there is none yet."""
     canary: bool = False
     """The candidate is broken on purpose: report whether the benchmark fails on it."""
-
     outputs: str = ""
     """A folder for what the processes print and write, "" to keep none of it."""
 

@@ -1,4 +1,4 @@
-"""How much of a gain carries over to real training or serving (rule 11 of seed 003).
+"""How much of a gain carries over to real training or serving.
 
 A benchmark repeats its calls with the same tensors. A gain inside the kernel (K1-K4) carries over
 as measured, one from a weight cache (W1) only for the calls that hit the cache, and one from

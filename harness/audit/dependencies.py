@@ -68,7 +68,7 @@ class _Dependencies:
         for node, name in _libraries(module):
             if not is_standard_library(name) and name not in self._known.libraries:
                 yield module.see(node, _loads(name), runs=True)
-        for source in _inside(module):
+        for source in _embedded_c(module):
             yield from self._c(path, source)
 
     def _is_new(self, path: str, name: str) -> bool:
@@ -136,7 +136,7 @@ class _Dependencies:
         if entry.link is not None:
             place = os.path.normpath(os.path.join(os.path.dirname(path), entry.link))
             leaves = os.path.isabs(entry.link) or place.startswith("..")
-            return "a link out of the project" if leaves else ""
+            return "a link that leaves the project" if leaves else ""
         if not entry.regular:
             return "a special file"
         data = self.tree.read(path, 8192) or b""
@@ -153,7 +153,7 @@ class _Dependencies:
 def _linked_by(tree: Tree, path: str) -> set[str]:
     data = tree.read(path)
     text = "" if data is None else data.decode("utf-8", "replace")
-    return {found["name"] for found in _LINK.finditer(text)} if "-l" in text else set()
+    return {match["name"] for match in _LINK.finditer(text)} if "-l" in text else set()
 
 
 def _module(tree: Tree, path: str) -> Module | None:
@@ -185,7 +185,7 @@ def _libraries(module: Module) -> Iterator[tuple[ast.AST, str]]:
             yield node, word
 
 
-def _inside(module: Module) -> Iterator[CSource]:
+def _embedded_c(module: Module) -> Iterator[CSource]:
     """Yield the texts of a Python source that may be C or CUDA."""
     for node, text in module.texts():
         if "#" in text and "include" in text:
@@ -197,7 +197,7 @@ def _rule(why: str) -> AuditRule:
 
 
 def _written_in(name: str, how: str) -> AuditRule:
-    """Return the rule for a package or header: a reject, a flag for a language of kernels."""
+    """Return a reject for a package or header, or a flag if it is a language for kernels."""
     if re.split(r"[./]", name)[0] in NAMES["kernel_languages"]:
         return AuditRule(RULE, "flag", f"{how} {name}, in which the project has no kernel yet")
     return _rule(f"{how} {name}")
@@ -225,5 +225,5 @@ class _Known:
             if module is not None:
                 self.modules |= {name.partition(".")[0] for _, name in _imports(module)}
                 self.libraries |= {name for _, name in _libraries(module)}
-                sources = list(_inside(module))
+                sources = list(_embedded_c(module))
             self.headers |= {name for source in sources for _, name, _ in source.includes()}

@@ -46,7 +46,7 @@ def of_python(module: Module) -> Iterator[Sighting]:
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) \
                 and any(_COUNT.match(word) for word in _words(node.right)) \
                 and not _in_grid(module, node):
-            yield module.see(node, _fixed("shares the rows out evenly"))
+            yield module.see(node, _fixed("divides the rows evenly"))
 
 
 def of_c(source: CSource) -> Iterator[Sighting]:

@@ -38,18 +38,18 @@ class AuditedChange:
 
     def __init__(self, target: Target, changes: Changes) -> None:
         self.target, self.changes = target, changes
-        self.ours = AuditedTree(target, changes.candidate, changes.touched)
-        self.theirs = AuditedTree(target, changes.baseline, changes.replaced)
+        self.candidate = AuditedTree(target, changes.candidate, changes.touched)
+        self.baseline = AuditedTree(target, changes.baseline, changes.replaced)
 
     def findings(self) -> list[Finding]:
         """Return the findings on what the candidate's sources add to the baseline's."""
-        new = sighting.fresh(self.ours.sightings, self.theirs.sightings)
+        new = sighting.fresh(self.candidate.sightings, self.baseline.sightings)
         return sighting.findings([*new, *_shadows(self.target, self.changes)])
 
     def new_keys(self) -> list[CacheKey]:
         """Return the cache keys that the candidate has and the baseline has not."""
-        old = {(key.what, key.text) for key in self.theirs.keys}
-        return [key for key in self.ours.keys if (key.what, key.text) not in old]
+        old = {(key.what, key.text) for key in self.baseline.keys}
+        return [key for key in self.candidate.keys if (key.what, key.text) not in old]
 
 
 class AuditedTree:

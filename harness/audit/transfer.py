@@ -1,4 +1,4 @@
-"""Does a gain carry over from a benchmark to training or serving? Rule 11 of seed 003.
+"""Does a gain carry over from a benchmark to training or serving?
 
 A benchmark passes the same tensor objects in every call. A training step passes new ones, except
 for its weights, whose version changes at every optimizer step. So a cache may recognise weights
@@ -56,8 +56,9 @@ def transfer(change: AuditedChange, *, weights: Collection[str] | None = None,
     A traced run can make the result worse than the sources suggest, never better.
     """
     keys = change.new_keys()
-    known = frozenset(weights) if weights is not None else None
-    bucket = _bucket(change.target, keys, known) or _kernel_bucket(change.ours, change.theirs)
+    declared = frozenset(weights) if weights is not None else None
+    bucket = _bucket(change.target, keys, declared) or \
+        _kernel_bucket(change.candidate, change.baseline)
     steps = tuple(trace) if trace is not None else ()
     if any(step.other_hits > 0 for step in steps) and bucket not in ("W2", "W3"):
         bucket = "W3"
@@ -67,7 +68,7 @@ def transfer(change: AuditedChange, *, weights: Collection[str] | None = None,
     decision, reason = _decide(bucket, keys, steps, assumed, trace is not None)
     return Transfer(
         bucket=bucket, decision=decision, reason=plain(reason, 600),
-        cache_keys=tuple(_shown(key) for key in keys[:20]), id_audit=_id_audit(keys, known),
+        cache_keys=tuple(_shown(key) for key in keys[:20]), id_audit=_id_audit(keys, declared),
         hit_rates=steps if bucket.startswith("W") else None, skew=assumed[:20])
 
 
@@ -88,14 +89,14 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
                     source=source, entry="", reference="", args=(), classes=())
     change = AuditedChange(target, changes)
     hidden, known = ({(s.file, s.what) for s in side.sightings if s.rule == "hidden-code"}
-                     for side in (change.ours, change.theirs))
+                     for side in (change.candidate, change.baseline))
     if hidden - known:
         return [], None
-    carried = transfer(change)
-    if carried.bucket in ("W2", "W3"):
+    result = transfer(change)
+    if result.bucket in ("W2", "W3"):
         return sighting.findings([key_finding(key) for key in change.new_keys()]), None
-    finding = carried.finding()
-    return [finding] if finding is not None else [], carried
+    finding = result.finding()
+    return [finding] if finding is not None else [], result
 
 
 def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | None,
@@ -105,10 +106,10 @@ def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | 
     inputs = {a.name for a in target.args if a.kind in ("input", "inout")}
     others = {name for name in inputs if not _is_weight(name, weights)}
     for key in keys:
-        strange = {name for name in key.args if not _is_weight(name, weights)}
-        if not strange and key.args:
+        non_weights = {name for name in key.args if not _is_weight(name, weights)}
+        if not non_weights and key.args:
             worst = worst or "W1"
-        elif (others and others <= strange) or len(strange) > 1 or strange != key.args:
+        elif (others and others <= non_weights) or len(non_weights) > 1 or non_weights != key.args:
             return "W3"
         else:
             worst = "W2"
@@ -119,14 +120,14 @@ def _is_weight(name: str, weights: frozenset[str] | None) -> bool:
     return looks_like_weight(name) if weights is None else name in weights
 
 
-def _kernel_bucket(ours: AuditedTree, theirs: AuditedTree) -> TransferBucket:
-    """Return the honest bucket: saved for backward, fewer launches, layouts, or other."""
-    if _count(ours, _SAVED) > _count(theirs, _SAVED):
+def _kernel_bucket(candidate: AuditedTree, baseline: AuditedTree) -> TransferBucket:
+    """Return the bucket of a real gain: saved for backward, fewer launches, layouts, or other."""
+    if _count(candidate, _SAVED) > _count(baseline, _SAVED):
         return "K4"
-    before, after = _launches(theirs), _launches(ours)
+    before, after = _launches(baseline), _launches(candidate)
     if 0 < after < before:
         return "K3"
-    return "K2" if _count(ours, _LAYOUT) > _count(theirs, _LAYOUT) else "K1"
+    return "K2" if _count(candidate, _LAYOUT) > _count(baseline, _LAYOUT) else "K1"
 
 
 def _count(side: AuditedTree, names: Collection[str]) -> int:
@@ -139,14 +140,14 @@ def _launches(side: AuditedTree) -> int:
     module = side.modules.get(side.target.source)
     if module is None:
         return 0
-    path = delegation.Path(module, side.target.entry)
+    path = delegation.EntryPath(module, side.target.entry)
     return len(path.launches()) + len(list(path.library()))
 
 
 def _skew(change: AuditedChange) -> list[Sighting]:
     if not skew.is_grouped(change.target):
         return []
-    return sighting.fresh(_skew_of(change.ours), _skew_of(change.theirs))
+    return sighting.fresh(_skew_of(change.candidate), _skew_of(change.baseline))
 
 
 def _skew_of(side: AuditedTree) -> list[Sighting]:

@@ -28,13 +28,13 @@ def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
     The first signal that asks this process to end is forwarded to the program's process group, the
     second one kills it. Raises InputError if there is no such program.
     """
-    asked: list[int] = []
+    received: list[int] = []
     group: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+        received.append(number)
         for leader in group:
-            _signal(leader, number if len(asked) == 1 else signal.SIGKILL)
+            _signal(leader, number if len(received) == 1 else signal.SIGKILL)
 
     with _handled(forward):
         terminal = _has_terminal()
@@ -44,17 +44,17 @@ def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
             raise InputError(f"cannot be run: {error.strerror}", where=command[0],
                              fix="write the program after --, as in a shell") from None
         group.append(program.pid)
-        if asked:
-            _signal(program.pid, asked[0])
+        if received:
+            _signal(program.pid, received[0])
         try:
             if terminal:
                 _give_terminal(program.pid)
                 _signal(program.pid, signal.SIGCONT)
-            program.returncode = _ended(program.pid, terminal)
+            program.returncode = _wait_for(program.pid, terminal)
         finally:
             if terminal:
                 _give_terminal(os.getpgrp())
-        if asked or -program.returncode in FORWARDED:
+        if received or -program.returncode in FORWARDED:
             _end_rest(program.pid)
     return program.returncode
 
@@ -71,7 +71,7 @@ def _handled(forward: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, handler)
 
 
-def _ended(leader: int, terminal: bool) -> int:
+def _wait_for(leader: int, terminal: bool) -> int:
     """Wait for a program; when Ctrl-Z stops it, stop too, and continue it afterwards."""
     while True:
         _, status = os.waitpid(leader, os.WUNTRACED if terminal else 0)

@@ -71,7 +71,7 @@ def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
     disagreements: Counter[str] = Counter()
     uncounted: Counter[str] = Counter()
     for call in counts.seen:
-        if fault := _no_call(dimensions, call.cells):
+        if fault := _mismatch(dimensions, call.cells):
             uncounted[fault] += call.calls
             continue
         cells = []
@@ -98,7 +98,7 @@ def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
     return _table(tuple(dimensions.sources), total, [*notes, *_uncounted(counts)])
 
 
-def _no_call(dimensions: Dimensions, cells: Mapping[str, Cell]) -> str:
+def _mismatch(dimensions: Dimensions, cells: Mapping[str, Cell]) -> str:
     """Return why a call's arguments do not fit the task, "" if they do."""
     for arg in dimensions.args:
         cell = cells.get(arg.name)
@@ -122,8 +122,7 @@ def _value(cell: Cell, axis: int | None) -> str | None:
 
 
 def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
-    """Return the calls by scalar arguments, all or those in `columns`. Raises Refused without any.
-    """
+    """Return the calls by scalar arguments, all or those in `columns`. Raises Refused if none."""
     names = list(dict.fromkeys(name for call in counts.seen for name in call.cells))
     scalar = [name for name in names if name != CALLS and all(
         not isinstance(call.cells.get(name), tuple | None) for call in counts.seen)]

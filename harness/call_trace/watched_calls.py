@@ -25,7 +25,7 @@ ValueKind = Literal["tensor", "number", "literal", "tuple", "dtype", "device", "
 RUN = Path(__file__).parents[1] / "child" / "run"
 INTERPRETER_PATCHES = "interpret.py", "store_bounds.py"
 FAULTHANDLER = "PYTHONFAULTHANDLER"
-"""Has a Python program say where it crashes."""
+"""Makes a Python program print where it crashes."""
 PROGRAM_LIMITS = Limits(wall_s=900.0, output_bytes=64 << 20)
 
 
@@ -64,7 +64,7 @@ class ObservedCall:
     """Calls of one shape: arguments by name in call order, how many there were, what they changed.
 
     `keywords` can be passed by name only. `written` are arguments that the function wrote to;
-    `same` tells for each returned value the argument that it is, "" for a new value. `single` is
+    `same` names for each returned value the argument that it is, "" for a new value. `single` is
     whether one value was returned instead of a tuple. `grads` are tensors that require a gradient.
     `members` are arguments that the caller does not pass, and where they come from: "init:" of the
     object's constructor ("init:NAME=" by name only), "unseen" where its making was not seen,
@@ -135,7 +135,7 @@ class WatchedFunction:
 def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, interpret: bool,
           env: Mapping[str, str] | None = None,
           lock: DeviceLock | None = None) -> WatchedProgram:
-    """Run a program to its end and return what it showed; no way of ending raises."""
+    """Run a program and return what it showed, however it ends."""
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         environment = counts.inject(
@@ -205,9 +205,9 @@ def _call(line: dict[str, Any]) -> ObservedCall:
 def _values(names: Sequence[str], described: Sequence[Any],
             contents: Sequence[Any] = ()) -> dict[str, ObservedValue]:
     values = dict(zip(names, map(_value, described), strict=True))
-    for name, found in zip(names, contents, strict=False):
-        if found is not None:
-            low, high, ascending, distinct = found
+    for name, facts in zip(names, contents, strict=False):
+        if facts is not None:
+            low, high, ascending, distinct = facts
             values[name] = replace(values[name], low=low, high=high, ascending=ascending,
                                    distinct=distinct)
     return values

@@ -182,10 +182,10 @@ def weighted(target: Target, weights: Weights) -> tuple[Target, tuple[str, ...]]
     return replace(target, classes=classes), allocation.notes(weights, [c.name for c in classes])
 
 
-def unnamed(weights: Weights, what: str, such: str) -> InputError:
-    """Return the error for weights that name nothing measured; `such` is a measured example."""
+def unnamed(weights: Weights, what: str, example: str) -> InputError:
+    """Return the error for weights that name nothing measured; `example` is a measured one."""
     shape = label(weights.columns, weights.shapes[0].cells)
-    return InputError(f"the weights name no {what}: they have shapes like {shape}, but {such}",
+    return InputError(f"the weights name no {what}: they have shapes like {shape}, but {example}",
                       where="target.weights", fix="trace the shapes that are measured")
 
 

@@ -1,7 +1,7 @@
 """Starts one of the programs in this package: `python -I __main__.py PROGRAM DESCRIPTOR`.
 
-The modules here form a package under a name that no project has: a kernel's own `watch` or
-`inputs` is its own, and theirs never replaces ours. Standard library only.
+The modules here form a package with a name that no project has, so that a kernel's `watch` or
+`inputs` and ours never replace each other. Standard library only.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Channel:
 
 
 def serve(descriptor: int, work: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer requests by `work` until the owner closes the socket; what it raises is an answer."""
+    """Answer requests by `work` until the owner closes the socket; an error is an answer too."""
     channel = Channel(descriptor)
     for job, _ in channel.requests():
         try:

@@ -62,20 +62,20 @@ def alignment_flags(path: str) -> tuple[str, ...]:
 
 def _accepts(path: str, *flags: str) -> bool:
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [path, "-Werror", *flags, "-x", "c", "-S", "-o", "/dev/null", "/dev/null"],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             timeout=PROBE_S, env=guard.clean_env(), check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0
+    return process.returncode == 0
 
 
 def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = None,
           cancel: threading.Event | None = None) -> str:
     """Compile the target's source in `tree` to the library `out`, and return its hash.
 
-    By the hash a runner proves that it loaded this library.
+    A runner proves by the hash that it loaded this library.
 
     The compiler runs inside `tree` with a relative path, so that equal sources give equal bytes.
     Code is aligned to cache lines unless the target's own flags say otherwise. Raises BuildError
@@ -140,7 +140,7 @@ class Remark:
 
 
 def remarks_of(target: Target, tree: Path, scratch: Path, *,
-              yields: Turnstile | None = None) -> tuple[Remark, ...]:
+               yields: Turnstile | None = None) -> tuple[Remark, ...]:
     """Return gcc's remarks on the target's loops, by line; empty where the compiler gives none."""
     scratch.mkdir(parents=True, exist_ok=True)
     argv = [compiler(), *target.flags, "-fopt-info-vec-optimized-missed", "-c", "-fPIC", "-o",

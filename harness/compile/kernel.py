@@ -125,7 +125,7 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
 def kind_of(place: Place, language: str) -> ZygoteKind:
     """Return the kind of zygote for a place; C's has numpy, for oracles, and runs on our Python.
 
-    Where Triton can run, Python's gets what its kernels need as well: candidates often have some.
+    Where Triton can run, Python's also imports what its kernels need: candidates often have some.
     """
     if language == "python" and (place.interpret or place.device != "cpu"):
         language = "triton"

@@ -30,7 +30,7 @@ class KernelResources:
     Sizes in bytes; `spills` per thread, loads and stores; `load_bytes` is the widest load of one
     thread from memory, `matrix` the kind of matrix instruction, `programs` the size of the grid.
     `error` is set instead when the kernel does not compile. `configs_left` counts the configs of an
-    autotuned kernel that were not tried; `caught`: its launch fails and the host function goes on.
+    autotuned kernel that were not tried; `caught`: its launch fails, the host function continues.
     """
 
     kernel: str

@@ -169,7 +169,7 @@ class Precompiler:
             self._stubs.mkdir(parents=True, exist_ok=True)
             try:
                 with triton_aot.peer(self._place, self._stubs, limits=LIMITS, yields=self._yields,
-                              zygote=self._zygote, cancel=self._cancel) as builder:
+                                     zygote=self._zygote, cancel=self._cancel) as builder:
                     answer = builder.ask("stubs", signatures=sorted(missing))
                 self.no_stubs = "; ".join(answer["failed"])
             except (PeerError, PeerDied, EnvironmentFault) as error:

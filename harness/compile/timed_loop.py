@@ -62,16 +62,17 @@ def signature(target: Target) -> str:
 
 
 def _build(argv: list[str], text: str, out: Path) -> None:
-    """Compile a source, and put the library into its place at once."""
+    """Compile a source, and move the finished library into place."""
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".timed-loop-") as folder:
         part = Path(folder) / "loop.so"
         try:
-            done = subprocess.run([*argv, "-x", "c", "-o", str(part), "-"], input=text, text=True,
-                                  capture_output=True, timeout=BUILD_S, check=False, cwd=folder,
-                                  env=guard.clean_env(home=Path(folder)))
+            compiled = subprocess.run(
+                [*argv, "-x", "c", "-o", str(part), "-"], input=text, text=True,
+                capture_output=True, timeout=BUILD_S, check=False, cwd=folder,
+                env=guard.clean_env(home=Path(folder)))
         except subprocess.TimeoutExpired:
             raise EnvironmentFault("the C compiler does not end", where=argv[0]) from None
-        if done.returncode:
+        if compiled.returncode:
             raise EnvironmentFault("the loop that times kernels does not compile: "
-                                   f"{plain(done.stderr, 300)}", where=argv[0])
+                                   f"{plain(compiled.stderr, 300)}", where=argv[0])
         os.replace(part, out)

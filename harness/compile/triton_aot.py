@@ -110,12 +110,12 @@ def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool 
          yields: Turnstile | None = None, zygote: Zygote | None = None,
          cancel: threading.Event | None = None) -> Peer:
     """Start the compiling program: it sees no GPU and writes only below `home`."""
-    hidden = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_HOME": str(home),
+    variables = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_HOME": str(home),
               "TRITON_CACHE_DIR": str(home / "triton"), "TRITON_DUMP_PTXAS_LOG": "1"}
     if not cached:
-        hidden["TRITON_ALWAYS_COMPILE"] = "1"  # the cache's key depends on neither of the two
+        variables["TRITON_ALWAYS_COMPILE"] = "1"  # the cache's key depends on neither of the two
     return Peer("compile.aot", cwd=home, limits=limits, python=place.python, yields=yields,
-                env=clean_env({**place.env, **hidden}, home=home), cancel=cancel, zygote=zygote,
+                env=clean_env({**place.env, **variables}, home=home), cancel=cancel, zygote=zygote,
                 confine=Confine(writable=(str(home),), cards=False))
 
 

@@ -16,12 +16,12 @@ from harness.runners.session import Session
 from harness.runners.slots.case_memory import CaseMemory
 
 
-def _named(kind: type[BaseException]) -> set[str]:
+def _names_of(kind: type[BaseException]) -> set[str]:
     """Return the names of an exception and of all that are derived from it."""
-    return {kind.__name__}.union(*map(_named, kind.__subclasses__()))
+    return {kind.__name__}.union(*map(_names_of, kind.__subclasses__()))
 
 
-OF_THE_MACHINE = _named(OSError) | {"MemoryError", "OutOfMemoryError"}
+OF_THE_MACHINE = _names_of(OSError) | {"MemoryError", "OutOfMemoryError"}
 """Exceptions of a process that lacks a file, memory or permission."""
 UNUSABLE = "the baseline does not run, so the usual tolerances apply: "
 

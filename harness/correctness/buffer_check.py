@@ -1,6 +1,6 @@
 """Check that a candidate's PyTorch modules change the buffers that the baseline's do.
 
-Outputs alone do not show it where an adapter keeps the module from call to call.
+Outputs do not show it where an adapter keeps the module from call to call.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def buffer_problem(session: Session, oracle: Oracle, baseline: BaselineRunner, c
                    case: Case, held: DeviceLock | None) -> str:
     """Return which buffers a candidate's calls leave unlike the baseline's, "" if none.
 
-    Both are called as often on the same inputs, in processes of their own. What the baseline itself
-    does not repeat counts for nothing; nor does a baseline that fails.
+    Both are called equally often on the same inputs, in separate processes. Buffers that the
+    baseline does not reproduce are ignored, and so is a baseline that fails.
     """
     def after_calls(kernel: Kernel) -> list[Sequence[ModuleBuffer]]:
         with session.runners.start(kernel, lock=held, yields=session.yields) as runner:
@@ -77,6 +77,6 @@ def keeps_buffers(session: Session) -> bool:
         and _KEEPS.search(Path(base, target.source).read_text(errors="replace")) is not None
 
 
-def _missing(wanted: Sequence[ModuleBuffer],
+def _missing(expected: Sequence[ModuleBuffer],
              buffers: Sequence[ModuleBuffer]) -> list[ModuleBuffer]:
-    return [buffer for buffer in wanted if not any(map(buffer.is_close, buffers))]
+    return [buffer for buffer in expected if not any(map(buffer.is_close, buffers))]

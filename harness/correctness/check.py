@@ -63,7 +63,7 @@ class CorrectnessCheck:
         self.should_hold_out = True
         """Whether it also runs on shapes that are not listed; the baseline's code need not."""
         self._held: DeviceLock | None = None
-        self._next: Future[Case] | None = None
+        self._first_case: Future[Case] | None = None
         """The first case of all, which is made while the candidate's runner starts."""
 
     def run(self, candidate: Kernel, held: DeviceLock | None) -> bool:
@@ -101,12 +101,12 @@ class CorrectnessCheck:
         """
         with ThreadPoolExecutor(1, "kopt-first-case") as pool:
             if kinds and not self.session.on_cpu:
-                self._next = pool.submit(self.oracle.make, config_class, kinds[0])
+                self._first_case = pool.submit(self.oracle.make, config_class, kinds[0])
             yield
 
     def _make(self, config_class: ConfigClass, kind: str) -> Case:
-        if (ahead := self._next) is not None:
-            self._next = None
+        if (ahead := self._first_case) is not None:
+            self._first_case = None
             return ahead.result()
         return self.oracle.make(config_class, kind, self.cases.get(config_class.name))
 
@@ -144,7 +144,7 @@ class CorrectnessCheck:
     def _check_class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
         trivial = TrivialAnswers(config_class.name)
         memory: CaseMemory | None = None
-        own_slots = False  # a kernel may remember weights by their address
+        has_weights = False  # a kernel may remember weights by their address
         for number, kind in enumerate(kinds):
             case = self._make(config_class, kind)
             if case.skip:
@@ -156,10 +156,10 @@ class CorrectnessCheck:
                 self._progress("checking", f"class {config_class.name}",
                                len(self.errors) / len(self.session.target.classes))
                 self._on_first(case)
-                own_slots = any(tensor["weight"] for tensor in case.tensors)
+                has_weights = any(tensor["weight"] for tensor in case.tensors)
                 memory = CaseMemory(self.oracle, runner, case,
-                                    slots=len(kinds) + 1 if own_slots else 2)
-            errors = self._check_case(case, memory, number if own_slots else 0)
+                                    slots=len(kinds) + 1 if has_weights else 2)
+            errors = self._check_case(case, memory, number if has_weights else 0)
             if not errors.right:
                 return False
             if errors.basis == FLOOR and kind != "constant":  # its contents would all be equal
@@ -248,9 +248,9 @@ class CorrectnessCheck:
                     self.findings.append(Finding(rule="timed-answer", severity="reject",
                                                  detail=detail))
                     raise CandidateFailed(detail)
-                theirs = self.tolerance.judge(slot.case, slot.errors["incumbent"], incumbent,
-                                              self._held)
-                if errors is not None and theirs is not None and not theirs.right:
+                other = self.tolerance.judge(slot.case, slot.errors["incumbent"], incumbent,
+                                             self._held)
+                if errors is not None and other is not None and not other.right:
                     raise IncumbentFault(
                         f"class {slot.case.config_class}: a timed call of the incumbent gave a "
                         "wrong answer", where=self.session.target.source,

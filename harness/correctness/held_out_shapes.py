@@ -18,7 +18,7 @@ from harness.tasks.target import ConfigClass, Target
 from harness.tasks.task_file import check
 
 LEAST = 3
-"""The least number by which a name is a size; others are flags."""
+"""A name is a size if a value reaches this number, otherwise a flag."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +76,13 @@ def _chosen(measured: Sequence[Mapping[str, int]], name: str, choices: list[tupl
 
 
 LEAST_BYTES = 128 << 20
-"""Bytes of all checked shapes together, at least; otherwise those of all config classes."""
+"""Least budget of all checked shapes together; usually it is the bytes of all config classes."""
 EACH, MOST = 2, 16
 """Checked shapes for each config class, and for a task."""
 
 
 def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
-    """Yield config classes with one size changed, which together are no larger than all others."""
+    """Yield config classes with one size changed, together no larger than the budget."""
     left = max(LEAST_BYTES, sum(nbytes_of(target, entry) for entry in target.classes))
     names = [name for name in target.classes[0].shape
              if all(name in entry.shape for entry in target.classes)]
@@ -103,7 +103,7 @@ def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]
 
 
 def _ends_indices(target: Target, base: ConfigClass, changed: ConfigClass, name: str) -> bool:
-    """Return whether integers of a fixed range may be indices that a smaller size ends.
+    """Return whether integers of a fixed range may be indices beyond a smaller size.
 
     On a GPU an index out of range would end the oracle's process.
     """

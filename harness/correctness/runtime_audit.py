@@ -39,7 +39,7 @@ def watch(runner: Peer) -> list[Finding]:
 
 
 def trial(memory: CaseMemory, case: Case, target: Target) -> list[Finding]:
-    """Return whether the kernel delegates its work, from calls on the first slot of a memory.
+    """Return findings on delegated work, from calls on the first slot of a memory.
 
     The slot has other contents afterwards. Compiled kernels are not tried.
     """
@@ -47,11 +47,11 @@ def trial(memory: CaseMemory, case: Case, target: Target) -> list[Finding]:
         return []
     moves = {name: [list(sources), list(sources.values())]
              for name, sources in draw_moves(case, MOST_MOVES).items()}
-    own = target.reference_file == target.source
+    in_source = target.reference_file == target.source
     memory.place(case)
     return _findings(memory.peer.ask(
         "trial", case=memory.id, slot=0, moves=moves, triton=target.language == "triton",
-        reference="" if own else target.reference_file))
+        reference="" if in_source else target.reference_file))
 
 
 def trace(memory: CaseMemory, weights: Collection[str]) -> tuple[TraceStep, ...]:

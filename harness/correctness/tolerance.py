@@ -96,25 +96,26 @@ class Tolerance:
             return self._with_small_values(case, judged, candidate, held)
         if errors.changed or (errors.bad and normal):
             return judged
-        own = self.baseline.errors(case, errors, candidate, held)
-        if own is None:
+        standard = self.baseline.errors(case, errors, candidate, held)
+        if standard is None:
             tolerance = self.target.tolerance_of(self.target.config_class(case.config_class))
             return errors.against([tolerance] * len(floors), "the baseline did not run")
-        if not normal and not self._is_usable(case, own):
+        if not normal and not self._is_usable(case, standard):
             self._note(f"class {case.config_class}: not judged by {case.distribution} inputs, on "
                        "which the baseline itself fails")
             return None
         if errors.bad:
             return judged
-        limits = self._capped(case, self._relative(case, own), own)
+        limits = self._capped(case, self._relative(case, standard), standard)
         judged = errors.against(limits, "this is the baseline itself"
                                 if self.baseline.has_code_of(candidate) else
-                                f"the baseline's own error is {own.relative or 0.0:.2g}")
+                                f"the baseline's own error is {standard.relative or 0.0:.2g}")
         if limits != self._capped(case, limits):
             self._note(f"class {case.config_class}: the baseline's own error, "
-                       f"{own.relative or 0.0:.2g} of the output's scale, is large for its dtype: "
-                       f"up to {max(limits):.2g} is allowed, unless the task states a tolerance")
-        if normal and not own.against(limits, "").right:
+                       f"{standard.relative or 0.0:.2g} of the output's scale, is large for its "
+                       f"dtype: up to {max(limits):.2g} is allowed, unless the task states a "
+                       "tolerance")
+        if normal and not standard.against(limits, "").right:
             self._note(f"class {case.config_class}: the baseline's own answer is wrong by as much: "
                        "check the reference, or state a tolerance in the task")
         if judged.right:
@@ -129,8 +130,8 @@ class Tolerance:
         """Return right errors as wrong if a row or column is lost that the baseline computes."""
         if judged.lost <= LOST:
             return judged
-        own = self.baseline.errors(case, judged, candidate, held)
-        if own is None or own.lost > LOST_BY_BASELINE:
+        standard = self.baseline.errors(case, judged, candidate, held)
+        if standard is None or standard.lost > LOST_BY_BASELINE:
             return judged
         return replace(judged, used=judged.lost / LOST, over=judged.lost, allowed=LOST,
                        basis=SMALL_VALUES)
@@ -164,13 +165,13 @@ class Tolerance:
         return self._capped(case, [rounding(dtype) + margin(dtype, self.target.precision)
                                    for dtype in dtypes_of(self.target, count)])
 
-    def _relative(self, case: Case, own: Errors) -> list[float]:
+    def _relative(self, case: Case, standard: Errors) -> list[float]:
         """Return the error of each output that the baseline's own errors allow."""
-        dtypes = dtypes_of(self.target, len(own.each))
+        dtypes = dtypes_of(self.target, len(standard.each))
         compute = "float64" if "float64" in dtypes else self.target.precision or "float32"
         sensitivity = self.oracle.sensitivity(case, ROUNDOFF[compute])
         allowed = []
-        for dtype, error, moved in zip(dtypes, own.each, sensitivity, strict=True):
+        for dtype, error, moved in zip(dtypes, standard.each, sensitivity, strict=True):
             if dtype not in ROUNDOFF:
                 allowed.append(INTEGER_FACTOR * (error or 0.0))
                 continue
@@ -180,18 +181,18 @@ class Tolerance:
                 min(ROUNDINGS[compute], ROUNDINGS["float32"]) * moved))
         return allowed
 
-    def _is_usable(self, case: Case, own: Errors) -> bool:
-        return not own.bad and not own.changed and own.against(
-            self._capped(case, [1.0] * len(own.each)), "").right
+    def _is_usable(self, case: Case, standard: Errors) -> bool:
+        return not standard.bad and not standard.changed and standard.against(
+            self._capped(case, [1.0] * len(standard.each)), "").right
 
     def _capped(self, case: Case, errors: Sequence[float],
-                own: Errors | None = None) -> list[float]:
-        """Return errors within the limits; `own` are the baseline's on the same inputs."""
+                standard: Errors | None = None) -> list[float]:
+        """Return errors within the limits; `standard` are the baseline's on the same inputs."""
         declared = self.target.declared_tolerance(self.target.config_class(case.config_class))
         if declared is not None:
             return [min(error, declared) for error in errors]
-        is_normal = own is not None and case.distribution == "normal"
-        each = own.each if own is not None and is_normal and self._rounds_coarsely else ()
+        is_normal = standard is not None and case.distribution == "normal"
+        each = standard.each if standard is not None and is_normal and self._rounds_coarsely else ()
         return [min(error, max(
             LARGEST_UNDECLARED, DTYPE_TOLERANCE.get(dtype, 0.0),
             min(LARGEST_OF_BASELINE, OF_BASELINE * (by_baseline or 0.0))))

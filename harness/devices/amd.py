@@ -76,15 +76,15 @@ def states(devices: list[Device]) -> list[DeviceState]:
 
 def devices(cards: Mapping[int, SmiCard], keys: Keys) -> tuple[Device, ...]:
     """Return the devices of a tool's cards, by index."""
-    found = []
+    listed = []
     for index, card in cards.items():
         serial = _text(card, keys["serial"]).lower().removeprefix("0x")
-        found.append(Device(
+        listed.append(Device(
             id=f"hip:{index}", kind="amd", index=index,
             name=_text(card, keys["name"]) or "AMD GPU", arch=_text(card, keys["arch"]),
             uuid=f"GPU-{serial}" if serial else _text(card, keys["id"]) or f"hip:{index}",
             memory_bytes=_bytes(card, keys["memory"])))
-    return tuple(found)
+    return tuple(listed)
 
 
 def rocm_states(devices: list[Device], output: dict[str, Any]) -> list[DeviceState]:

@@ -33,7 +33,7 @@ def states(_: list[Device]) -> list[DeviceState]:
 
 
 def load_note() -> str:
-    """Return that more programs ran than there are cores, which scatters times; "" if not."""
+    """Return a note if more programs ran than there are cores, which scatters times; else ""."""
     running, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     return "" if running <= cores else (
         f"the machine was busy: {running:.1f} programs ran on {cores} cores in the last minute, so "

@@ -166,7 +166,7 @@ def archs() -> tuple[Arch, ...]:
 def _tables() -> dict[str, Any]:
     """Return the tables by architecture, older ones of a vendor first.
 
-    Raises EnvironmentFault if there are none: verdicts would lack their floors without a word.
+    Raises EnvironmentFault if there are none: verdicts would silently lack their floors.
     """
     import yaml  # loaded when a number is needed
 

@@ -1,7 +1,7 @@
 """List, find and read devices: the CPU, NVIDIA and AMD cards.
 
 Every request is bounded in time. When a card or driver stops answering, its last good values stay,
-marked with the time since when it is silent.
+marked with the time since which it is silent.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ def find(spec: str) -> Device:
         [device for device in devices if device.kind != "cpu" and len(spec) >= 4 and
          device.uuid.lower().startswith(spec.lower())]
     if len(matches) != 1:
-        here = ", ".join(f"{device.id} ({device.unusable})" if device.unusable else device.id
-                         for device in devices)
+        available = ", ".join(f"{device.id} ({device.unusable})" if device.unusable else device.id
+                              for device in devices)
         what = "is not there" if not matches else f"fits {len(matches)} devices"
         raise DeviceFault(f"{spec} {what}", where="device",
-                          fix="; ".join([f"this machine has {here}", *problems]))
+                          fix="; ".join([f"this machine has {available}", *problems]))
     if matches[0].unusable:
         raise DeviceFault(f"{spec} cannot be used: {matches[0].unusable}", where="device")
     return matches[0]

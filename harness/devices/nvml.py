@@ -74,7 +74,7 @@ OUTPUTS: dict[str, tuple[Any, ...]] = {
 
 
 class Driver:
-    """The driver's library behind the names of `pynvml`."""
+    """The driver's library, with the names of `pynvml`."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
     NVML_COMPUTEMODE_PROHIBITED, NVML_COMPUTEMODE_EXCLUSIVE_PROCESS = 2, 3

@@ -222,7 +222,7 @@ class Evaluation:
                            held: DeviceLock | None) -> None:
         """Compile the incumbent's kernels once, as the check did the candidate's.
 
-        Otherwise each of its timed processes would. Where both are profiled, that does it.
+        Otherwise each of its timed processes would. Profiling both sides does it, too.
         """
         session = self.session
         session.runners.wait_profiles()

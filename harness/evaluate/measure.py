@@ -33,7 +33,7 @@ class MemoryTaken(Exception):
 
 
 class IncumbentFailed(Exception):
-    """The incumbent failed while timed with the candidate, and not alone; the text says how."""
+    """The incumbent failed while timed with the candidate, but not alone; the text says how."""
 
 
 class Measurement:
@@ -86,7 +86,7 @@ class Measurement:
         """Time pairs; once more if the incumbent fails once, and alone does not.
 
         Where a runner finds no memory beside other pairs, pairs follow one another from then on:
-        nobody knows beforehand how much a kernel allocates for itself.
+        how much a kernel allocates for itself is not known beforehand.
         """
         failures: list[str] = []
         while True:
@@ -101,8 +101,8 @@ class Measurement:
                     raise CandidateFailed("failed while timed: the incumbent, timed with it twice, "
                                           + " and ".join(dict.fromkeys(failures))) from None
         self.evidence += [Evidence(kind="repeated", detail=(
-            f"the incumbent {failure} while timed; alone it does not, nor did it in a second "
-            "measurement, which counts")) for failure in failures]
+            f"the incumbent {failure} while timed, but not alone and not in a second measurement, "
+            "which counts")) for failure in failures]
         return timings
 
     def _measure_once(self, sides: Mapping[str, Kernel], owned: DeviceLock,
@@ -123,7 +123,7 @@ class Measurement:
             alone=session.on_cpu and not session.in_process, freeze=not session.in_process,
             voids=watching.voids if watching is not None else None, cancel=session.cancel)
         try:
-            timings = pairs.run(self._after)
+            timings = pairs.run(self._audit_runner)
         except TamperedTiming as error:
             self.findings.append(Finding(rule="clock", severity="reject", detail=error.what))
             raise CandidateFailed(f"tampered: {error.what}") from None
@@ -163,7 +163,7 @@ class Measurement:
                                  where=self.session.target.source,
                                  fix="start from a kernel that runs") from None
 
-    def _after(self, peer: Peer) -> None:
+    def _audit_runner(self, peer: Peer) -> None:
         findings = runtime_audit.watch(peer)
         self.findings += runtime_audit.new_findings(
             findings, [*self.check.findings, *self.findings])

@@ -35,8 +35,8 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None,
     bin_folder = os.path.dirname(session.place.python or sys.executable)
     env = guard.clean_env({**session.place.env, **variables}, home=home)
     env["PATH"] = f"{bin_folder}:{env['PATH']}"
-    confine = None if session.runners.unconfined else Confine(writable=(str(folder),),
-                                                            nodes=session.place.nodes)
+    confine = None if session.runners.unconfined else Confine(
+        writable=(str(folder),), nodes=session.place.nodes)
     limits = Limits(wall_s=wall_s, output_bytes=OUTPUT_BYTES)
     try:
         outcome = guard.run(argv, cwd=copy, env=env, limits=limits, confine=confine,

@@ -1,4 +1,4 @@
-"""What a task declares, or leaves out, that makes the verdict on its candidates weaker."""
+"""What a task declares, or leaves out, that weakens the verdicts on its candidates."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from harness.verdict import Finding
 
 def findings(target: Target) -> list[Finding]:
     """Return what a person has to accept of the task's reference and of its inputs."""
-    found: list[Finding] = []
+    flags: list[Finding] = []
     if target.by_baseline:
-        found.append(Finding(rule="reference-baseline", severity="flag", detail=(
+        flags.append(Finding(rule="reference-baseline", severity="flag", detail=(
             "reference: baseline: expected values are the baseline's own, so a fault of the "
             "baseline counts as right")))
     recorded = {name for entry in target.classes for name in entry.data or {}}
     if recorded:
-        found.append(Finding(rule="recorded-values", severity="flag", detail=(
+        flags.append(Finding(rule="recorded-values", severity="flag", detail=(
             f"{', '.join(sorted(recorded))} always has recorded values, so a candidate that is "
             "right for these only counts as right")))
     if narrow := [arg.name for arg in target.args if arg.shape is not None
                   and arg.kind != "output" and "float" not in arg.dtype and arg.high is None
                   and arg.structure is None and arg.name not in recorded]:
-        found.append(Finding(rule="no-range", severity="flag", detail=(
+        flags.append(Finding(rule="no-range", severity="flag", detail=(
             f"{', '.join(narrow)}: no range is declared, so the values are 0 and 1 in every check: "
             "declare low and high in the task")))
-    return found
+    return flags
 
 
 def weaker_checks(target: Target) -> list[str]:

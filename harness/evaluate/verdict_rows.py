@@ -37,20 +37,19 @@ class EvaluationResults:
 
 def verdict(results: EvaluationResults) -> Verdict:
     """Return the verdict on a candidate that was checked, and timed if there are timings."""
-    made, findings = rows(results)
-    return with_overall(Verdict(valid=True, correct=all(row.correct for row in made), rows=made,
-                                audit=findings), results)
+    class_rows, findings = rows(results)
+    return with_overall(Verdict(valid=True, correct=all(row.correct for row in class_rows),
+                                rows=class_rows, audit=findings), results)
 
 
 def rows(results: EvaluationResults) -> tuple[tuple[Row, ...], tuple[Finding, ...]]:
     """Return a row for each config class, and the findings of times below the physical floor."""
-    made = tuple(_row(results, config_class) for config_class in results.target.classes)
-    return made, tuple(filter(None, map(_floor_finding, made)))
+    class_rows = tuple(_row(results, config_class) for config_class in results.target.classes)
+    return class_rows, tuple(filter(None, map(_floor_finding, class_rows)))
 
 
 def _floor_finding(row: Row) -> Finding | None:
-    """Return the finding of a time below the floor: the candidate's rejects, the incumbent's flags.
-    """
+    """Return the finding of a time below the floor: a reject, or a flag for the incumbent."""
     if row.floor_us is None or row.log_ratio is not None:
         return None
     detail = f"class {row.config_class}: {row.note}"
@@ -82,7 +81,7 @@ def with_overall(verdict: Verdict, results: EvaluationResults) -> Verdict:
         verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
         speedup_low=math.exp(value.low) if value.pairs > 1 else None,
         speedup_high=math.exp(value.high) if value.pairs > 1 else None,
-        detectable_effect=_finite(value.detectable), floor_us=floor_us,
+        detectable_effect=stats.finite(value.detectable), floor_us=floor_us,
         roofline_us=reach_us,
         pct_of_roofline=None if reach_us is None else roofline.percent(reach_us, latency))
 
@@ -97,7 +96,7 @@ def _row(results: EvaluationResults, config_class: ConfigClass) -> Row:
         errors = errors.against([results.target.tolerance_of(config_class)], "the task's tolerance")
     row = replace(
         row, correct=errors.right, max_abs_err=errors.absolute, max_rel_err=errors.relative,
-        error_budget_used=None if errors.used is None else _finite(errors.used),
+        error_budget_used=None if errors.used is None else stats.finite(errors.used),
         note=_error_note(errors, results.target),
         outcome="broken" if not errors.right else "tie" if results.same else "unmeasured")
     timing = results.timings.get(config_class.name)
@@ -132,8 +131,8 @@ def _timed(results: EvaluationResults, config_class: ConfigClass, row: Row,
     return replace(
         row, outcome=outcome, note="; ".join(filter(None, notes)),
         incumbent_us=timing.incumbent_us, incumbent_other_us=timing.incumbent_other_us,
-        log_ratio=value.mean, low=_finite(value.low),
-        high=_finite(value.high), stderr=_finite(value.stderr), pairs=value.pairs)
+        log_ratio=value.mean, low=stats.finite(value.low),
+        high=stats.finite(value.high), stderr=stats.finite(value.stderr), pairs=value.pairs)
 
 
 def _capped(row: Row) -> str:
@@ -178,10 +177,6 @@ def _error_note(errors: Errors, target: Target) -> str:
 
 def _largest(values: Iterable[float | None]) -> float | None:
     return max((v for v in values if v is not None), default=None)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _mean_of_all(values: Iterable[float | None], weights: list[float]) -> float | None:

@@ -1,4 +1,4 @@
-"""Copy folders so that writes to a copy never change the original, and replace files in one step.
+"""Copy folders so that writes to a copy never change the original, and replace files atomically.
 
 Blocks are cloned if the file system can do that, and otherwise bytes are copied. Hard links are not
 used: writing through one of them would change all others, even read-only ones.
@@ -51,7 +51,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in one step: nobody, not even after a power failure, reads half of it."""
+    """Write a file atomically: even after a power failure nobody reads half of it."""
     part = path.with_name(f".{path.name}.part")
     with part.open("wb") as file:
         file.write(data)

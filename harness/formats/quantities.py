@@ -13,9 +13,9 @@ from typing import Literal
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 Effect = Literal["faster", "slower", "tie", "uncertain"]
 TIE = math.log(1.02)
-"""An interval around no change, given as ln(before / after), that reaches no farther is a tie."""
+"""An interval of ln(before / after) that includes 0 and reaches no farther is a tie."""
 WIDE, TINY = 4.0, 1e-300
-"""An uncertain interval is not printed from this ratio of its bounds on; the least ratio."""
+"""An uncertain interval whose bounds have a larger ratio is not printed; the least ratio."""
 
 
 def ratio(value: float) -> str:
@@ -86,8 +86,8 @@ def gain(log_ratio: float | None, low: float | None = None, high: float | None =
     words = change(log_ratio, low, high)
     if words == "uncertain":
         return words
-    is_told = words == "tie" or log_ratio >= math.log(2)
-    return ratio(math.exp(log_ratio)) + ("" if is_told else f" ({words})")
+    is_clear = words == "tie" or log_ratio >= math.log(2)
+    return ratio(math.exp(log_ratio)) + ("" if is_clear else f" ({words})")
 
 
 def latency(microseconds: float | None) -> str:

@@ -74,7 +74,7 @@ def fill(command: str, values: Mapping[str, str]) -> str:
 def _places(command: str) -> tuple[list[str], list[str]]:
     """Return what each character stands in, and what is open at the end.
 
-    It is quotes, a ")" that will end it, a key of _UNQUOTABLE, or "" for none of them.
+    That is a quote, a ")" that will end it, a key of _UNQUOTABLE, or "" for none of them.
     """
     places, inside = list[str](), [""]
     while (at := len(places)) < len(command):

@@ -118,9 +118,9 @@ def _fields(type_: type, key: Key) -> list[str]:
 def _right_place(type_: type, name: str) -> str:
     """Return where a key of this name belongs, "" if there is none or several."""
     top = _fields(type_, ())
-    found = ["at the top level"] if name in top else [
+    places = ["at the top level"] if name in top else [
         f"in {outer}" for outer in top if name in _fields(type_, (outer,))]
-    return f"it belongs {found[0]}" if len(found) == 1 else ""
+    return f"it belongs {places[0]}" if len(places) == 1 else ""
 
 
 def _choices(type_: type, key: Key) -> list[str]:

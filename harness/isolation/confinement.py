@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass
 
 MOST_ADDRESSES = 64
-"""So many descriptors fit into one message with room to spare."""
+"""One message can carry more descriptors than this."""
 
 
 @dataclass(frozen=True, kw_only=True)

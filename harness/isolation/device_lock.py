@@ -35,7 +35,7 @@ from harness.formats.text import plain
 
 POLL_S = 0.004
 OWNER = "KOPT_CAMPAIGN"
-"""The environment variable with the campaign of a process; who waits for its lock sees it."""
+"""The environment variable with a process's campaign, shown to those who wait for its lock."""
 SETTLING_S = 0.25
 """Time until a card's utilization shows that kernels run, or that none does any more.
 
@@ -78,8 +78,8 @@ class Turnstile:
 
 
 @functools.lru_cache(maxsize=16)
-def shared_look(turnstile: Turnstile, _period: int) -> str:
-    """Describe the wait of all processes that yield alike, by one look a period."""
+def shared_wait(turnstile: Turnstile, _period: int) -> str:
+    """Return `describe_wait`, computed once a period for all processes that share a turnstile."""
     return turnstile.describe_wait()
 
 

@@ -31,7 +31,7 @@ from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
 from harness.isolation.supervisor_start import KeptProcess
-from harness.isolation.turn_watch import LOOK_S, WaitReporter
+from harness.isolation.turn_watch import POLL_S, WaitReporter
 from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
@@ -43,11 +43,11 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"
 def confinement_problem() -> str:
     """Return why this machine cannot confine processes; empty if it can."""
     with open(os.devnull) as nothing:
-        trial = run([sys.executable, "-I", "-S", str(PROGRAM), "supervise.confine", "-1"],
-                    cwd=Path("/"), env=clean_env(), limits=Limits(wall_s=60.0),
-                    pass_fds=[nothing.fileno()], program="supervise.confine", name="trial",
-                    zygote=shared_zygotes.zygote(shared_zygotes.SUPERVISORS))
-    return "" if trial.ok else trial.stdout.decode().strip() or "no reason is given"
+        outcome = run([sys.executable, "-I", "-S", str(PROGRAM), "supervise.confine", "-1"],
+                      cwd=Path("/"), env=clean_env(), limits=Limits(wall_s=60.0),
+                      pass_fds=[nothing.fileno()], program="supervise.confine", name="trial",
+                      zygote=shared_zygotes.zygote(shared_zygotes.SUPERVISORS))
+    return "" if outcome.ok else outcome.stdout.decode().strip() or "no reason is given"
 
 
 def clean_env(extra: Mapping[str, str] | None = None, *,
@@ -67,7 +67,7 @@ class Guarded:
     With a zygote, `program` (one of harness/child, or a file) runs in a fork that has imported all
     it needs, with the arguments `words`, by default its descriptors. Without one, or if the zygote
     has ended, `argv` is started. `name` is that of its output among the raw outputs, by default its
-    program's. `wall_s` returns the wall-clock limit as it is now, in place of that in `limits`.
+    program's. `wall_s` returns the current wall-clock limit, which replaces that in `limits`.
     """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
@@ -80,7 +80,7 @@ class Guarded:
                  kept: KeptProcess | None = None) -> None:
         self.limits, self._wall_s = limits or Limits(), wall_s
         self._name, self._argv = name or program or Path(argv[0]).name, argv
-        self._on_line, self._next_look = on_line, 0.0
+        self._on_line, self._next_poll = on_line, 0.0
         self._waits = WaitReporter(yields, on_wait) if yields and on_wait else None
         self._line, self._waiting = bytearray(), threading.Lock()
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
@@ -115,7 +115,7 @@ class Guarded:
         self._order(b"run\n" if exempt else b"yield\n")
 
     def look_at_limit(self) -> None:
-        """Apply the wall-clock limit as it is now."""
+        """Apply the current wall-clock limit."""
         if self._wall_s is None or (wall_s := self._wall_s()) == self.limits.wall_s:
             return
         self.limits = replace(self.limits, wall_s=wall_s)
@@ -128,7 +128,7 @@ class Guarded:
     def leave(self, requests: int, seconds: float, give: Callable[[KeptProcess], bool]) -> bool:
         """Leave the job, and the socket of its requests, to the next owner; False if it ends here.
 
-        Its supervisor lets go of device locks, and ends it if no owner comes in so many seconds.
+        Its supervisor releases device locks, and ends it if no owner takes it in so many seconds.
         """
         process = self._process
         if not isinstance(process, ForkedSupervisor) or process.poll() is not None:
@@ -144,7 +144,7 @@ class Guarded:
     def pause(self, *, stops_itself: bool = False) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running.
 
-        One that `stops_itself` has a moment for that: else it would do so after `resume`.
+        A job that `stops_itself` gets a moment for that: else it would stop after `resume`.
         """
         if not self._paused:
             if stops_itself:
@@ -176,7 +176,7 @@ class Guarded:
              timeout_s: float | None = None) -> ProcessOutcome:
         """Collect the output until the process has ended; `cancel` ends it early.
 
-        Raises TimeoutError after `timeout_s`; the process then goes on.
+        Raises TimeoutError after `timeout_s`; the process then continues.
         """
         if not self._waiting.acquire(timeout=-1 if timeout_s is None else timeout_s):
             raise TimeoutError  # another thread is in `wait`
@@ -205,7 +205,7 @@ class Guarded:
                         answer += data
                     else:
                         self._take(key.data, data)
-                self._look()
+                self._poll()
                 if cancel is not None and cancel.is_set():
                     self.kill()
                 if deadline is not None and time.monotonic() > deadline:
@@ -219,14 +219,14 @@ class Guarded:
         raw_outputs.keep_process(self._name, self._argv, outcome, self.limits)
         return outcome
 
-    def _look(self) -> None:
-        """Now and then, apply the limit, and report what a yielding job waits for, and the end."""
-        if time.monotonic() < self._next_look:
+    def _poll(self) -> None:
+        """From time to time, apply the limit and report what a yielding job waits for."""
+        if time.monotonic() < self._next_poll:
             return
-        self._next_look = time.monotonic() + LOOK_S
+        self._next_poll = time.monotonic() + POLL_S
         self.look_at_limit()
         if self._waits is not None:
-            self._waits.look()
+            self._waits.poll()
 
     def _take(self, name: str, data: bytes) -> None:
         self._outputs[name] += data
@@ -259,9 +259,9 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         on_wait: Callable[[str], None] | None = None, cancel: threading.Event | None = None,
         zygote: Zygote | None = None, program: str = "", words: Sequence[str] = (),
         name: str = "", wall_s: Callable[[], float] | None = None) -> ProcessOutcome:
-    """Run an untrusted command and return how it ended; no way of ending raises.
+    """Run an untrusted command and return how it ended; a failure raises nothing.
 
-    One that yields calls `on_wait` with what it waits for, and with "" when it goes on.
+    A yielding one calls `on_wait` with what it waits for, and with "" when it continues.
     """
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,

@@ -13,7 +13,7 @@ from harness.formats.text import plain
 _COMPILER_ERROR = re.compile(r"[^\s:]+:\d+(:\d+)?: (fatal )?error: ")
 _MAKE = re.compile(r"g?make(\[\d+\])?: \*\*\* ")
 _FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
-_NOT_OWN = re.compile(r"site-packages|/lib/python|/harness/child/|^<")
+_NOT_PROJECT = re.compile(r"site-packages|/lib/python|/harness/child/|^<")
 _HEAP = re.compile(r"malloc|realloc|free\(\)|munmap_chunk|corrupt|smashing")
 _CRASH = re.compile(rf"{_HEAP.pattern}|[Aa]ssert|terminate called|what\(\)|[Ee]rror\b")
 EndReason = Literal["exit", "timeout", "output", "memory", "processes", "killed"]
@@ -68,7 +68,7 @@ class ProcessOutcome:
 
     @property
     def reason_line(self) -> str:
-        """The line that says most likely how it ended, on standard error if there is one.
+        """The line that most likely says how it ended, on standard error if there is one.
 
         It is a compiler's first error, else the last line that is not by make; "" without any.
         """
@@ -79,7 +79,7 @@ class ProcessOutcome:
 
     @property
     def crash_clue(self) -> str:
-        """What a crashed process says of it: ` in double.py:9, _kernel: malloc(): corrupted size`.
+        """What a crashed process printed: ` in double.py:9, _kernel: malloc(): corrupted size`.
 
         It is the innermost line of the project's Python, and the last error that was printed; ""
         without either. Standard error is the program's own, so that this decides nothing.
@@ -88,7 +88,7 @@ class ProcessOutcome:
             return ""
         printed, _, stack = self.stderr.decode(errors="replace").partition("Fatal Python error: ")
         frames = [f" in {PurePath(frame[1]).name}:{frame[2]}, {frame[3]}"
-                  for frame in _FRAME.finditer(stack) if not _NOT_OWN.search(frame[1])]
+                  for frame in _FRAME.finditer(stack) if not _NOT_PROJECT.search(frame[1])]
         errors = [f": {line.strip()}" for line in printed.splitlines() if _CRASH.search(line)]
         heap = "; memory is damaged, as by a write outside a tensor: check bounds and masks" \
             if errors and _HEAP.search(errors[-1]) else ""

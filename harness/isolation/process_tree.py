@@ -25,7 +25,7 @@ class CpuTime:
 
 
 def cpu_times(pids: Iterable[int]) -> dict[int, CpuTime]:
-    """Return the CPU time of processes; none where the machine's kernel does not count it.
+    """Return the CPU time of processes; none where the operating system does not count it.
 
     It is exact only for a process that does not run.
     """
@@ -77,12 +77,12 @@ def stop(pid: int, known: Iterable[int] = ()) -> set[int]:
 
 
 def await_any_still(pids: Iterable[int]) -> None:
-    """Wait for a moment until one of several processes is still, as one that stops itself."""
+    """Wait a moment until one of several processes is still, because it stops itself."""
     _poll(lambda: any(_state(pid) in STILL for pid in pids))
 
 
 def _await_still(pids: Iterable[int]) -> None:
-    """Wait for a moment until signalled processes are still: that costs less than to list all."""
+    """Wait a moment until signalled processes are still: that is cheaper than to list all."""
     _poll(lambda: all(_state(pid) in STILL for pid in pids))
 
 

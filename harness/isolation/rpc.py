@@ -38,7 +38,7 @@ class PeerError(KoptError):
     peer = ""
     """Name of the child, if it has one."""
     kind = ""
-    """Name of the exception in the child, by its own account."""
+    """Name of the exception, as the child reports it."""
 
 
 class NotJudgedHere(PeerError):
@@ -74,7 +74,7 @@ class Peer:
 
     `asked_ns` and `elapsed_ns` time the last request by this process's own clock. `on_ending` is
     called before the child is ended, `on_ended` after it has ended; either may be called again.
-    A child that an earlier process has `kept` goes on instead of starting anew.
+    A child that an earlier process has `kept` continues instead of starting anew.
     """
 
     def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,

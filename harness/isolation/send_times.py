@@ -1,4 +1,4 @@
-"""Reads when the machine's kernel passed on the messages of a child."""
+"""Reads when the operating system passed on the messages of a child."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TIME = struct.Struct("@ll")
 
 
 class SendTimes:
-    """A socket whose messages the machine's kernel stamps with the time when they were sent.
+    """A socket whose messages the operating system stamps with the time when they were sent.
 
     `theirs` is the child's end. Nobody waits on ours, so a message wakes no process.
     """
@@ -22,7 +22,7 @@ class SendTimes:
 
     @classmethod
     def open(cls) -> SendTimes | None:
-        """Return a new one; None if this machine's kernel stamps no messages."""
+        """Return a new one; None if the operating system stamps no messages."""
         opened = cls()
         opened.theirs.send(b"?")
         if opened.take_ns():

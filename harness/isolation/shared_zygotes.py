@@ -20,7 +20,7 @@ _inherited: list[WarmStart] = []
 
 
 def zygote(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote | None:
-    """Return this process's zygote of a kind, which takes the place of one with other variables.
+    """Return this process's zygote of a kind, which replaces one with other variables.
 
     It is the one that was passed to this process, if any. The imports of one that `yields` wait
     while other processes measure on the CPU.
@@ -43,7 +43,7 @@ def _close() -> None:
 
 
 def _forget() -> None:
-    """Have a fork of this process start zygotes of its own, and let those of its parent end."""
+    """Make a fork of this process start its own zygotes, and let those of its parent end."""
     global _lock
     _lock = threading.Lock()
     for _, warm in _kept.values():

@@ -27,7 +27,7 @@ class KeptProcess:
     """A running program and its supervisor, as descriptors that one process leaves to the next.
 
     `requests` is the socket of the program, `control` that of its supervisor, `life` the pipe that
-    ends with the supervisor. When nobody holds them any more, the supervisor ends the program.
+    ends with the supervisor. When no process holds them, the supervisor ends the program.
     """
 
     pid: int
@@ -43,16 +43,16 @@ class KeptProcess:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the supervisor lives: nothing is written to the pipe any more before it ends."""
+        """Whether the supervisor runs: it closes `life` when it ends, and writes nothing to it."""
         return not select.select([self.life], [], [], 0)[0]
 
 
 def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],
           zygote: Zygote | None, program: str, path: str) -> tuple[socket.socket, Started]:
-    """Start a supervisor with its job; return its control socket and it.
+    """Start a supervisor with its job; return the control socket and the supervisor.
 
-    `passed` are the program's descriptors, `held` those of device locks. `program` is that of the
-    job if `zygote` forks it; `path` is for a new interpreter, where nothing can be forked.
+    `passed` are the program's descriptors, `held` those of device locks. A fork of `zygote` runs
+    `program`; where nothing can be forked, a new interpreter gets `path`.
     """
     control, theirs = socket.socketpair()
     with theirs:
@@ -65,7 +65,7 @@ def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],
 
 def take_over(kept: KeptProcess, held: Sequence[int],
               zygote: Zygote | None) -> tuple[socket.socket, Started]:
-    """Take over a kept process, which then holds what `start` would have it hold."""
+    """Take over a kept process, and pass it the descriptors that `start` would."""
     control = socket.socket(fileno=kept.control)
     with contextlib.suppress(OSError):  # as in `start`
         socket.send_fds(control, [b"use\n"], [*held, *(zygote.tenancy if zygote else ())])

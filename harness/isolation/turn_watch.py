@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from harness.isolation import device_lock
 from harness.isolation.device_lock import Turnstile
 
-LOOK_S = 0.5
-"""Seconds between two looks."""
+POLL_S = 0.5
+"""Seconds between two polls."""
 
 
 class WaitReporter:
-    """Calls `on_wait` with what lasts for two looks, and with "" when the job goes on."""
+    """Calls `on_wait` with what lasts for two polls, and with "" when the job continues."""
 
     def __init__(self, turnstile: Turnstile, on_wait: Callable[[str], None]) -> None:
         self._turnstile, self._on_wait = turnstile, on_wait
         self._obstacle = self._reported = ""
 
-    def look(self) -> None:
-        """Look once, and report a change."""
-        obstacle = device_lock.shared_look(self._turnstile, int(time.monotonic() / LOOK_S))
+    def poll(self) -> None:
+        """Poll once, and report a change."""
+        obstacle = device_lock.shared_wait(self._turnstile, int(time.monotonic() / POLL_S))
         lasting, self._obstacle = obstacle if obstacle == self._obstacle else "", obstacle
         if lasting != self._reported:
             self._reported = lasting
@@ -36,8 +36,8 @@ def watched(turnstile: Turnstile, on_wait: Callable[[str], None]) -> Iterator[No
     ended, reporter = threading.Event(), WaitReporter(turnstile, on_wait)
 
     def watch() -> None:
-        while not ended.wait(LOOK_S):
-            reporter.look()
+        while not ended.wait(POLL_S):
+            reporter.poll()
 
     thread = threading.Thread(target=watch, name="turn-watch", daemon=True)
     thread.start()

@@ -93,7 +93,7 @@ class ForkedSupervisor:
         return b"".join(os.read(pipe.fileno(), 1 << 20) for pipe in readable)
 
     def let_go(self) -> None:
-        """Close this process's ends of the pipes; the supervisor goes on."""
+        """Close this process's ends of the pipes; the supervisor continues."""
         for pipe in (self.stdout, self.stderr, self._life):
             pipe.close()
 
@@ -205,7 +205,7 @@ class Zygote:
             self._channel.close()
 
     def close(self) -> None:
-        """Close the socket, and end the zygote if it was started here; its forks go on."""
+        """Close the socket, and end the zygote if it was started here; its forks continue."""
         self.let_go()
         if self._process is not None:
             self._process.kill()

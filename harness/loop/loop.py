@@ -102,8 +102,7 @@ class _Loop(KeepOrRevert):
         return self.result(tuple(self.recorder.notes), earlier=len(earlier))
 
     def _strategy(self) -> Strategy:
-        """Return a sweep where the budget suffices for the whole space, so that all of it compiles
-        ahead; else a search."""
+        """Return a sweep, which compiles ahead, if the budget covers the space; else a search."""
         if swept := self.source.configurations(self.job.only, self.job.budget):
             return Sweep(swept)
         return strategy_for(self.space, self.job.seed,

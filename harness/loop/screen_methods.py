@@ -170,7 +170,7 @@ class PairScreening:
         """Return by class the errors, and the ns of the first blocks of precompiled kernels."""
         errors, first_ns = {}, {}
         with self.session.runners.start(candidate, lock=held, yields=self.session.yields,
-                                      refill=self._refill) as runner, self._tolerance:
+                                        refill=self._refill) as runner, self._tolerance:
             for case in self._cases:
                 memory = CaseMemory(self._oracle, runner, case)
                 errors[case.config_class] = self._require_right(case, memory.call(case), candidate,
@@ -197,7 +197,7 @@ class PairScreening:
 
         def start(order: Sequence[str]) -> Sequence[Peer]:
             peers = session.runners.start_all([sides[side] for side in order], lock=held,
-                                            refill=self._refill)
+                                              refill=self._refill)
             if self._ahead:
                 session.runners.prestart(self._start, MORE)
             return peers

@@ -117,7 +117,7 @@ class Screening:
                 ahead.forget(oldest)
 
     def _configured(self, config: Config) -> str | None:
-        """Return the source with a configuration; planned ones are asked for before each trial."""
+        """Return the source with a configuration; cached, as each trial asks for planned ones."""
         name = tuple(config.items())
         if name not in self._texts:
             self._texts[name] = self.source.configured(config)
@@ -148,7 +148,7 @@ class Screening:
         self.oracle.close()
 
     def _method(self) -> TurnScreening | PairScreening:
-        """Prepare cases and start, and choose a method: tuning kernels need own processes."""
+        """Prepare cases and start, and choose a method: a start that tunes itself needs pairs."""
         session, tree = self.session, Path(self.job.tree)
         tolerance = Tolerance(session, self.oracle, Path(self.job.reference))
         with session.working():

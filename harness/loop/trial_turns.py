@@ -183,17 +183,17 @@ class RunningTrial:
         start = self._turns._start
         assert start is not None
         timings = {}
-        for own_timer, start_timer in zip(self._loaded.timers, start.timers, strict=True):
+        for trial_timer, start_timer in zip(self._loaded.timers, start.timers, strict=True):
             rounds: list[tuple[float, float]] = []
             for number in range(ROUNDS):
                 start_first_ns = _block_of_start(start_timer) if number % 2 else None
-                own_ns = own_timer.block()
-                rounds.append((own_ns, start_first_ns or _block_of_start(start_timer)))
-            name = own_timer.case.config_class
+                trial_ns = trial_timer.block()
+                rounds.append((trial_ns, start_first_ns or _block_of_start(start_timer)))
+            name = trial_timer.case.config_class
             timings[name] = ClassTiming(
-                config_class=name, candidate_us=median(own_ns for own_ns, _ in rounds) / 1e3,
+                config_class=name, candidate_us=median(trial_ns for trial_ns, _ in rounds) / 1e3,
                 incumbent_us=median(start_ns for _, start_ns in rounds) / 1e3,
-                log_ratios=tuple(math.log(start_ns / own_ns) for own_ns, start_ns in rounds))
+                log_ratios=tuple(math.log(start_ns / trial_ns) for trial_ns, start_ns in rounds))
         return timings
 
     def check(self) -> None:

@@ -154,12 +154,12 @@ def _work_of(target: Target, config_class: ConfigClass, card: CardModel,
 
 
 def _total(parts: Mapping[str, float]) -> float:
-    held = sum(math.pow(value, SHARPNESS) for name, value in parts.items() if name != "launch")
-    return parts["launch"] + math.pow(held, 1 / SHARPNESS)
+    bounded = sum(math.pow(value, SHARPNESS) for name, value in parts.items() if name != "launch")
+    return parts["launch"] + math.pow(bounded, 1 / SHARPNESS)
 
 
 def _terms(kernel: KernelResources, work: LaunchWork, card: CardModel, arch: Arch, *,
-          cold: bool) -> dict[str, float]:
+           cold: bool) -> dict[str, float]:
     """Return every term of a launch (us); `cold`: it finds nothing in the last-level cache."""
     programs = max(1, kernel.programs or card.multiprocessors)
     warps = max(1, -(-kernel.threads // arch.warp))

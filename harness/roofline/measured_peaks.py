@@ -109,14 +109,16 @@ def evidence(peaks: GpuCeilings | None, device: Device, target: Target) -> Itera
     """Yield the measured rates that bound a target, for a verdict."""
     if peaks is None:
         return
-    card, which = datasheets.find(device.name), peaks.precision(target)
+    card, precision = datasheets.find(device.name), peaks.precision(target)
     yield Evidence(kind="ceiling", detail=f"copy {_rate(peaks.copy_gb_per_s, 'B/s')} measured"
                    + _share(peaks.copy_gb_per_s, card.gb_per_s if card else None, "B/s"))
-    if which:
-        peak = getattr(card, which, None) or (card.bf16 if card and which == "fp16" else None)
-        tflops = peaks.tflops[which]
-        yield Evidence(kind="ceiling", detail=f"{which} products {_rate(tflops * 1e3, 'FLOP/s')} "
-                       "measured" + _share(tflops * 1e3, peak and peak * 1e3, "FLOP/s"))
+    if precision:
+        peak = getattr(card, precision, None) or (
+            card.bf16 if card and precision == "fp16" else None)
+        tflops = peaks.tflops[precision]
+        yield Evidence(kind="ceiling", detail=f"{precision} products "
+                       f"{_rate(tflops * 1e3, 'FLOP/s')} measured"
+                       + _share(tflops * 1e3, peak and peak * 1e3, "FLOP/s"))
 
 
 def summary(peaks: GpuCeilings) -> str:

@@ -77,7 +77,7 @@ def card_for(name: str, language: str) -> CardModel | None:
     card = datasheets.find_by_short_name(name) or datasheets.find(name)
     if card is None:
         raise InputError(f"no card {name!r} to predict for",
-                         fix=f"one of {', '.join(one.name for one in datasheets.cards())}")
+                         fix=f"one of {', '.join(known.name for known in datasheets.cards())}")
     if language != "triton":
         raise InputError(f"a {language} target cannot be predicted",
                          fix="predictions are for Triton: its kernels compile without their card")

@@ -33,7 +33,7 @@ _URGENT, _TURNS = "contexts.urgent", [f"contexts.{number}" for number in range(A
 
 @contextmanager
 def urgent() -> Iterator[None]:
-    """Hold back the patient while contexts are created that a verdict waits for."""
+    """Hold back patient waiters while contexts that a verdict needs are created."""
     fd = _open(_URGENT)
     try:
         if fd is not None:

@@ -19,8 +19,8 @@ from harness.isolation import process_tree
 from harness.isolation.supervisor_start import KeptProcess
 
 KEPT_S = 120.0
-"""Longer than the pauses between verdicts in a queue. It holds half a GB of a card, and the weights
-of the reference."""
+"""Longer than the pauses between verdicts in a queue. A kept oracle holds half a GB of a card, and
+the weights of the reference."""
 VARIABLE = "KOPT_ORACLE"
 """Environment variable of a harness process: the descriptors of the shelf."""
 MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 8
@@ -97,7 +97,7 @@ class OracleShelf:
 
     def take(self, key: str) -> tuple[KeptProcess, Mapping[str, str]] | None:
         """Take the oracle that was started with `key`, and its libraries; end any other."""
-        found = None
+        taken = None
         with contextlib.suppress(BlockingIOError):
             while True:
                 data, descriptors, _, _ = socket.recv_fds(self._ends[1], MOST_BYTES,
@@ -109,11 +109,11 @@ class OracleShelf:
                 for descriptor in descriptors:
                     os.set_inheritable(descriptor, False)
                 if label.key == key and kept.is_guarded:
-                    found = kept, label.libraries
+                    taken = kept, label.libraries
                     continue
                 for descriptor in descriptors:
                     os.close(descriptor)
-        return found
+        return taken
 
     def clear(self) -> None:
         """End the oracle that waits."""

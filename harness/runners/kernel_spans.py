@@ -14,7 +14,7 @@ from harness.verdict import Evidence, Finding
 CALLS = 10
 MOST_KERNELS = 8
 MISSING = 0.67
-"""Smallest accepted share of a timed call in the profiled one, whose caches are colder."""
+"""Smallest accepted ratio of a timed call to the profiled one, whose caches are colder."""
 SHORTEST_US = 2.0
 """Below this time the profiler's clock is too coarse for a finding."""
 

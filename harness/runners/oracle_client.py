@@ -56,8 +56,8 @@ class OracleError(KoptError):
 class Oracle:
     """A client of the oracle process; the reference comes from the baseline's tree.
 
-    With a shelf it is the oracle that waits there, if that has the same reference. At the end it is
-    returned to the shelf, unless it may not outlive its verdict.
+    With a shelf it uses the oracle that waits there, if that has the same reference, and returns it
+    to the shelf at the end, unless it may not outlive its verdict.
     """
 
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,

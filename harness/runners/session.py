@@ -63,7 +63,7 @@ class Session:
         self._shelf = shelf
         self.device, self.settings, self.cancel, self.base = device, settings, cancel, base
         self.on_wait: Callable[[str], None] | None = None
-        """Receives what a wait for the device is for, where the caller of `lock` gives no other."""
+        """Receives what a wait for the device is for, unless `lock` gets another."""
         self.several = len(device.cards) > 1
         self.on_cpu = device.kind == "cpu"
         self.mode = interference.require_usable(device)
@@ -167,8 +167,8 @@ class Session:
         if held is not None:
             yield held
             return
-        with self.lock(on_wait) as own:
-            yield own
+        with self.lock(on_wait) as acquired:
+            yield acquired
 
     def close(self) -> None:
         self.runners.close()

@@ -51,7 +51,7 @@ class RunnerStarter:
 
     def start(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
               asleep: bool = False) -> Peer:
-        """Start a runner for a kernel, which is not loaded yet; `asleep`, it needs a `wake`."""
+        """Start a runner for a kernel, which is not loaded yet; if `asleep`, it needs a `wake`."""
         place, bare = kernel.place, kernel.target.language == "c"
         home = ProcessHome(kernel, confined=self.confined and not guard.confinement_problem(),
                            frozen=self._timed, lock=self._home_lock)

@@ -104,7 +104,7 @@ class Sweep:
 
 
 class PredictedOrder:
-    """Reorders what a strategy asks for independently of results; leaves out none."""
+    """Orders proposals that do not depend on results by predicted latency; drops none."""
 
     def __init__(self, strategy: Strategy,
                  latencies_us: Callable[[Sequence[Config]], Sequence[float]]) -> None:
@@ -137,7 +137,7 @@ class RoundRobin:
         self._overall = make()
         self._of_class: dict[str, Strategy] = {}
         self._turns = itertools.cycle([""])
-        self._told = 0
+        self._result_count = 0
 
     def search_classes(self, names: tuple[str, ...]) -> None:
         """Give classes turns of their own; a single class is the whole table and gets none."""
@@ -146,7 +146,7 @@ class RoundRobin:
             self._turns = itertools.cycle([turn for name in names for turn in ("", name)])
 
     def ask(self) -> Config | None:
-        turn = next(self._turns) if self._told >= FIRST_FOR_ALL else ""
+        turn = next(self._turns) if self._result_count >= FIRST_FOR_ALL else ""
         return (self._of_class[turn] if turn else self._overall).ask()
 
     def planned(self) -> list[Config]:
@@ -155,7 +155,7 @@ class RoundRobin:
     def tell(self, config: Config, score: float | None,
              by_class: Mapping[str, float] | None = None) -> None:
         """Tell all strategies; a class without a score has failed with the whole table."""
-        self._told += 1
+        self._result_count += 1
         self._overall.tell(config, score)
         for name, strategy in self._of_class.items():
             strategy.tell(config, (by_class or {}).get(name))

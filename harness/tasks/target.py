@@ -51,9 +51,9 @@ OF_CARD: dict[str, str] = {"cuda": "nvidia", "hip": "amd"}
 Role = Literal["input", "output", "inout", "scalar"]
 Structure = Literal["ascending", "increasing", "distinct", "offsets", "two_valued",
                     "probabilities", "log_probabilities"]
-"""What a tensor is besides in its bounds. Of integers: `increasing` and `distinct`: no value twice;
-`offsets`: from `low` to `high` - 1, increasing, as the cumulative lengths of sequences are. Of all:
-`two_valued`: each value is the lowest or the highest. Of floats: `probabilities`: every row is
+"""How a tensor's values are structured. Integers: `increasing` and `distinct`: no value twice;
+`offsets`: increasing from `low` to `high` - 1, as the cumulative lengths of sequences are. Any:
+`two_valued`: each value is the lowest or the highest. Floats: `probabilities`: every row is
 positive and adds up to 1; `log_probabilities`: their logarithms."""
 OF_ROWS = ("probabilities", "log_probabilities")
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
@@ -226,8 +226,9 @@ class Target:
         return tuple(dict.fromkeys(filter(None, (reference, self.adapter_file, *data))))
 
     def config_class(self, name: str) -> ConfigClass:
-        if found := [item for item in self.classes if item.name == name]:
-            return found[0]
+        for config_class in self.classes:
+            if config_class.name == name:
+                return config_class
         raise InputError(f"no config class {name!r}",
                          fix=f"one of {', '.join(c.name for c in self.classes)}")
 

@@ -26,7 +26,7 @@ from harness.tasks.target import (
     Tensor,
 )
 
-HALVES = ("float16", "bfloat16", *TORCH_ONLY)
+NO_C_SCALARS = ("float16", "bfloat16", *TORCH_ONLY)
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_CLASSES = 256
 
@@ -198,9 +198,9 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
 
 
 def _is_c(arg: Arg, language: str) -> bool:
-    """Return whether C can pass an argument of this dtype; a card knows more kinds of tensors."""
+    """Return whether C can pass an argument of this dtype; a GPU's takes more kinds of tensors."""
     return not arg.is_constant and arg.dtype not in (
-        HALVES if arg.kind == "scalar" else () if language in OF_CARD else TORCH_ONLY)
+        NO_C_SCALARS if arg.kind == "scalar" else () if language in OF_CARD else TORCH_ONLY)
 
 
 def _check_range(tensor: Tensor, key: Key) -> None:

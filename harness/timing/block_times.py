@@ -18,10 +18,10 @@ class TimedBlock:
     """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from request to answer.
 
     `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
-    copied what the calls returned, by our clock, `look_ns` how long the oracle then took to read a
-    sample of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and
-    the end of its calls, by the machine's kernel; 0 if it stamps none. `cpu` is what the machine's
-    kernel counted of the runner's main thread; None on a GPU, or if the runner cannot be stopped.
+    copied what the calls returned, by our clock, `sample_ns` how long the oracle then read a sample
+    of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and
+    the end of its calls, by the operating system; 0 if it stamps none. `cpu` is what it counted of
+    the runner's main thread; None on a GPU, or if the runner cannot be stopped.
     """
 
     calls: int
@@ -29,7 +29,7 @@ class TimedBlock:
     elapsed_ns: int
     asked_ns: int = 0
     store_ns: int = 0
-    look_ns: int = 0
+    sample_ns: int = 0
     stamped_ns: int = 0
     cpu: CpuTime | None = None
 
@@ -40,7 +40,7 @@ class TimedBlock:
 
     @property
     def late_ns(self) -> int:
-        return self.store_ns + self.look_ns
+        return self.store_ns + self.sample_ns
 
     @property
     def gap_ns(self) -> int:

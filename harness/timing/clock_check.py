@@ -6,7 +6,7 @@ cost that is the same on both sides. What the candidate's blocks take beyond tha
 does not report, as a share of what it reports. Blocks of one process share its core, its memory and
 what else runs there, so each process pair gives one value, and a finding needs pairs that agree.
 
-On the CPU the machine's kernel counts how long the main thread was on a core. Unless it slept in
+On the CPU the operating system counts how long the main thread was on a core. Unless it slept in
 the calls, it cannot have reported less, and other processes do not disturb this count.
 """
 

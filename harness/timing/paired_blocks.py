@@ -28,7 +28,7 @@ SINGLE_NS = 500_000
 FIRST_SLOTS = 2
 """Slots on which the kernels are compiled and warmed up, before the sizes of blocks are known."""
 MOST_DISPUTED = 2
-"""Slots of a pair in which the sides differ that are held against the reference."""
+"""Most slots of a pair that the reference judges because the sides differ in them."""
 MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
@@ -38,9 +38,9 @@ VoidReason = Callable[[int, int], str]
 class PairedBlocks:
     """Times one case on both sides: `prepare`, `wait_prepared`, `warm`, then `run`.
 
-    With `freeze` a side is stopped while the other one's blocks are timed, and both are while
-    contents are written and answers compared: nothing changes after its block. Before the blocks
-    both may prepare and capture graphs at the same time. `alone` times by the host's clock, on a
+    With `freeze` a side is stopped while the other one's blocks are timed, and both while contents
+    are written and answers compared, so that nothing changes after a block. Before the blocks both
+    may prepare and capture graphs at the same time. `alone` times by the host's clock, on a
     CPU that both share.
     """
 
@@ -88,7 +88,7 @@ class PairedBlocks:
             self._run_alone(side)
             call_ns[side] = decode_answer(self.peers[side].ask(
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
-        # in between: blocks of the slower side are not much too long, nor the other's too short
+        # between both: blocks of the slower side are not much too long, nor the other's too short
         self.sizes = self.plan.within(self._source.room(self.plan.ring_bytes)).sizes(
             self._source.slot_bytes(self.case, self._first),
             geometric_mean(max(1.0, ns) for ns in call_ns.values()))
@@ -149,7 +149,7 @@ class PairedBlocks:
     def run(self) -> tuple[float, float | None]:
         """Return log(incumbent / candidate) of the scored time, and of the other one or None.
 
-        One round is enough of the other: it must only not be longer, and pairs reverse its order.
+        One round of the other is enough: it must only not be longer, and pairs reverse its order.
         """
         sizes = self.sizes
         judged = secrets.randbelow(sizes.blocks)
@@ -187,7 +187,7 @@ class PairedBlocks:
 
         The order of the sides reverses with every round. With `judge`, the reference judges one
         slot as well, whether the sides agree there or not. A side gets its contents while it is
-        stopped, and runs nothing between them and its first timed call.
+        stopped, and then runs nothing before its first timed call.
         """
         assert self._slots is not None
         calls = self.sizes.calls * factor
@@ -214,9 +214,9 @@ class PairedBlocks:
             name=f"the {side}")
         if self._alone:
             return block
-        began_ns = perf_counter_ns()  # what the GPU still does for a stopped side delays the look
-        slots.look(side, count)
-        return replace(block, look_ns=perf_counter_ns() - began_ns)
+        began_ns = perf_counter_ns()  # what the GPU still does for a stopped side delays this
+        slots.keep_sample(side, count)
+        return replace(block, sample_ns=perf_counter_ns() - began_ns)
 
     def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
         comparison = slots.compare(count, last)
@@ -249,7 +249,7 @@ class PairedBlocks:
         self.close()
 
     def close(self) -> None:
-        """Free the slots; what is mapped lives on in the runners until these end."""
+        """Free the slots; the runners keep their mappings until they end."""
         if self._slots is not None:
             self._slots.close()
             self._slots = None

@@ -31,8 +31,8 @@ CLOCK_TIGHT_GPU_NS = 300_000
 """On an H200, 0.17 to 0.26 ms of a block are outside of its events: launches, and the wait."""
 CLOCK_PAIRS = 4
 """Least number of pairs that show anything on a CPU, where one of three is often disturbed."""
-CONVICTED = 2
-"""Number of looks at which the clock must be off."""
+LEAST_CLOCK_LOOKS = 2
+"""Number of looks with a wrong clock that prove tampering."""
 ORDER = ("incumbent", "candidate")
 """Order of the sides in every other pair; the other pairs reverse it."""
 
@@ -94,12 +94,11 @@ class _ClassSamples:
 class PairedTiming:
     """Times process pairs until `outcome` says that more would change nothing.
 
-    A class that is settled at a look is left out of the pairs after it.
-
-    At most `at_once` pairs hold buffers at a time, and only one of them is timed. With `quiet`, not
-    even buffers are prepared concurrently, since a kernel may then time its configurations. `alone`
-    and `freeze` are those of PairedBlocks. `on_pair` receives a pair's number as it begins, and the
-    largest number that there may be.
+    A class that is settled at a look is left out of the pairs after it. At most `at_once` pairs
+    hold buffers at a time, and only one of them is timed. With `quiet`, not even buffers are
+    prepared concurrently, since a kernel may then time its configurations. `alone` and `freeze` are
+    those of PairedBlocks. `on_pair` receives a pair's number as it begins, and the largest number
+    that there may be.
     """
 
     def __init__(self, plan: Plan, cases: Sequence[Case], source: SlotSource,
@@ -251,7 +250,7 @@ class PairedTiming:
         if excess is None or not excess.certain:
             return excess is not None
         self._clock_failures += 1
-        if self._clock_failures >= CONVICTED or pairs == self.plan.looks[-1]:
+        if self._clock_failures >= LEAST_CLOCK_LOOKS or pairs == self.plan.looks[-1]:
             raise TamperedTiming(excess.message)
         return True
 

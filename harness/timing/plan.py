@@ -127,12 +127,12 @@ class Plan:
 
         A short block takes `block_ns` if the slots of a long one fit into the memory.
         """
-        wanted = max(1, round(self.block_ns / max(call_ns, 1.0)))
+        desired = max(1, round(self.block_ns / max(call_ns, 1.0)))
         fitting = (min(MOST_SLOTS, self.ring_bytes // slot_bytes) - 1) // LONG
         if fitting < 1 and (LONG + 1) * slot_bytes > self.largest_ring:
             return BlockSizes(calls=1, long=1, blocks=self.blocks)
-        calls = max(1, min(wanted, fitting))
-        more = min(MORE_BLOCKS, wanted // calls)
+        calls = max(1, min(desired, fitting))
+        more = min(MORE_BLOCKS, desired // calls)
         return BlockSizes(calls=calls, long=LONG, blocks=self.blocks * more)
 
 

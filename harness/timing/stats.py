@@ -149,5 +149,10 @@ def alpha_of_verdict(campaign_alpha: float, planned_looks: int, index: int) -> f
     return campaign_alpha / planned_looks / 2.0 ** (index // planned_looks + 1)
 
 
+def finite(value: float) -> float | None:
+    """Return a finite value, None for any other."""
+    return value if math.isfinite(value) else None
+
+
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)

@@ -96,7 +96,7 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
     spent = busiest(before, peer.cpu_times()) if before else None
     sent = stamps.take_ns() if stamps else [0, 0]
     if len(sent) < 2:
-        raise TamperedTiming(f"{name} does not tell when its calls began and ended")
+        raise TamperedTiming(f"{name} does not say when its calls began and ended")
     if store:
         peer.asked_ns = perf_counter_ns()
         if stop:

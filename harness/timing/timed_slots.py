@@ -43,7 +43,7 @@ class TimedSlots(Protocol):
         """Let a runner unmap its slots, unless the kernel may remember weights in them."""
 
     def draw(self, count: int) -> None:
-        """Have the next `fill` choose new contents for the first slots, which no call has seen.
+        """Make the next `fill` choose new contents for the first slots, which no call has seen.
 
         Both sides get the same ones.
         """
@@ -51,14 +51,14 @@ class TimedSlots(Protocol):
     def fill(self, side: str) -> None:
         """Write the chosen contents into the slots of a side."""
 
-    def look(self, side: str, count: int) -> None:
+    def keep_sample(self, side: str, count: int) -> None:
         """Keep a sample of a side's answers after its block; `compare` sees what changed since."""
 
     def compare(self, count: int, last: int) -> SlotComparison:
         """Compare the first slots of both sides; `last` is that of a block's last call."""
 
     def judge(self, slot: int) -> Mapping[str, str]:
-        """Hold both sides' answers in a slot against the reference; report it to the source.
+        """Compare both sides' answers in a slot with the reference; report it to the source.
 
         Returns by side which of its inputs it overwrote.
         """

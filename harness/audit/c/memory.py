@@ -1,4 +1,4 @@
-"""What a C source keeps between calls, and whether it recognises arguments by it."""
+"""Finds what a C source keeps between calls, and arguments that it recognises by that."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class CMemory:
                     yield index, self.pointers[name], "contents"
             elif token.kind == "name" and token.text in kept and self.source.follows(index, "["):
                 for at in range(index + 2, self.source.matching.get(index + 1, index + 2)):
-                    if tokens[at].text in pointers and not self._read(at):
+                    if tokens[at].text in pointers and not self._is_dereferenced(at):
                         yield index, self.pointers[tokens[at].text], "data_ptr"
 
-    def _read(self, index: int) -> bool:
+    def _is_dereferenced(self, index: int) -> bool:
         """Return whether a pointer is dereferenced rather than used as a number."""
         before = self.source.tokens[index - 1].text if index else ""
         second = self.source.tokens[index - 2].text if index > 1 else ""
@@ -104,7 +104,8 @@ class CMemory:
             last = tokens[end - 1].text
             rest = {t.text for t in tokens[index + 1: end - 1]}
             if last in self.pointers and rest <= NAMES["storage_types"] | {"(", ")", "*", "&"} \
-                    and not self._read(end - 1) and tokens[index - 1].text not in self.names:
+                    and not self._is_dereferenced(end - 1) \
+                    and tokens[index - 1].text not in self.names:
                 self.pointers.setdefault(tokens[index - 1].text, self.pointers[last])
 
 

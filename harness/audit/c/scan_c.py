@@ -28,7 +28,7 @@ _LABEL = re.compile(r"\s*\w+(?:@+[\w.]+)?\s*")
 _REFERS = re.compile(r"\.(?:symver|set|equ|weakref|reloc|quad|long)\b|\w\s*=\s*[A-Za-z_]"
                      r"|\b(?:call[lq]?|jmp|blr?)\b")
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b(?!\.)")
-"""A name in assembly; with a point after it, it is an instruction, as nanosleep.u32."""
+"""A name in assembly; followed by a dot it is an instruction, such as nanosleep.u32."""
 
 _OTHER_NAME = words("alias __alias__ weakref __weakref__ symver __symver__")
 _AT_START = re.compile(r"\.(?:(?:pre)?init_array|fini_array|ctors|dtors)\b|\.(?:init|fini)\"")
@@ -36,8 +36,8 @@ _AT_START_NAMES = words("init_array preinit_array fini_array ctors dtors")
 _KEYWORDS = words("return else case goto do sizeof typeof define")
 _CODE_LIKE = re.compile(r"__global__|#\s*include|\basm\b|;\s*\}", re.ASCII)
 _LOADED = AuditRule("hidden-code", "flag", "runs code when it is loaded")
-_SYSTEM_CALL = AuditRule("hidden-code", "reject", "calls the system in assembly")
-_PASTES = AuditRule("hidden-code", "flag", "pastes a name together")
+_SYSTEM_CALL = AuditRule("hidden-code", "reject", "makes a system call in assembly")
+_PASTES = AuditRule("hidden-code", "flag", "builds a name by token pasting")
 
 
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
@@ -162,7 +162,7 @@ def _assembly(source: CSource) -> Iterator[Sighting]:
 
 
 def _other_names(source: CSource) -> Iterator[Sighting]:
-    """Find watched functions that a pragma or an attribute gives another name."""
+    """Find watched functions that a pragma or an attribute renames."""
     for index, token in enumerate(source.tokens):
         if token.kind != "name":
             continue
@@ -225,4 +225,4 @@ def _stolen(source: CSource) -> Iterator[Sighting]:
         if name in NAMES["stolen_functions"] and not source.is_static(index):
             yield source.see(source.tokens[index], AuditRule(
                 "patched", "reject" if name in NAMES["stolen_timers"] else "flag",
-                "puts itself in the place of a library's function"), name)
+                "replaces a library's function"), name)

@@ -38,7 +38,7 @@ class CSource:
 
     @cached_property
     def matching(self) -> dict[int, int]:
-        """Return the index of the matching parenthesis, bracket or brace for each of them."""
+        """The index of the partner of each parenthesis, bracket and brace."""
         pairs, stack = {}, []
         close = {")": "(", "]": "[", "}": "{"}
         for index, token in enumerate(self.tokens):
@@ -106,7 +106,7 @@ class CSource:
         return self.tokens[index - 1].text if index else ""
 
     def is_static(self, index: int) -> bool:
-        """Return whether the declaration that ends at a function's name says `static`."""
+        """Return whether a function's declaration keeps it local, as `static` does."""
         while index > 0 and self.tokens[index - 1].text not in (";", "}", "{") \
                 and not self.tokens[index - 1].directive:
             index -= 1

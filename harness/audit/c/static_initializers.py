@@ -24,7 +24,7 @@ _CONDITIONS = words("if ifdef ifndef elif elifdef elifndef else")
 _SPOILERS = words("""
     alias __alias__ ifunc __ifunc__ weakref __weakref__ symver __symver__ weak
     redefine_extname push_macro pop_macro operator using namespace template""")
-"""Words with which a name may refer to another function than it seems to."""
+"""Words that can make a name refer to another function."""
 
 _MATHEMATICS = frozenset(name + end for name in NAMES["mathematics"] for end in ("", "f", "l"))
 _INDEX = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)(?P<shift>[+-]\d+)?|(?P<at>\d+))")
@@ -36,7 +36,7 @@ _STEPS = (["+", "+"], ["-", "-"])
 
 
 def only_fills(source: CSource, index: int) -> bool:
-    """Return whether the constructor whose attribute names it at `index` only fills a table."""
+    """Return whether the constructor with the attribute at `index` only fills a table."""
     begin = _body(source, index)
     if begin is None or begin not in source.matching or not _has_plain_meaning(source):
         return False
@@ -75,7 +75,7 @@ def _has_plain_meaning(source: CSource) -> bool:
 
 
 def _is_barrier(source: CSource, at: int) -> bool:
-    """Return whether assembly is empty, as `asm("" ::: "memory")`: it holds the compiler back."""
+    """Return whether assembly is only a compiler barrier, as `asm("" ::: "memory")`."""
     rest = [t for t in source.tokens[at + 1: at + 5]
             if t.text not in ("volatile", "__volatile__")]
     return len(rest) > 2 and rest[0].text == "(" and rest[1].kind == "string" \

@@ -40,13 +40,13 @@ def unread(file: str, what: str) -> Sighting:
 def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[Sighting]:
     """Return the sightings that the candidate has beyond the baseline's, unchanged lines last."""
     old = list(baseline)
-    had = Counter((s.rule, s.what) for s in old)
+    remaining = Counter((s.rule, s.what) for s in old)
     lines = {(s.rule, s.what, s.text) for s in old}
     new = []
     for sighting in sorted(candidate, key=lambda s: (s.rule, s.what, s.text) not in lines):
         key = (sighting.rule, sighting.what)
-        if had[key] > 0:
-            had[key] -= 1
+        if remaining[key] > 0:
+            remaining[key] -= 1
         else:
             new.append(sighting)
     return new

@@ -30,7 +30,7 @@ _FETCH = re.compile(r"\bpip3?\b.*\binstall\b|\bcurl\b|\bwget\b|\bgit\s+clone\b"
                     r"|\b(?:conda|mamba|apt|apt-get|uv|npm)\b.*\b(?:install|add)\b", re.DOTALL)
 _CLOCK = re.compile(r"\brdtscp?\b|%(?:globaltimer|clock)|\bcntvct_el0\b|\bs_mem(?:real)?time\b")
 _PREFIX = re.compile(r"^(?:__builtin_|__libc_|_{1,2})")
-"""By which the C library and the compiler know their functions too, as `__libc_fork`."""
+"""Prefixes of other names for the same function, as `__libc_fork`."""
 
 
 def _rules(column: str) -> dict[str, AuditRule]:
@@ -78,5 +78,5 @@ def watched_text(text: str) -> Iterator[tuple[AuditRule, str]]:
     """Yield (rule, name) for what a text of a source names: memory, files outside the project."""
     if _MEMORY.search(text):
         yield AuditRule("files", "reject", "names a process's memory"), ""
-    elif found := _SYSTEM.search(_INCLUDE.sub("", text)):
-        yield AuditRule("files", "flag", "names a file outside the project"), found[0][:40]
+    elif match := _SYSTEM.search(_INCLUDE.sub("", text)):
+        yield AuditRule("files", "flag", "names a file outside the project"), match[0][:40]

@@ -44,11 +44,11 @@ def find(module: Module, entry: str | None, args: Iterable[str | None]) -> list[
     `args` are the task's argument names in call order, None for scalars. They are followed through
     the entry's parameters and the functions that it passes them to.
     """
-    return _CacheKeyFinder(module, entry, tuple(args)).found()
+    return _CacheKeyFinder(module, entry, tuple(args)).cache_keys()
 
 
 class _CacheKeyFinder(Flow):
-    def found(self) -> list[CacheKey]:
+    def cache_keys(self) -> list[CacheKey]:
         keys: dict[tuple[int, frozenset[Probe]], CacheKey] = {}
         for node in self.module.nodes:
             probes = frozenset(self._key(node))

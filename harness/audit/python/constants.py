@@ -10,7 +10,7 @@ from typing import Any
 from harness.formats.text import words
 
 HOLE = "\0"
-"""Stands for a value that only running the source gives, also as a part of a text."""
+"""Stands for a value, or a part of a text, that only running the source gives."""
 
 DEPTH = 40
 MAX_TEXT = 1 << 18
@@ -35,7 +35,7 @@ class Constants:
     def value(self, node: ast.AST | None, depth: int = 0) -> object:
         """Return a text, a number or a sequence; HOLE for what is none of these or unknown."""
         if node is None or depth > DEPTH:
-            return HOLE + HOLE if node else HOLE  # an unknown text that is put together
+            return HOLE + HOLE if node else HOLE  # twice: a composed text, wholly unknown
         if node not in self._known:
             self._known[node] = HOLE  # stops at names defined by themselves
             self._known[node] = self._bounded(node, depth)
@@ -43,11 +43,11 @@ class Constants:
 
     def _bounded(self, node: ast.AST, depth: int) -> object:
         try:
-            found = self._value(node, depth + 1)
+            result = self._value(node, depth + 1)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             return HOLE
-        return HOLE if isinstance(found, str | bytes | list | tuple) \
-            and len(found) > MAX_TEXT else found
+        return HOLE if isinstance(result, str | bytes | list | tuple) \
+            and len(result) > MAX_TEXT else result
 
     def _value(self, node: ast.AST, depth: int) -> object:
         if isinstance(node, ast.Constant):
@@ -76,10 +76,10 @@ class Constants:
         return self._call(node, depth) if isinstance(node, ast.Call) else HOLE
 
     def _number(self, node: ast.AST, depth: int) -> int:
-        found = self.value(node, depth)
-        if not isinstance(found, int):
+        result = self.value(node, depth)
+        if not isinstance(result, int):
             raise TypeError
-        return found
+        return result
 
     def _subscript(self, node: ast.Subscript, depth: int) -> object:
         base: Any = self.value(node.value, depth)
@@ -165,7 +165,7 @@ def _formatted(text: str, values: list[object], named: Mapping[str | None, objec
 
     def field(match: re.Match[str]) -> str:
         name, brace = match.groups()
-        found = brace[0] if brace else next(following, HOLE) if not name else \
+        result = brace[0] if brace else next(following, HOLE) if not name else \
             values[int(name)] if name.isdigit() else named.get(name, HOLE)
-        return str(found) if isinstance(found, str | int) else HOLE
+        return str(result) if isinstance(result, str | int) else HOLE
     return re.sub(r"\{[^{}]*\}", HOLE, _FIELD.sub(field, text))

@@ -15,7 +15,7 @@ _COMPUTES, _REFERENCE, _FALLS_BACK, _NO_LAUNCH = (AuditRule("delegation", "flag"
     "no Triton kernel is launched on the entry's path"))
 
 
-class Path:
+class EntryPath:
     """The nodes of a module that its entry point reaches by name; all of them without an entry."""
 
     def __init__(self, module: Module, entry: str | None) -> None:
@@ -60,18 +60,22 @@ class Path:
                 yield node, "the @ operator"
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) \
                     and not isinstance(self.module.parents.get(node), ast.Attribute):
-                yield from ((node, name) for name in _work(self.module.dotted(node)))
+                yield from ((node, name) for name in _computations(self.module.dotted(node)))
             elif isinstance(node, ast.Call):
                 if isinstance(node.func, ast.Attribute) and not self.module.dotted(node.func) \
                         and node.func.attr in NAMES["tensor_methods"]:
                     yield node, f"the tensor's own {node.func.attr}"
                 else:  # getattr(torch, "matmul") and the like
-                    yield from ((node, name) for name in _work(self.module.dotted(node)))
+                    yield from ((node, name) for name in _computations(self.module.dotted(node)))
 
 
-def scan(module: Module, entry: str | None, own: Iterable[str], reference: str) -> list[Sighting]:
-    """Return the sightings of one source of a Triton target; `reference` is a function in it."""
-    path = Path(module, entry)
+def scan(module: Module, entry: str | None, project: Iterable[str],
+         reference: str) -> list[Sighting]:
+    """Return the sightings of one source of a Triton target; `reference` is a function in it.
+
+    `project` are the top-level names of the project's modules.
+    """
+    path = EntryPath(module, entry)
     library = list(path.library())
     references = {n for n in path.nodes if reference and _called(n) == reference}
     busy = {node for node, _ in library} | references
@@ -83,7 +87,7 @@ def scan(module: Module, entry: str | None, own: Iterable[str], reference: str) 
                           for part in handler.body for inner in ast.walk(part))]
     borrowed = (name.partition(".")[0] for node in path.nodes if isinstance(node, ast.Name)
                 for name in module.dotted(node))  # a module of the project may launch the kernel
-    if entry in module.own and not path.launches() and not set(own) & set(borrowed):
+    if entry in module.own and not path.launches() and not set(project) & set(borrowed):
         sightings.append(module.see(module.tree, _NO_LAUNCH))
     return sightings
 
@@ -98,7 +102,7 @@ def _called(node: ast.AST) -> str | None:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else None
 
 
-def _work(names: Iterable[str]) -> Iterator[str]:
+def _computations(names: Iterable[str]) -> Iterator[str]:
     modules = NAMES["computing_modules"]
     for name in sorted(set(names) - {"torch.nn.functional.pad", "torch.ops.load_library"}):
         head, _, last = name.rpartition(".")

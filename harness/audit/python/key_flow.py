@@ -142,11 +142,11 @@ class Flow:
         function = self._scope(node)
         if value is None or function is None or isinstance(function, ast.Lambda):
             return
-        known = parameters(function)
+        names = parameters(function)
         for inner in ast.walk(value):
             for kind, subject in self._direct(inner):
                 base = root(subject)
-                if isinstance(base, ast.Name) and base.id in known:
+                if isinstance(base, ast.Name) and base.id in names:
                     self.returned.setdefault(function.name, set()).add((kind, base.id))
 
     def _args_of(self, node: ast.AST) -> set[str]:

@@ -19,7 +19,7 @@ _STANDARD = sys.stdlib_module_names
 _SAME = {"posix": "os", "nt": "os", "np": "numpy", "F": "torch.nn.functional", "_C": "torch._C",
          "torch": "torch", "triton": "triton", "numpy": "numpy"}
 _SUBMODULES = ("torch.signal", "torch.ops.")
-"""Names of torch's own that are called like a watched module of the standard library."""
+"""Modules of torch named like a watched module of the standard library."""
 
 _GETTERS = {"builtins.getattr", "inspect.getattr_static"}
 
@@ -160,7 +160,7 @@ class Module(SourceTree):
         return frozenset(names)
 
     def gets(self, node: ast.Call, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
-        """Yield (object, name) of the attributes that a call reads by a text."""
+        """Yield (object, name) of each attribute that a call looks up by name."""
         getter = node.func
         method = isinstance(getter, ast.Attribute) and getter.attr == "__getattribute__"
         if len(node.args) > 1 and (method or self.dotted(getter, depth + 1) & _GETTERS):
@@ -173,9 +173,9 @@ class Module(SourceTree):
 
     def pattern(self, node: ast.AST | None) -> str:
         """Return the text that an expression evaluates to, HOLE for each part that is unknown."""
-        found = self.constants.value(node)
-        return found.decode("latin-1") if isinstance(found, bytes) \
-            else found if isinstance(found, str) else HOLE
+        value = self.constants.value(node)
+        return value.decode("latin-1") if isinstance(value, bytes) \
+            else value if isinstance(value, str) else HOLE
 
     def fold(self, node: ast.AST | None) -> str | None:
         """Return the text that an expression evaluates to, None if that needs running it."""
@@ -203,10 +203,9 @@ class Module(SourceTree):
         for _ in range(ROUNDS):
             for name, value in pairs:
                 self._resolved.clear()  # aliases grow while they are bound
-                for found in self.dotted(value):
-                    if found not in ("builtins.globals()", "builtins.locals()"):
-                        self._alias(name, found)
-
+                for full in self.dotted(value):
+                    if full not in ("builtins.globals()", "builtins.locals()"):
+                        self._alias(name, full)
         self._resolved.clear()
 
     def _alias(self, name: str, full: str) -> None:
@@ -221,7 +220,7 @@ def _assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
     if isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
         return _pairs(node.target, node.value)
     if isinstance(node, ast.AugAssign):
-        return _pairs(node.target, node)  # no constant any more
+        return _pairs(node.target, node)  # no longer a constant
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return defaults(node)
     return []

@@ -91,7 +91,7 @@ class _Scan(SourceChecks):
             if below(name, NAMES["streams"]):
                 yield self._stream(node, name)
             elif name in NAMES["modules"] and self._is_handed_on(node):
-                yield self.see(node, AuditRule("frame-walk", "flag", "hands on a module"), name)
+                yield self.see(node, AuditRule("frame-walk", "flag", "passes a module on"), name)
             elif name in NAMES["getters"] and self._is_handed_on(node):
                 yield self.see(node, _COMPUTED, name)
         chain: ast.AST = node
@@ -109,7 +109,7 @@ class _Scan(SourceChecks):
             and isinstance(parent, ast.Subscript | ast.Compare))
 
     def _is_handed_on(self, node: ast.AST) -> bool:
-        """Return whether a name is used as a value: neither called, nor only given another name."""
+        """Return whether a name is used as a value: neither called nor only renamed."""
         parent = self.module.parents.get(node)
         if isinstance(parent, ast.Call):
             getter = parent.func.func if isinstance(parent.func, ast.Call) else parent.func

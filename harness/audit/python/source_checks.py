@@ -1,4 +1,4 @@
-"""Checks what a Python source imports, opens, reads of its surroundings, and says in texts."""
+"""Checks imports, opened files, environment variables and texts of a Python source."""
 
 from __future__ import annotations
 
@@ -174,9 +174,7 @@ class Streams:
         return next(self._module.enclosing(node), self._module.tree)
 
     def _branches(self, node: ast.AST) -> set[tuple[ast.AST, str]]:
-        """Return the parts of compound statements around a node within its function: each may be
-        left out. Statements below `finally` are not.
-        """
+        """Return the parts of compound statements around a node that may be skipped."""
         statements: set[tuple[ast.AST, str]] = set()
         function = self._function(node)
         while node is not function and (above := self._module.parents.get(node)) is not None:

@@ -1,16 +1,16 @@
-/* What the kernels of a process took on an NVIDIA card, by CUPTI's own clock.
+/* Measures the kernels of a process on an NVIDIA card by CUPTI's clock.
 
-CUDA's driver loads this library (CUDA_INJECTION64_PATH) and calls InitializeInjection as it starts:
-a file KOPT_KERNEL_TIME.<pid>.<number> then has a first line, and one that stays alone tells of a
-process that ended without its exit handlers. These append a line for each name of a kernel:
-launches, total ns, the least ns, blocks of threads, name; or a line that says why there are none.
+CUDA's driver loads this library (CUDA_INJECTION64_PATH) and calls InitializeInjection, which writes
+a header line to a file KOPT_KERNEL_TIME.<pid>.<number>; a process that ends without its exit
+handlers leaves the header alone. The exit handler appends a line for each kernel name (launches,
+total ns, least ns, thread blocks, name), or a line with the reason why there are none.
 KOPT_KERNEL_TIME is compiled in.
-CUPTI is looked for among what is loaded, then in KOPT_CUPTI (paths with colons between), then by
-the loader. Nothing here ends the process or fails loudly: it runs in somebody else's program.
+CUPTI is searched among the loaded libraries, then in KOPT_CUPTI (paths separated by colons), then
+by the loader. Nothing here may end the process or print: it runs in the user's program.
 
 Records are read without CUPTI's headers. In every CUpti_ActivityKernel from the 4th to the 13th
 (CUPTI 9.1 to 13.5; compiled against NVIDIA's own headers of 11.8 to 13.5) the fields read here lie
-at the same offsets; for a version that is not known the name is not followed. */
+at the same offsets; for an unknown version the name is not read. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ at the same offsets; for a version that is not known the name is not followed. *
 #include <unistd.h>
 
 #ifndef KOPT_KERNEL_TIME
-#error "KOPT_KERNEL_TIME says where to write"
+#error "define KOPT_KERNEL_TIME: where to write"
 #endif
 
 enum { START = 16, END = 24, GRID = 52, NAME = 104 };
@@ -41,7 +41,7 @@ static struct {
     int (*flush)(uint32_t);
     int (*next)(uint8_t *, size_t, uint8_t **);
     int (*dropped)(void *, uint32_t, size_t *);
-    int (*words)(int, const char **);
+    int (*error_text)(int, const char **);
 } cupti;
 
 struct group { char *name; uint64_t launches, total, least, blocks; };
@@ -55,38 +55,38 @@ static uint32_t version;
 static pid_t owner;
 static char file_name[sizeof KOPT_KERNEL_TIME + 32], why[512];
 
-static void because(const char *what, const char *detail) {
+static void set_reason(const char *what, const char *detail) {
     snprintf(why, sizeof why, "%s: %s", what, detail ? detail : "?");
 }
 
-/* A name that is cut has a hash of the whole at its end: long ones often differ there alone. */
+/* A truncated name ends with a hash of the whole: long ones often differ only at their end. */
 static struct group *group_of(const char *name) {
-    char told[LONGEST + 10];
+    char shown[LONGEST + 10];
     size_t length = name ? strlen(name) : 0;
     uint64_t hash = 1469598103934665603u;
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)name[i];
         if (i < LONGEST)
-            told[i] = (char)(c < 32 || c == 127 ? '?' : c);
+            shown[i] = (char)(c < 32 || c == 127 ? '?' : c);
         hash = (hash ^ c) * 1099511628211u;
     }
     if (length > LONGEST)
-        snprintf(told + LONGEST, sizeof told - LONGEST, "~%08x", (unsigned)(hash ^ hash >> 32));
+        snprintf(shown + LONGEST, sizeof shown - LONGEST, "~%08x", (unsigned)(hash ^ hash >> 32));
     else
-        told[length] = 0;
+        shown[length] = 0;
     for (size_t at = hash % SLOTS;; at = (at + 1) % SLOTS) {
         if (!groups[at].name) {
-            if (used >= MOST || !(groups[at].name = strdup(told)))
+            if (used >= MOST || !(groups[at].name = strdup(shown)))
                 return &others;
             used++;
             return &groups[at];
         }
-        if (!strcmp(groups[at].name, told))
+        if (!strcmp(groups[at].name, shown))
             return &groups[at];
     }
 }
 
-static void take(const uint8_t *record) {
+static void add_record(const uint8_t *record) {
     uint32_t kind;
     uint64_t start, end, blocks = 1;
     const char *name = NULL;
@@ -95,7 +95,7 @@ static void take(const uint8_t *record) {
         return;
     memcpy(&start, record + START, sizeof start);
     memcpy(&end, record + END, sizeof end);
-    if (start == 0 || end <= start) { /* as CUPTI says that it has no time for this one */
+    if (start == 0 || end <= start) { /* CUPTI has no time for this kernel */
         lost++;
         return;
     }
@@ -115,10 +115,10 @@ static void take(const uint8_t *record) {
 }
 
 static void request(uint8_t **buffer, size_t *size, size_t *records) {
-    void *found = NULL;
+    void *memory = NULL;
     *records = 0;
-    *size = posix_memalign(&found, 64, BUFFER) == 0 ? BUFFER : 0;
-    *buffer = *size ? found : NULL;
+    *size = posix_memalign(&memory, 64, BUFFER) == 0 ? BUFFER : 0;
+    *buffer = *size ? memory : NULL;
     if (*buffer)
         __atomic_add_fetch(&handed_out, 1, __ATOMIC_SEQ_CST);
 }
@@ -129,7 +129,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
     (void)size;
     pthread_mutex_lock(&busy);
     while (buffer && valid && !written && cupti.next(buffer, valid, &record) == 0)
-        take(record);
+        add_record(record);
     if (cupti.dropped && cupti.dropped(context, stream, &count) == 0)
         lost += count;
     given_back += buffer != NULL;
@@ -145,26 +145,27 @@ static void line(FILE *file, const struct group *group) {
 }
 
 static int failed(int result, const char *what) {
-    const char *words = NULL;
+    const char *error_text = NULL;
     if (result == 0)
         return 0;
-    if (cupti.words)
-        cupti.words(result, &words);
-    snprintf(why, sizeof why, "%s: %s (%d)", what, words ? words : "it does not say why", result);
+    if (cupti.error_text)
+        cupti.error_text(result, &error_text);
+    snprintf(why, sizeof why, "%s: %s (%d)", what,
+             error_text ? error_text : "it does not say why", result);
     return 1;
 }
 
-/* Whoever registers callbacks after us gets what we have handed out, or the rest of the records. */
+/* A profiler that registers its callbacks after us receives our buffers, or later records. */
 static void flush(void) {
     if (failed(cupti.flush(FORCED), "CUPTI does not give its records"))
         return;
     pthread_mutex_lock(&busy);
     if (__atomic_load_n(&handed_out, __ATOMIC_SEQ_CST) != given_back)
-        because("CUPTI has not given all records back", "another profiler may have them");
+        set_reason("CUPTI has not given all records back", "another profiler may have them");
     pthread_mutex_unlock(&busy);
 }
 
-/* A process that becomes another program keeps its pid, and has a file for each. */
+/* After exec a process keeps its pid: each of its programs has a file. */
 static void create(void) {
     for (int i = 0; i < FILES; i++) {
         snprintf(file_name, sizeof file_name, "%s.%d.%d", KOPT_KERNEL_TIME, (int)owner, i);
@@ -181,7 +182,7 @@ static void create(void) {
 }
 
 static void finish(void) {
-    if (getpid() != owner) /* a fork that has launched nothing: its counts are its parent's */
+    if (getpid() != owner) /* a fork launches nothing: these counts are its parent's */
         return;
     if (!why[0])
         flush();
@@ -203,12 +204,12 @@ static void finish(void) {
     pthread_mutex_unlock(&busy);
 }
 
-/* The driver's CUDA, 0 where that cannot be asked: a later CUPTI does not work with it. */
+/* The driver's major CUDA version, 0 if unknown: a later CUPTI does not work with it. */
 static int driver_major(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     int (*ask)(int *) = driver ? (int (*)(int *))dlsym(driver, "cuDriverGetVersion") : NULL;
-    int found = 0;
-    return ask && ask(&found) == 0 ? found / 1000 : 0;
+    int number = 0;
+    return ask && ask(&number) == 0 ? number / 1000 : 0;
 }
 
 static void *open_cupti(void) {
@@ -216,36 +217,37 @@ static void *open_cupti(void) {
                                         "libcupti.so"};
     enum { COUNT = sizeof names / sizeof *names };
     int newest = driver_major();
-    void *found = NULL;
-    for (int i = 0; i < COUNT && !found; i++)
-        found = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
+    void *library = NULL;
+    for (int i = 0; i < COUNT && !library; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_NOLOAD);
     char *places = strdup(getenv("KOPT_CUPTI") ? getenv("KOPT_CUPTI") : ""), *rest = NULL;
-    for (char *at = places ? strtok_r(places, ":", &rest) : NULL; at && !found;
+    for (char *at = places ? strtok_r(places, ":", &rest) : NULL; at && !library;
          at = strtok_r(NULL, ":", &rest)) {
         const char *suffix = strstr(at, "libcupti.so.");
         if (!(suffix && newest && atoi(suffix + strlen("libcupti.so.")) > newest))
-            found = dlopen(at, RTLD_NOW | RTLD_LOCAL);
+            library = dlopen(at, RTLD_NOW | RTLD_LOCAL);
     }
     free(places);
-    for (int i = newest && newest < 13; i < COUNT && !found; i++)
-        found = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    return found;
+    for (int i = newest && newest < 13; i < COUNT && !library; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    return library;
 }
 
 static void *symbol(void *library, const char *name) {
-    void *found = dlsym(library, name);
-    if (!found && !why[0])
-        because("CUPTI has no function", name);
-    return found;
+    void *address = dlsym(library, name);
+    if (!address && !why[0])
+        set_reason("CUPTI has no function", name);
+    return address;
 }
 
 static void begin(void) {
     void *library = open_cupti();
     if (!library) {
-        because("CUPTI was not found", "no libcupti.so beside torch, in a CUDA toolkit, or loaded");
+        set_reason("CUPTI was not found",
+                   "no libcupti.so beside torch, in a CUDA toolkit, or loaded");
         return;
     }
-    cupti.words = (int (*)(int, const char **))dlsym(library, "cuptiGetResultString");
+    cupti.error_text = (int (*)(int, const char **))dlsym(library, "cuptiGetResultString");
     cupti.dropped = (int (*)(void *, uint32_t, size_t *))
         dlsym(library, "cuptiActivityGetNumDroppedRecords");
     cupti.version = (int (*)(uint32_t *))symbol(library, "cuptiGetVersion");

@@ -54,9 +54,9 @@ def build_library(folder: Path, output: Path, cancel: threading.Event | None) ->
 
 
 def _literal(path: Path) -> str:
-    """Return a path as C writes it."""
-    kept = frozenset(b"/._-" + (string.ascii_letters + string.digits).encode())
-    return '"' + "".join(chr(byte) if byte in kept else f"\\{byte:03o}"
+    """Return a path as a C string literal."""
+    plain_bytes = frozenset(b"/._-" + (string.ascii_letters + string.digits).encode())
+    return '"' + "".join(chr(byte) if byte in plain_bytes else f"\\{byte:03o}"
                          for byte in os.fsencode(path)) + '"'
 
 
@@ -69,9 +69,9 @@ def cupti_libraries(python: str | None = None) -> list[str]:
                 *sorted(Path("/usr/local").glob("cuda-*"), reverse=True)]
     folders = [(root, pattern) for pattern in _PACKAGES for root in roots]
     folders += [(root, pattern) for root in toolkits for pattern in _TOOLKITS]
-    found = [str(path) for root, pattern in folders
+    paths = [str(path) for root, pattern in folders
              for path in sorted(root.glob(f"{pattern}/libcupti.so.1[0-9]*"), reverse=True)]
-    return [path for path in dict.fromkeys(found) if ":" not in path]
+    return [path for path in dict.fromkeys(paths) if ":" not in path]
 
 
 def parse(text: str) -> dict[str, KernelLaunches]:
@@ -79,7 +79,7 @@ def parse(text: str) -> dict[str, KernelLaunches]:
     if text.count("\n") > MOST_LINES:
         raise KernelTimeUnavailable("CUPTI's output is too large")
     header, *lines = text.split("\n")
-    found: dict[str, KernelLaunches] = {}
+    kernels: dict[str, KernelLaunches] = {}
     for line in lines[:-2]:
         word, _, rest = line.partition("\t")
         if word == "why":
@@ -89,11 +89,11 @@ def parse(text: str) -> dict[str, KernelLaunches]:
         if word != "kernel":
             raise KernelTimeUnavailable("CUPTI's output is malformed")
         name, kernel = _kernel(rest)
-        found[name] = found[name] + kernel if name in found else kernel
+        kernels[name] = kernels[name] + kernel if name in kernels else kernel
     if not _HEADER.fullmatch(header) or lines[-2:] != ["end", ""]:
         raise KernelTimeUnavailable(
             "CUPTI's output is incomplete: a process ended without its exit handlers")
-    return found
+    return kernels
 
 
 def _kernel(rest: str) -> tuple[str, KernelLaunches]:

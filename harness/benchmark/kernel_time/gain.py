@@ -29,7 +29,7 @@ UNCHANGED = 0.02
 CHANGED, RISEN = 0.005, 0.02
 """The least change of kernel time, and the least rise that contradicts a gain."""
 CHANGED_RUN = 0.05
-"""The same for the run's time if launches differ: benchmarks of a given time vary so much."""
+"""The same for the run's time if launches differ: time-limited benchmarks vary so much."""
 LEAST_PART = 0.25
 """The part of a reported gain that kernel time must show at least."""
 LEAST_CHANGED_SHARE = 0.05
@@ -100,22 +100,24 @@ def call_times_us(before: KernelProfile, after: KernelProfile) -> tuple[float, f
     """Return the kernel time of one call on both sides of a run that measures one row.
 
     Kernels that are launched less than once in 20 calls prepare the run and belong to no call.
-    Calls are counted by the most launched kernel, or where the sides differ by one that both launch
-    equally often or that takes equally long, such as a cache flush; several show the least gain.
-    A flush counts as a part of each call, so a gain may be larger than it seems.
+    Calls are counted by the most launched kernel. Where the sides differ, by one that both launch
+    equally often or that takes equally long, such as a cache flush; of several, by the one that
+    shows the least gain. A flush counts as a part of each call, so a gain may be understated.
     Raises KernelTimeUnavailable where calls cannot be counted.
     """
     sides = (before, after)
     calls = [max(kernel.launches for kernel in side.values()) for side in sides]
-    own = [{name: kernel for name, kernel in side.items() if kernel.launches >= RARE * most}
-           for side, most in zip(sides, calls, strict=True)]
+    per_call = [{name: kernel for name, kernel in side.items() if kernel.launches >= RARE * most}
+                for side, most in zip(sides, calls, strict=True)]
     rare_ns = [_sum(side).total_ns - _sum(kernels).total_ns
-               for side, kernels in zip(sides, own, strict=True)]
-    if rare_ns[1] > rare_ns[0] * (1 + RISEN) + CHANGED * _sum(own[1]).total_ns:
+               for side, kernels in zip(sides, per_call, strict=True)]
+    if rare_ns[1] > rare_ns[0] * (1 + RISEN) + CHANGED * _sum(per_call[1]).total_ns:
         raise KernelTimeUnavailable(
             "its rarely launched kernels take longer, and may do the work of the calls")
     if not _are_alike(*calls):
-        pairs = [(own[0][name], own[1][name]) for name in own[0].keys() & own[1].keys()]
+        old_kernels, new_kernels = per_call
+        pairs = [(old_kernels[name], new_kernels[name])
+                 for name in old_kernels.keys() & new_kernels.keys()]
         counts = [(old.launches, new.launches) for old, new in pairs
                   if _are_alike(old.launches, new.launches)
                   or abs(new.mean_ns / old.mean_ns - 1) <= UNCHANGED]
@@ -124,7 +126,7 @@ def call_times_us(before: KernelProfile, after: KernelProfile) -> tuple[float, f
                 f"its calls cannot be counted: {calls[0]} launches became {calls[1]}")
         calls = [*min(counts, key=lambda count: count[1] / count[0])]
     before_us, after_us = (_sum(kernels).total_ns / count / 1e3
-                           for kernels, count in zip(own, calls, strict=True))
+                           for kernels, count in zip(per_call, calls, strict=True))
     return before_us, after_us
 
 
@@ -147,15 +149,15 @@ def _unchanged(before: KernelProfile, after: KernelProfile, gain: float) -> froz
 
 
 def _totals(profile: KernelProfile, unchanged: frozenset[str]) -> KernelTimeTotals:
-    own = {name: kernel for name, kernel in profile.items() if name not in unchanged}
-    most = max(own, key=lambda name: (own[name].launches, own[name].total_ns))
-    launches = own[most].launches
-    total = _sum(own)
+    changed = {name: kernel for name, kernel in profile.items() if name not in unchanged}
+    most = max(changed, key=lambda name: (changed[name].launches, changed[name].total_ns))
+    launches = changed[most].launches
+    total = _sum(changed)
     return KernelTimeTotals(
         call_ns=total.total_ns / launches, total_ns=total.total_ns,
         whole_ns=_sum(profile).total_ns, launches=launches,
-        kernels_per_call=total.launches / launches, least_ns=own[most].least_ns, most_launched=most,
-        blocks_per_launch=total.blocks / total.launches)
+        kernels_per_call=total.launches / launches, least_ns=changed[most].least_ns,
+        most_launched=most, blocks_per_launch=total.blocks / total.launches)
 
 
 def _sum(profile: KernelProfile) -> KernelLaunches:
@@ -186,7 +188,7 @@ def _ruling(old: KernelTimeTotals, new: KernelTimeTotals, gain: float, is_even: 
     if 1 in signs:
         shown = max(call, run)
         if shown < LEAST_PART * gain:
-            return "unclear", f"kernel time shows a gain of {math.expm1(shown):.1%} alone"
+            return "unclear", f"kernel time shows a gain of only {math.expm1(shown):.1%}"
         if is_same or max(run, -math.inf if counted is None else counted) >= LEAST_PART * gain:
             return "less", ""
         return "unclear", "its launches differ, and the number of launches per call is unknown"
@@ -214,4 +216,4 @@ def _doubts(old: KernelTimeTotals, new: KernelTimeTotals, is_same: bool,
             new.blocks_per_launch >= LARGER * old.blocks_per_launch:
         yield "it launches fewer and larger kernels"
     if not is_same and new.least_ns < old.least_ns * (1 - CHANGED):
-        yield "its shortest launch took less, and others may be of its tuning"
+        yield "its shortest launch took less, and others may be tuning runs"

@@ -23,7 +23,7 @@ from harness.verdict import Evidence, KernelShare
 
 T = TypeVar("T")
 MOST_FILES, MOST_NAMES, NAME_LENGTH = 512, 4096, 300
-"""Files that a run may leave, and its different kernels; one with more is not measured."""
+"""Limits of a run's files and different kernels; a run beyond them is not measured."""
 MOST_KERNELS, SHOWN_KERNELS = 8, 3
 """Kernels that a verdict lists, and that its evidence names."""
 
@@ -65,17 +65,17 @@ def kernel_name(text: str) -> str:
 def merged(profiles: Iterable[KernelProfile],
            cancel: threading.Event | None = None) -> KernelProfile:
     """Add up the kernels of all processes of a run. Raises KernelTimeUnavailable, Cancelled."""
-    found: dict[str, KernelLaunches] = {}
+    kernels: dict[str, KernelLaunches] = {}
     for profile in profiles:
         if cancel is not None and cancel.is_set():
             raise Cancelled("cancelled while kernel time was read")
         for name, kernel in profile.items():
-            found[name] = found[name] + kernel if name in found else kernel
-            if len(found) > MOST_NAMES:
+            kernels[name] = kernels[name] + kernel if name in kernels else kernel
+            if len(kernels) > MOST_NAMES:
                 raise KernelTimeUnavailable("it has too many different kernels")
-    if not found:
+    if not kernels:
         raise KernelTimeUnavailable("no kernel was launched")
-    return found
+    return kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +87,9 @@ class ToolFiles:
     """Reads one file. Raises KernelTimeUnavailable."""
     result: re.Pattern[str]
     other: re.Pattern[str] | None = None
-    """Files that are left out."""
+    """Files that are ignored."""
     none: str
-    """What it means that there is no file."""
+    """What a folder without files means."""
     file_bytes: int
     all_bytes: int
 
@@ -100,15 +100,15 @@ class ToolFiles:
     def _texts(self, folder: Path) -> Iterator[str]:
         """Yield the texts of the results; no link is followed. Raises KernelTimeUnavailable."""
         try:
-            inside = os.open(folder,
-                             os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            folder_fd = os.open(
+                folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             raise KernelTimeUnavailable(
                 f"{self.tool}'s files are gone: {error.strerror}") from None
         try:
             left = self.all_bytes
-            for name in self._names(inside):
-                with file_copy.open_plain(name, dir_fd=inside) as file:
+            for name in self._names(folder_fd):
+                with file_copy.open_plain(name, dir_fd=folder_fd) as file:
                     data = file.read(min(self.file_bytes, left) + 1)
                 left -= len(data)
                 if len(data) > self.file_bytes or left < 0:
@@ -118,10 +118,10 @@ class ToolFiles:
             raise KernelTimeUnavailable(
                 f"{self.tool}'s files cannot be read: {error.strerror}") from None
         finally:
-            os.close(inside)
+            os.close(folder_fd)
 
-    def _names(self, inside: int) -> list[str]:
-        with os.scandir(inside) as entries:
+    def _names(self, folder_fd: int) -> list[str]:
+        with os.scandir(folder_fd) as entries:
             names = [entry.name for entry, _ in zip(entries, range(MOST_FILES + 1), strict=False)]
         if len(names) > MOST_FILES:
             raise KernelTimeUnavailable("too many processes")
@@ -150,7 +150,7 @@ class Profiler(ABC):
 
     @abstractmethod
     def changes(self, copy: WorkingCopy, folder: Path) -> dict[str, Any]:
-        """Return what a command's environment gets so that the tool writes to a folder."""
+        """Return the changes to a command's environment that make the tool write to a folder."""
 
     def observe(self, copy: WorkingCopy, work: Callable[[], T]) -> tuple[T, KernelProfile]:
         """Return the work's result and its kernels. Raises KernelTimeUnavailable, Cancelled."""
@@ -158,8 +158,8 @@ class Profiler(ABC):
         environment = copy.environment
         try:
             copy.environment = replace(environment, **self.changes(copy, folder))
-            done = work()
-            return done, self.files.profile(folder, environment.cancel)
+            result = work()
+            return result, self.files.profile(folder, environment.cancel)
         finally:
             copy.environment = environment
             file_copy.remove(folder)

@@ -40,7 +40,7 @@ def find_program() -> str:
 
 def parse(text: str) -> dict[str, KernelLaunches]:
     """Parse one process's kernel trace. Raises KernelTimeUnavailable for an invalid file."""
-    found: dict[str, KernelLaunches] = {}
+    kernels: dict[str, KernelLaunches] = {}
     try:
         lines = csv.reader(io.StringIO(text), strict=True)
         columns = [name.strip().casefold() for name in next(lines, [])]
@@ -49,10 +49,10 @@ def parse(text: str) -> dict[str, KernelLaunches]:
             if row.get("kind", "KERNEL_DISPATCH") == "KERNEL_DISPATCH":
                 name = kernel_name(row["kernel_name"])
                 launch = _launch(row)
-                found[name] = found[name] + launch if name in found else launch
+                kernels[name] = kernels[name] + launch if name in kernels else launch
     except (csv.Error, KeyError, ValueError):
         raise KernelTimeUnavailable(f"{PROGRAM}'s output is malformed") from None
-    return found
+    return kernels
 
 
 def _launch(row: Mapping[str, str]) -> KernelLaunches:

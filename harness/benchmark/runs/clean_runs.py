@@ -41,8 +41,8 @@ class CleanRuns:
             self._windows.append((name, began_ns, perf_counter_ns()))
 
     def __call__(self, work: Callable[[], T], alone: Callable[[], object] | None = None) -> T:
-        """Do work until it is undisturbed, and return its result. A disturbed run that fails is
-        repeated as well. `alone` runs the incumbent, for work that does not.
+        """Repeat work until it is undisturbed, also where a disturbed run failed, and return its
+        result. `alone` runs the incumbent, for work that does not.
 
         Raises DeviceFault if every repetition was disturbed, BenchmarkFault if only the candidate's
         runs were, and what the work raises.

@@ -1,4 +1,4 @@
-"""Read and judge a benchmark's table; whatever can be wrong has a kind and a one-line message."""
+"""Read and judge a benchmark's table; each fault has a kind and a one-line message."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def judge_table(table: ResultTable, target: CommandTarget, row_cost: RowCost, *,
 
 def _keep_failed_rows(table: ResultTable, failed: Sequence[FailedRow]) -> None:
     if failed:
-        rows = [(str(own.row + 1), own.what, *table.rows[own.row]) for own in failed]
+        rows = [(str(failure.row + 1), failure.what, *table.rows[failure.row])
+                for failure in failed]
         raw_outputs.keep("failed-rows.tsv", "".join(
             map(raw_outputs.table_row, [("row", "why", *table.columns), *rows])))
 
@@ -147,7 +148,7 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
 
 
 def reading_zygote(python: str | None) -> Zygote | None:
-    """Return what has imported pandas."""
+    """Return a zygote that has imported pandas."""
     env = clean_env({"OPENBLAS_NUM_THREADS": "1"})  # a fork would not have numpy's threads
     kind = ZygoteKind(python=python or sys.executable, language="", modules=("pandas",),
                       env=tuple(sorted(env.items())))

@@ -27,7 +27,7 @@ class ConfigColumns:
 
 
 def find_config_columns(target: CommandTarget, incumbent: Sequence[ResultTable],
-         candidate: Sequence[ResultTable]) -> ConfigColumns:
+                        candidate: Sequence[ResultTable]) -> ConfigColumns:
     """Return the config columns of all runs of both sides; each side has at least one run.
 
     A column that is unsteady only for the candidate is left out and reported, if rows differ
@@ -40,7 +40,7 @@ def find_config_columns(target: CommandTarget, incumbent: Sequence[ResultTable],
     for name in steady:
         if any(name not in table.columns for table in candidate):
             raise BenchmarkFault("missing-column", f"the column {name!r} is gone",
-                        fix=f"if it has no meaning: target.ignore: [{name}]")
+                                 fix=f"if it has no meaning: target.ignore: [{name}]")
     unsteady = [name for name in steady
                 if name not in required and not _is_steady(name, candidate)]
     remaining = [name for name in steady if name not in unsteady]

@@ -105,7 +105,7 @@ def row_weights(target: CommandTarget, columns: Sequence[str], keys: Sequence[Ro
     shares = weights.spread(target.weights, columns, keys)
     if target.weights is not None and shares.names_none:
         raise weights.unnamed(target.weights, "row of the benchmark",
-                              f"its are such as {weights.label(columns, keys[0])}")
+                              f"its rows are like {weights.label(columns, keys[0])}")
     return shares
 
 

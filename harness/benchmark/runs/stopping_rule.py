@@ -20,7 +20,7 @@ LOOKS = (3, 4, 6, 9, 13)
 LEAST_PAIRS = 3
 """Least number of pairs of a measurement and of a repetition."""
 HEAVY_LOSS = 0.05
-"""A loss of a class from which a candidate is never kept."""
+"""A candidate with a class that loses as much is never kept."""
 SMALL_GAIN = 0.02
 """A smaller gain must be measured a second time."""
 
@@ -40,7 +40,7 @@ def at_least(looks: Sequence[int]) -> tuple[int, ...]:
 def estimates(series: Series, plan: Plan) -> tuple[Estimate, list[Estimate]]:
     """Return the estimates of the whole table and of each class."""
     return (stats.estimate(series.overall, plan.alpha_look),
-            [stats.estimate(one.log_ratios, plan.alpha_look) for one in series.classes])
+            [stats.estimate(entry.log_ratios, plan.alpha_look) for entry in series.classes])
 
 
 def is_enough(series: Series, plan: Plan) -> bool:

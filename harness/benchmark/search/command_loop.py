@@ -1,8 +1,8 @@
 """Search the knobs of a command target's source; whole benchmark runs are the trials.
 
-Each trial is one run of the default, the tree as it is, and one of a copy with the knobs set. Then
-what may be best in some class runs again, paired with the best, and what a quick command confirms
-by the full one, where a class has more rows.
+A trial runs the default (the unchanged tree) and a copy with the knobs set. Then possible winners
+of a class run again, paired with the best; what gains by the quick command also runs the full one,
+where a class has more rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEAST_REPEATS = 3
 MOST_CLASSES = 64
 """Most config classes that are scored; the others count in the whole table only."""
 SEARCHED_CLASSES = 8
-"""Classes that have proposals of their own: those that cost most of the time."""
+"""Classes that have their own proposals: the most expensive ones."""
 
 
 def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Settings, *,
@@ -98,7 +98,7 @@ class CommandLoop(KeepOrRevert):
         self.mode = self.target.quick or self.target.full
         self.columns: tuple[str, ...] = ()
         self.classes: tuple[ConfigRows, ...] = ()
-        """The classes that cost most of the time first."""
+        """The most expensive classes first."""
         self._strategies = RoundRobin(lambda: strategy_for(self.space, job.seed))
         self._proposals = AskTell(self._strategies, self.space, source.starts(job.only))
         self._first: RunPair | None = None
@@ -109,7 +109,7 @@ class CommandLoop(KeepOrRevert):
         best = self.incumbent.best
         if best is None or self.is_cancelled():
             return ()
-        names = [one.name for one in self.classes]
+        names = [entry.name for entry in self.classes]
         chosen = finals.choose_contenders(self.trials, best, names)
         if not repeats or not chosen:
             return finals.screened_contenders(chosen, best, names)
@@ -154,7 +154,7 @@ class CommandLoop(KeepOrRevert):
     def _tell(self, trial: Trial) -> None:
         if not self.trials:
             self._strategies.search_classes(
-                tuple(one.name for one in self.classes[:SEARCHED_CLASSES]))
+                tuple(entry.name for entry in self.classes[:SEARCHED_CLASSES]))
         self._strategies.tell(trial.config, trial.log_ratio, trial.by_class)
 
     def _run_default(self) -> Screened:
@@ -205,10 +205,10 @@ class CommandLoop(KeepOrRevert):
         keys = run_pairs.rows_by_class(self.target, series.config, series.keys)
         is_sum = self.target.scoring == "total"  # then a class's cost is that of all its rows
         by_cost = sorted(series.classes,
-                         key=lambda one: -one.incumbent_us * (1.0 if is_sum else one.weight))
+                         key=lambda entry: -entry.incumbent_us * (1.0 if is_sum else entry.weight))
         self.columns = series.config.columns
-        self.classes = tuple(ConfigRows(name=one.name, cells=tuple(keys[one.name]))
-                             for one in by_cost[:MOST_CLASSES])
+        self.classes = tuple(ConfigRows(name=entry.name, cells=tuple(keys[entry.name]))
+                             for entry in by_cost[:MOST_CLASSES])
         note = "config classes of little time are not searched separately"
         if len(by_cost) > MOST_CLASSES and not any(note in n for n in self.session.notes):
             self.session.notes.append(f"{len(by_cost) - MOST_CLASSES} {note}")

@@ -20,7 +20,7 @@ ModeName = Literal["quick", "full"]
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One column of numbers; without `unit` and `direction` its name has to say them.
+    """One column of numbers; without `unit` and `direction` its name must state them.
 
     `weight` is its share: work for a rate, calls for a time, 0 for one that is only shown.
     """
@@ -89,7 +89,7 @@ class CommandTarget:
     timeout_s: float = 1800.0
 
     is_module: ClassVar[bool] = False
-    """No benchmark is a PyTorch module, as `kopt new` writes it."""
+    """A benchmark is never a PyTorch module drafted by `kopt new`."""
 
     @property
     def content_hash(self) -> str:
@@ -128,4 +128,4 @@ class EndToEndTarget:
     frozen: tuple[str, ...] = ()
     timeout_s: float = 3600.0
     left_s: float | None = None
-    """Seconds that all runs may take together; if they do not suffice, fewer runs or none."""
+    """Seconds that all runs may take together; too few mean fewer runs, or none."""

@@ -20,7 +20,7 @@ RATES = {"flops": ("TFLOP", 1e-12), "mflops": ("TFLOP", 1e-6), "gflops": ("TFLOP
          "tflops": ("TFLOP", 1.0), "pflops": ("TFLOP", 1e3), "b/s": ("GB", 1e-9),
          "kb/s": ("GB", 1e-6), "mb/s": ("GB", 1e-3), "gb/s": ("GB", 1.0), "tb/s": ("GB", 1e3),
          "gib/s": ("GB", 1.073741824), "tib/s": ("GB", 1099.511627776)}
-"""What each rate counts per second, and how much of that one unit of it is."""
+"""For each rate what it counts per second, and how many of those one unit is."""
 ALIASES: dict[str, str] = {"gbps": "gb/s", "tbps": "tb/s", "mbps": "mb/s", **{
     f"{prefix}flop/s": f"{prefix}flops" for prefix in ("", "m", "g", "t", "p")}}
 LOWER_WORDS = frozenset(("time", "times", "runtime", "walltime", "latency", "latencies", "elapsed",

@@ -53,7 +53,7 @@ class CheckRule:
 
 
 def parse(text: str) -> CheckRule:
-    """Parse a rule. Raises ValueError in a few words that follow the rule in a message."""
+    """Parse a rule. Raises ValueError, worded to follow the rule in a message."""
     if not text.strip():
         return CheckRule(text=f"one of {', '.join(PASS_WORDS)}", sign="==", words=PASS_WORDS)
     match = _RULE.fullmatch(text)
@@ -82,7 +82,7 @@ def check_in(text: str) -> CheckColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassColumn:
-    """One column of a class's condition; without cuts each of its values is apart."""
+    """One column of a class's condition; without cuts each value is a class."""
 
     column: str
     cuts: tuple[float, ...] = ()
@@ -100,7 +100,7 @@ class ClassColumn:
 
 
 def class_columns(configs: Sequence[str]) -> tuple[ClassColumn, ...]:
-    """Parse the entries; a column that is also named whole is grouped by its values."""
+    """Parse the entries; a column also named without a cut is grouped by its values."""
     cuts: dict[str, list[float]] = {}
     whole: set[str] = set()
     for entry in configs:

@@ -67,7 +67,7 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
     yield from _column_faults(target)
     if target.combine == "step" and len(_bases(target)) > 1:
         yield ("combine",), "a step is the sum of times, or of one kind of rate", \
-            "leave combine out: the metrics' geometric mean is taken"
+            "leave combine out to take the metrics' geometric mean"
 
 
 def _metric_faults(key: tuple[str | int, ...], metric: Metric) -> Iterator[FieldFault]:

@@ -23,9 +23,9 @@ from harness.verdict import SCORE, Cost, Evidence, Finding, Row, Verdict
 MOST_CHARACTERS = 200
 """Length limit of a class's name, and of a shape's."""
 PER = "us per "
-"""Begins the unit of a rate's cost."""
+"""Prefix of the unit of a rate's cost."""
 MOST_SHAPES = 32
-"""Shapes of a class that its row names; of more it names none."""
+"""Most shapes that a class's row names; a class with more names none."""
 
 
 class IncorrectCandidate(KoptError):
@@ -63,17 +63,18 @@ def score(verdict: Verdict, results: ModeResults) -> Verdict:
     estimate, note = stopping_rule.overall_estimate(series, results.plan, results.repetition)
     repetitions = {again.name: again for again in results.repetition.classes} \
         if results.repetition else {}
-    costs_us = [one.candidate_us for one in series.classes]
+    costs_us = [entry.candidate_us for entry in series.classes]
     latency_us = math.fsum(costs_us) if results.target.scoring == "total" else \
-        combine_costs(costs_us, "geometric", [one.weight for one in series.classes])
+        combine_costs(costs_us, "geometric", [entry.weight for entry in series.classes])
     has_interval = estimate.pairs > 1
     return replace(
         verdict, latency_us=latency_us, latency_kind="reported",
-        rows=tuple(_row(results, one, repetitions.get(one.name)) for one in series.classes),
+        rows=tuple(_row(results, entry, repetitions.get(entry.name))
+                   for entry in series.classes),
         speedup=math.exp(estimate.mean),
         speedup_low=math.exp(estimate.low) if has_interval else None,
         speedup_high=math.exp(estimate.high) if has_interval else None,
-        detectable_effect=_finite(estimate.detectable),
+        detectable_effect=stats.finite(estimate.detectable),
         evidence=(*verdict.evidence, _score(results, estimate.mean)),
         notes=(*verdict.notes, *([note] if note else []), *_notes(results.target, series)))
 
@@ -96,8 +97,8 @@ def _row(results: ModeResults, series: ClassSeries, repetition: ClassSeries | No
         if len(series.keys) <= MOST_SHAPES else []
     return Row(config_class=plain(series.name, MOST_CHARACTERS), correct=True, outcome=outcome,
                note=note, latency_us=series.candidate_us, incumbent_us=series.incumbent_us,
-               log_ratio=value.mean, low=_finite(value.low), high=_finite(value.high),
-               stderr=_finite(value.stderr), pairs=value.pairs, weight=series.weight,
+               log_ratio=value.mean, low=stats.finite(value.low), high=stats.finite(value.high),
+               stderr=stats.finite(value.stderr), pairs=value.pairs, weight=series.weight,
                core=series.name in results.target.core, shapes=tuple(shapes))
 
 
@@ -128,9 +129,9 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
 
 def _score(results: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if results.target.scoring == "geometric" else "total"
-    is_weighed = results.target.weights is not None and not results.series.shares.names_none
-    weighed = ", by calls" if is_weighed else ", which count the same" if how != "total" else ""
-    rows = f"{len(results.series.keys)} rows{weighed}"
+    is_weighted = results.target.weights is not None and not results.series.shares.names_none
+    weighting = ", by calls" if is_weighted else ", which count the same" if how != "total" else ""
+    rows = f"{len(results.series.keys)} rows{weighting}"
     return Evidence(kind=SCORE, detail=f"{math.exp(mean):.4g} ({how} of {rows})")
 
 
@@ -141,10 +142,6 @@ def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
     names = row_keys.row_labels(series.keys, series.config.columns)
     return series.shares.notes(
         target.weights, [plain(names[key], MOST_CHARACTERS) for key in series.keys])
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def metric_costs(results: ModeResults) -> Iterator[Cost]:

@@ -143,20 +143,20 @@ class BenchmarkEvaluation:
 
 
 MOST, LEAST_S = 6, 60.0
-"""Checked rows, and the seconds in which another may begin, unless the pairs took longer."""
+"""Most checked rows, and the seconds after which no other starts, unless pairs took longer."""
 SLOWER, LEAST_ROW_S = 10.0, 10.0
-"""A row may take as many whole runs of the incumbent as this, and at least these seconds."""
+"""A row's time limit, in whole runs of the incumbent, and its least seconds."""
 
 
 def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -> Verdict:
-    """Return the verdict with what rows showed that the benchmark does not have."""
+    """Check rows that the benchmark does not have; return the verdict with the result."""
     command, columns = session.target.row_command, results.series.config.columns
     measured = [_sizes(dict(zip(columns, key, strict=True))) for key in results.series.keys]
     names = [name for name in columns if all(name in point for point in measured)
              and name in shell_command.placeholders(command)]
     if not names:
-        why = "target.row_command says no" if not command else \
-            "no column in target.row_command holds whole numbers, which says"
+        why = "target.row_command gives no" if not command else \
+            "no column in target.row_command holds whole numbers, which gives no"
         return _with(verdict, f"values that no row has are not checked: {why} command for them")
     right: list[str] = []
     limit_s = max(LEAST_ROW_S, SLOWER * max(pair.incumbent.wall_s for pair in results.pairs))
@@ -165,7 +165,7 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
     for row in islice(_rows(results, measured, names), MOST):
         if time.monotonic() > until:
             break
-        name = plain(label(names, [row[own] for own in names]), 200)
+        name = plain(label(names, [row[column] for column in names]), 200)
         session.progress("checking", f"{name}, which is not timed", None)
         problem = _problem(session, "candidate", row, limit_s)
         if not problem:

@@ -46,7 +46,7 @@ class Confirmation:
     kernels: tuple[KernelShare, ...] = ()
     notes: tuple[str, ...] = ()
     judge: Callable[[Verdict], Verdict] | None = None
-    """Brings the kernel time of rows into the verdict."""
+    """Adds the rows' kernel time to the verdict."""
 
     def applied_to(self, verdict: Verdict) -> Verdict:
         """Return the verdict with what was confirmed."""
@@ -101,7 +101,7 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
             session.notes[0] = f"latency_us is GPU kernel time by {profiler.tool}; " \
                 f"{session.notes[0].replace('latency_us', 'other_us', 1)}"
         return replace(_traced(kernel_profile.merged(runs.profiles), profiler), judge=judge)
-    except Exception as error:  # a measured gain is not lost because its rows' kernels are
+    except Exception as error:  # a gain counts even if its rows' kernels cannot be measured
         return Confirmation(notes=(f"{kernel_rows.WHOLE_RUN}: {_message(session, error)}",))
 
 
@@ -136,7 +136,7 @@ def trace_kernels(session: BenchmarkSession, results: ModeResults, *,
                   is_baseline: bool) -> Confirmation:
     """Return the kernels of one more run, or why they cannot be observed; nothing is confirmed.
 
-    Of a candidate that is not a baseline only the kernel time of rows is shown.
+    For a candidate other than the baseline only the rows' kernel time is shown.
     """
     profiler = profiler_for(session.device, session.environment.python)
     if profiler is None:
@@ -167,7 +167,7 @@ def _finding(comparison: KernelTimeComparison, speedup: float) -> Finding | None
     if comparison.ruling == "unclear":
         return unconfirmed_because(f"{comparison.why} ({comparison.times})")
     return Finding(rule=KERNEL_TIME, severity="flag", detail=(
-        f"GPU kernel time speaks against {speedup:.2f}x: it went from {comparison.times}"))
+        f"GPU kernel time contradicts {speedup:.2f}x: it went from {comparison.times}"))
 
 
 def _profiles(session: BenchmarkSession, results: ModeResults,

@@ -128,16 +128,16 @@ def expect_alike(name: str, observed: TableReading, results: ModeResults,
 
     keys = list(row_keys.rows_by_key(observed.table, columns))
     earlier = [logs(getattr(pair, name), keys) for pair in results.pairs]
-    for now, *then in zip(logs(observed, keys), *earlier, strict=True):
-        if is_below(now, then):
+    for now, *before in zip(logs(observed, keys), *earlier, strict=True):
+        if is_below(now, before):
             raise KernelTimeUnavailable(
-                f"the {name}: the observed run reported {math.exp(now - min(then)):.2f} times "
+                f"the {name}: the observed run reported {math.exp(now - min(before)):.2f} times "
                 "the least of its earlier runs")
 
 
-def is_below(now: float, then: Sequence[float]) -> bool:
+def is_below(now: float, before: Sequence[float]) -> bool:
     """Return whether a value is far less than all earlier ones."""
-    return now < min(then) - max(FASTER, TIMES * (max(then) - min(then)))
+    return now < min(before) - max(FASTER, TIMES * (max(before) - min(before)))
 
 
 def judged(verdict: Verdict, kernel: ModeResults, reported: ModeResults, tool: str) -> Verdict:
@@ -157,13 +157,13 @@ def _with_reported(row: Row, reported: ClassSeries, results: ModeResults) -> Row
     """Return a row of kernel time with what the benchmark reports, named where both disagree."""
     estimate = stats.estimate(reported.log_ratios, results.plan.alpha_look)
     row = replace(row, other_us=reported.candidate_us, incumbent_other_us=reported.incumbent_us)
-    told = f"the benchmark reports {quantities.change(estimate.mean)}"
+    reported_change = f"the benchmark reports {quantities.change(estimate.mean)}"
     if row.outcome == "faster" and outcome.other_time_disagrees(estimate):
-        return replace(row, outcome="tie", note=f"less kernel time, but {told}")
+        return replace(row, outcome="tie", note=f"less kernel time, but {reported_change}")
     if row.outcome != "faster" and estimate.mean >= math.log1p(results.plan.margin):
         change = "rose" if row.outcome == "slower" else "did not fall"
         return replace(row, note="; ".join(filter(None, (
-            row.note, f"its kernel time {change}, although {told}"))))
+            row.note, f"its kernel time {change}, although {reported_change}"))))
     return row
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-KEPT = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__")
+COPIED = ("__module__", "__name__", "__qualname__", "__doc__", "__annotations__", "__type_params__")
 MOST = 1 << 63
 LONGEST = 80
 """The most characters of a string argument that is recorded."""
@@ -22,7 +22,7 @@ LONGEST = 80
 
 _tally = Tally(job.FOLDER)
 _compiling: list[Callable[[], bool]] = [bool]
-"""Returns whether torch compiles: False until torch is loaded, then torch's own function."""
+"""Whether torch compiles: `bool`, which returns False, until torch is loaded."""
 
 
 def begin() -> None:
@@ -73,13 +73,13 @@ def _count(module: Any) -> None:
     *path, name = job.FUNCTION.split(".")
     for step in path:
         holder = getattr(holder, step, None)
-    found = vars(holder).get(name) if hasattr(holder, "__dict__") else None
-    if isinstance(found, (staticmethod, classmethod)):
-        if (counted := _counted(found.__func__)) is not None:
-            setattr(holder, name, type(found)(counted))
-    elif found is None:
+    member = vars(holder).get(name) if hasattr(holder, "__dict__") else None
+    if isinstance(member, (staticmethod, classmethod)):
+        if (counted := _counted(member.__func__)) is not None:
+            setattr(holder, name, type(member)(counted))
+    elif member is None:
         _tally.note(f"{module.__name__} has no function {job.FUNCTION}")
-    elif (counted := _counted(found)) is not None:
+    elif (counted := _counted(member)) is not None:
         setattr(holder, name, counted)
 
 
@@ -105,13 +105,13 @@ def _counted(function: Any) -> Any:
         _tally.add(key)
         return result
 
-    _dress(counted, function)
+    _copy_metadata(counted, function)
     return counted
 
 
-def _dress(counted: Any, function: Any) -> None:
+def _copy_metadata(counted: Any, function: Any) -> None:
     """Copy a function's metadata, and the public methods of its type, to the wrapper."""
-    for name in KEPT:
+    for name in COPIED:
         try:
             setattr(counted, name, getattr(function, name))
         except (AttributeError, TypeError):
@@ -127,27 +127,27 @@ def _dress(counted: Any, function: Any) -> None:
 class CellReader:
     """Reads the cells of one function's calls; `names` are its arguments' names, in order."""
 
-    def __init__(self, function: Any, wanted: tuple[tuple[int, str], ...] | None,
+    def __init__(self, function: Any, requested: tuple[tuple[int, str], ...] | None,
                  tally: Tally) -> None:
         self._tally = tally
         positional, only, defaults, more = parameters(function)
-        if wanted is None:
-            wanted = tuple((-1, name) for name in (*positional, *only))
-        known = [(place, name) for place, name in wanted
+        if requested is None:
+            requested = tuple((-1, name) for name in (*positional, *only))
+        known = [(place, name) for place, name in requested
                  if place >= 0 or more or name in positional or name in only]
         self.names = tuple(name for _, name in known)
         self._slots = []
         for place, name in known:
             if place < 0:
                 place = positional.index(name) if name in positional else sys.maxsize
-            given = positional[place] if place < len(positional) else name
-            self._slots.append((place, given, defaults.get(given)))
+            parameter = positional[place] if place < len(positional) else name
+            self._slots.append((place, parameter, defaults.get(parameter)))
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the cells of a call, None if they cannot be read."""
         try:
-            given = len(args)
-            return tuple([_cell(args[place] if place < given else kwargs.get(name, default))
+            count = len(args)
+            return tuple([_cell(args[place] if place < count else kwargs.get(name, default))
                           for place, name, default in self._slots])
         except Exception as error:
             self._tally.note(error)

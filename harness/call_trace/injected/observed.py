@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
 def contents(value: Any) -> tuple[Any, ...] | None:
     """Return a tensor's (least, largest, is ascending, is without repetitions); None if empty.
 
-    The last two are of integers, in the order of the memory.
+    The last two are for integers only, in the order of the memory.
     """
     torch = torch_module()
     if not value.numel():

@@ -62,19 +62,19 @@ class Tally:
     def add(self, key: Any) -> None:
         """Count one call."""
         try:
-            mine = self._slots.get(get_ident())
-            if mine is None:
-                mine = self._slots[get_ident()] = self._begun()
-            slot = mine.get(key)
+            slots = self._slots.get(get_ident())
+            if slots is None:
+                slots = self._slots[get_ident()] = self._new_thread()
+            slot = slots.get(key)
             if slot is None:
                 slot = self._slot(key)
                 if slot != OTHER:
-                    mine[key] = slot
+                    slots[key] = slot
             self._views[slot * 8 // ROOM][slot % (ROOM // 8)] += 1
         except Exception as error:
             self.note(error)
 
-    def _begun(self) -> dict[Any, int]:
+    def _new_thread(self) -> dict[Any, int]:
         with self._lock:
             if not self._path:  # a fork
                 self._open()

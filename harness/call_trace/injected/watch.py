@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 MOST_SHAPES = 4096
 SAMPLES = 3
-"""Calls of one shape whose contents are looked at."""
+"""Calls of one shape whose contents are read."""
 MOST_SAMPLES = 400
 MOST_RECORDED = 32
-"""Shapes of which the values of integers are recorded."""
+"""Shapes whose integer values are recorded."""
 MOST_FRAMES = 6
 """Callers whose variables are looked at when the program ends."""
 MOST_CALLERS = 8
@@ -48,7 +48,7 @@ VARARGS, KEYWORDS = 0x04, 0x08
 _inside = [False]
 _sources: dict[str, bool] = {}
 _shapes: dict[Any, list[int]] = {}
-"""By shape: its number, its calls, and how many of them were looked at."""
+"""By shape: its number, its calls, and how many of them were sampled."""
 _samples = [0]
 _made: weakref.WeakKeyDictionary[Any, tuple[list[str], list[Any], list[str]]] = \
     weakref.WeakKeyDictionary()
@@ -113,10 +113,10 @@ def _arguments(frame: Any) -> tuple[list[str], list[Any], list[str]]:
         names[at:at] = [f"{name}_{index}" for index in range(len(more))]
         values[at:at] = more
     if code.co_flags & KEYWORDS:
-        given = frame.f_locals[code.co_varnames[count + bool(code.co_flags & VARARGS)]]
-        names += given
-        keywords += list(given)
-        values += given.values()
+        extra = frame.f_locals[code.co_varnames[count + bool(code.co_flags & VARARGS)]]
+        names += extra
+        keywords += list(extra)
+        values += extra.values()
     return names, values, keywords
 
 
@@ -206,7 +206,7 @@ class TracedCall:
         self.written = [index for index, value in enumerate(self.values) if self.sampled
                         and self.before[index] is not None and digest(value) != self.before[index]]
         if self.raised and returned is None and not self.written:
-            _write("failed", names=self.names, args=self.described)  # a `with` hid the error's end
+            _write("failed", names=self.names, args=self.described)  # `with` hid the error
             return
         if not (self.is_benched and self.shape[1]):
             self.shape[1] += 1
@@ -270,20 +270,21 @@ def _locals(frame: Any, call: TracedCall) -> Any:
             yield name, described, 0, -1, -1
         elif described[0] == "other" and is_module(value):
             for member, tensor in list(value.named_parameters())[:MOST_LOCALS]:
-                for index, own in enumerate(call.values):
-                    if is_tensor(own) and (own is tensor or same_memory(own, tensor)):
+                for index, passed in enumerate(call.values):
+                    if is_tensor(passed) and (passed is tensor or same_memory(passed, tensor)):
                         yield f"{name}.{member}", describe(tensor), index, -1, -1
         if name.startswith("__") or described[0] == "other":
             continue
         argument = output = near = -1
         if is_tensor(value):
-            for index, own in enumerate(call.values):
-                if own is value or same_memory(own, value) or equal(value, call.copies[index]):
+            for index, passed in enumerate(call.values):
+                if passed is value or same_memory(passed, value) \
+                        or equal(value, call.copies[index]):
                     argument = index if argument < 0 else argument
-            for index, own in enumerate(outputs):
-                if own is value or same_memory(own, value):
+            for index, result in enumerate(outputs):
+                if result is value or same_memory(result, value):
                     output = index
-                elif close(value, own):
+                elif close(value, result):
                     near = index
         yield name, described, argument, output, near
 

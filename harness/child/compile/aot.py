@@ -63,7 +63,7 @@ class Inspector:
         self.config = ""
         self.unlaunchable = errors.OutOfResources  # Triton raises it when a launch fails
         driver.set_active(gpu_driver(self.arch))
-        self._plain = jit.JITFunction.run
+        self._original_run = jit.JITFunction.run
         jit.JITFunction.run = lambda kernel, *a, **k: self._compile(kernel, a, k)
         autotuner.Autotuner.run = lambda tuner, *a, **k: self._tune(tuner, a, k)
         cuda: Any = torch.cuda
@@ -115,7 +115,7 @@ class Inspector:
         report = io.StringIO()
         try:
             with contextlib.redirect_stdout(report):
-                compiled = self._plain(kernel, *args, **{**kwargs, "warmup": True})
+                compiled = self._original_run(kernel, *args, **{**kwargs, "warmup": True})
         except Exception as error:
             self.records.append(record | {"error": one_line(error)[:400]})
             return

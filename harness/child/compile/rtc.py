@@ -48,8 +48,8 @@ HEADERS = {"stdint.h": INTEGERS, "cstdint": INTEGERS, "float.h": FLOATS, "cfloat
            "limits.h": LIMITS, "climits": LIMITS, "math.h": "", "cmath": "", "stdio.h": "",
            "cstdio": "", "stddef.h": "", "cstddef": "", "stdlib.h": "", "cstdlib": "",
            "assert.h": ASSERT, "cassert": ASSERT, "cuda_runtime.h": "", "hip/hip_runtime.h": ""}
-"""Headers that device code includes by habit, for where no folder has them: these compilers know
-the functions themselves, and find no host compiler's headers."""
+"""Stand-ins for headers that device code includes by habit, used where no folder has them: these
+compilers have the functions built in, and find no host compiler's headers."""
 
 
 class SourceRefused(Exception):
@@ -116,7 +116,7 @@ class RuntimeCompiler:
             try:
                 for needed in glob.glob(os.path.join(os.path.dirname(path),
                                                      f"lib{stem}-builtins.so*")):
-                    ctypes.CDLL(needed)  # it is opened by its name alone
+                    ctypes.CDLL(needed)  # the library opens it by name
                 return path, ctypes.CDLL(path)
             except OSError:
                 continue

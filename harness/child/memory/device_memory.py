@@ -78,17 +78,17 @@ class DeviceMemory:
         handles: list[list[ctypes.c_uint64]] = [[] for _ in range(count)]
         try:
             for part in range(parts):
-                for own in handles if part % 2 == 0 else handles[::-1]:
+                for own_handles in handles if part % 2 == 0 else handles[::-1]:
                     handle = ctypes.c_uint64()
                     _check(cuda.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(part_bytes),
                                             ctypes.byref(properties), ctypes.c_ulonglong(0)),
                            "cuMemCreate")
-                    own.append(handle)
+                    own_handles.append(handle)
         except (MemoryError, OSError):
-            for handle in (each for own in handles for each in own):
+            for handle in (each for own_handles in handles for each in own_handles):
                 cuda.cuMemRelease(handle)
             raise
-        memories = [cls(own, part_bytes) for own in handles]
+        memories = [cls(own_handles, part_bytes) for own_handles in handles]
         for memory in memories:
             memory._export()
         return memories

@@ -49,7 +49,7 @@ class HostMemory:
         return [fd]
 
     def fence(self, pages: list[int]) -> None:
-        """Make pages unreadable in this process, as far as it has pages of that size."""
+        """Make pages unreadable in this process, unless its pages are larger."""
         libc = ctypes.CDLL(None)
         for at in pages if mmap.PAGESIZE <= GUARD_BYTES else ():
             libc.mprotect(ctypes.c_void_p(self.address + at), ctypes.c_size_t(mmap.PAGESIZE), 0)

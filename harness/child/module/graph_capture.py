@@ -57,7 +57,7 @@ class CallRecorder(TorchFunctionMode):
     def __torch_function__(self, function: Any, types: Any, args: Any = (),
                            kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = [self.encoded(value) for value in args]
+        positional = [self.encoded(value) for value in args]
         named = {name: self.encoded(value) for name, value in kwargs.items()}
         bound = {name: self.encoded(value) for name, value in bind(function, args, kwargs).items()}
         versions = {id(value): value._version for value in args if isinstance(value, torch.Tensor)}
@@ -72,7 +72,7 @@ class CallRecorder(TorchFunctionMode):
         written = next((self.encoded(value) for value in args if value is results[0]), None)
         name = f"n{len(self.nodes)}"
         self.nodes.append({
-            "name": name, "target": target_name(function), "args": given,
+            "name": name, "target": target_name(function), "args": positional,
             "kwargs": named, "bound": bound, "outputs": [described(value) for value in results],
             "several": isinstance(result, list | tuple), "written": written, "layer": self._layer})
         self._name_leaves(results[0] if result is None else result, {"node": name})
@@ -137,32 +137,32 @@ class CallRecorder(TorchFunctionMode):
 
 
 def target_name(function: Any) -> str:
-    """Return the name by which a source calls a function; torch names not all of its own."""
-    own = function.__name__
+    """Return the name by which a source calls a function; torch cannot name all of its own."""
+    name = function.__name__
     return resolve_name(function) or (
-        f"torch.{own}" if getattr(torch, own, None) is function else own)
+        f"torch.{name}" if getattr(torch, name, None) is function else name)
 
 
 def bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments by the names of PyTorch's documentation, with defaults.
 
-    A builtin has no signature: then that of the first ATen overload which takes these arguments.
+    A builtin has no signature; the first ATen overload that takes these arguments stands for it.
     """
     name = (resolve_name(function) or "").rpartition(".")[2]
     with contextlib.suppress(ValueError, TypeError):
         signature = inspect.signature(getattr(torch.nn.functional, f"_{name}", function)
                                       if "max_pool" in name else function)
         if all(each.kind != each.VAR_POSITIONAL for each in signature.parameters.values()):
-            given = signature.bind(*args, **kwargs)
-            given.apply_defaults()
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
             return {"input" if name == "self" else name: value
-                    for name, value in given.arguments.items()}
+                    for name, value in bound.arguments.items()}
     name = function.__name__
     name = OPERATORS.get(name.strip("_"), name.strip("_")) if name.startswith("__") else \
         name.rstrip("_")
     for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}"):
-        if (found := _bound(schema, args, kwargs)) is not None:
-            return {"input" if each == "self" else each: value for each, value in found.items()}
+        if (values := _bound(schema, args, kwargs)) is not None:
+            return {"input" if each == "self" else each: value for each, value in values.items()}
     return {}
 
 
@@ -172,18 +172,18 @@ OPERATORS = {"truediv": "div", "rtruediv": "div", "radd": "add", "rmul": "mul", 
 
 def _bound(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     names = [argument.name for argument in schema.arguments]
-    given = {("self" if name == "input" else name): value for name, value in kwargs.items()}
-    if len(args) > len(names) or not given.keys() <= set(names[len(args):]):
+    values = {("self" if name == "input" else name): value for name, value in kwargs.items()}
+    if len(args) > len(names) or not values.keys() <= set(names[len(args):]):
         return None
-    given |= dict(zip(names, args, strict=False))
+    values |= dict(zip(names, args, strict=False))
     for argument in schema.arguments:
-        if argument.name not in given:
+        if argument.name not in values:
             if not argument.has_default_value():
                 return None
-            given[argument.name] = argument.default_value
-        elif not _takes(str(argument.type), given[argument.name]):
+            values[argument.name] = argument.default_value
+        elif not _takes(str(argument.type), values[argument.name]):
             return None
-    return {name: given[name] for name in names}
+    return {name: values[name] for name in names}
 
 
 def _takes(kind: str, value: Any) -> bool:
@@ -233,7 +233,7 @@ def capture(job: dict[str, Any]) -> dict[str, Any]:
     except Untraceable:
         raise
     except Exception:
-        if answers:  # the adapter's own work on what was returned
+        if answers:  # only the adapter's work on what was returned failed
             return answers[-1]
         adapter(module, *tensors)
     return answers[-1]

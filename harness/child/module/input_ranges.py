@@ -14,9 +14,9 @@ from .problem_source import Layout, Problem, ProblemSource, leaves
 
 SEEDS = 3
 MOST_WEIGHTS = 1 << 28
-"""Elements of a model that is made to see the range of its weights."""
+"""Most elements of a model that is made to learn the range of its weights."""
 TRIED = 7
-"""Every so many values of an input are set to a bound, to see whether the module can take it."""
+"""One input value in so many is set to a bound, to see whether the module can take it."""
 LEAST_SEEN = 16
 """The fewest values from which a structure is recognised."""
 ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
@@ -24,8 +24,7 @@ ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
 
 
 class InputRanges:
-    """The problem of a source at the sizes of a task, and `real` at sizes that it is called with.
-    """
+    """The problem of a source at the sizes of a task, and `real` at sizes for calls."""
 
     def __init__(self, source: ProblemSource, problem: Problem, real: Problem) -> None:
         self.source, self.problem, self.real = source, problem, real
@@ -34,12 +33,12 @@ class InputRanges:
               training: bool) -> dict[str, dict[str, Any]]:
         """Return bounds and structure by argument, with where they come from.
 
-        `sizes` are the names of which shapes are made: an upper bound may follow one.
+        `sizes` are the names in shapes: an upper bound may follow one.
         """
         drawn = [self._drawn(self.real, seed) for seed in range(SEEDS)]
         count = sum(value.numel() for value in weights.values())
         model = (self.problem if count <= MOST_WEIGHTS else self.real).model("cpu")
-        own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        values = {**dict(model.named_parameters()), **dict(model.named_buffers())}
         ranges = {name: value_range(*(each[name] for each in drawn)) for name in layout.tensors}
         for name, value in layout.tensors.items():
             if bounds := self.problem.bounds(value):
@@ -49,7 +48,7 @@ class InputRanges:
                 self._follow(name, ranges[name], sizes, is_known=bounds is not None)
             elif value.is_floating_point():
                 self._keep_finite(name, ranges[name], drawn, training=training)
-        return ranges | {name: value_range(own[name]) for name in weights}
+        return ranges | {name: value_range(values[name]) for name in weights}
 
     def _drawn(self, problem: Problem, seed: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Learns what a task must say of a PyTorch module: arguments, weights, outputs, value ranges.
+"""Learns what a task states about a PyTorch module: arguments, weights, outputs, value ranges.
 
 Talks JSON lines over a socket; `learn` is the only request. Shapes are learned on torch's `meta`
 device, which has no memory; values from a real call at small sizes. Standard library and torch.
@@ -29,9 +29,9 @@ from .value_sizes import ChoiceWatch, sizes_of_values
 
 CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)
 SMALL_BYTES, SMALL_FLOPS = 2 << 20, 50_000_000
-"""Of one call: then a verdict on a CPU takes seconds."""
+"""Limits of one call with which a verdict on a CPU takes seconds."""
 MOST_COST = 64.0
-"""Of the smallest call that works, as a multiple of that."""
+"""Limit of the smallest call that works, as a multiple of these."""
 
 
 class ModuleLearner:
@@ -40,53 +40,55 @@ class ModuleLearner:
     def __init__(self, job: dict[str, Any]) -> None:
         self.source = ProblemSource(job["path"])
         self.notes: list[str] = []
-        given = {name: tuple(value) if isinstance(value, list) else value
+        requested = {name: tuple(value) if isinstance(value, list) else value
                  for name, value in job["sizes"].items()}
-        for value in self.source.open(given).init():
+        for value in self.source.open(requested).init():
             _check_literal(value)
-        own = self.source.open({}).sizes
-        small = self._small(own, given)
-        too_large = small is None and self._cost(given) > MOST_COST
-        if (too_large or set(given) - set(own)) and self.source.name_numbers():
-            own = self.source.open({}).sizes
-            small = self._small(own, given)
-        if unknown := sorted(set(given) - set(own)):
-            raise Unsupported(f"no size {unknown[0]!r}: there is {', '.join(own) or 'none'}")
-        self.sizes = {**given, **(small or {})} if job["small"] else given
+        declared = self.source.open({}).sizes
+        small = self._small(declared, requested)
+        too_large = small is None and self._cost(requested) > MOST_COST
+        if (too_large or set(requested) - set(declared)) and self.source.name_numbers():
+            declared = self.source.open({}).sizes
+            small = self._small(declared, requested)
+        if unknown := sorted(set(requested) - set(declared)):
+            raise Unsupported(f"no size {unknown[0]!r}: there is {', '.join(declared) or 'none'}")
+        self.sizes = {**requested, **(small or {})} if job["small"] else requested
         if job["small"] and small is None:
             self.notes.append("no smaller sizes work: they stay as they are")
-        self.own = own
-        self.real = self.source.open({**given, **(small or {})})
+        self.declared = declared
+        self.real = self.source.open({**requested, **(small or {})})
         self.problem = self.source.open(self.sizes)
-        if small is None and (cost := self._cost(given)) > MOST_COST:
-            raise Unsupported(f"a call is too large to try here; its sizes: {', '.join(own)}"
+        if small is None and (cost := self._cost(requested)) > MOST_COST:
+            raise Unsupported(f"a call is too large to try here; its sizes: {', '.join(declared)}"
                               if cost < math.inf else one_line_of(lambda: _outline(self.problem)))
 
-    def _small(self, own: dict[str, Size], given: dict[str, Size]) -> dict[str, Size] | None:
+    def _small(self, declared: dict[str, Size],
+               requested: dict[str, Size]) -> dict[str, Size] | None:
         """Return sizes with which a call is small, the smallest that work; None if none do."""
-        free = {name: value for name, value in own.items() if name not in given}
-        best, least = dict(free), self._cost({**given, **free})
+        free = {name: value for name, value in declared.items() if name not in requested}
+        best, least = dict(free), self._cost({**requested, **free})
         for cap in CAPS:
             if least <= 1:
                 break
             sizes = {name: _capped(value, cap) for name, value in free.items()}
-            if (cost := self._cost({**given, **sizes}, empty=math.inf)) < least:
+            if (cost := self._cost({**requested, **sizes}, empty=math.inf)) < least:
                 best, least = sizes, cost
         halved = True
-        while halved and least > 1:  # some sizes may not fall, or not together
+        while halved and least > 1:  # some sizes cannot shrink, or not together
             halved = False
             for name in sorted(best, key=lambda name: _largest(best[name]), reverse=True):
                 floor = 1 if "batch" in name.lower() else CAPS[-1]
                 sizes = {**best, name: _capped(best[name], max(floor, _largest(best[name]) // 2))}
-                if least > 1 and (cost := self._cost({**given, **sizes}, empty=math.inf)) < least:
+                if least > 1 and (
+                        cost := self._cost({**requested, **sizes}, empty=math.inf)) < least:
                     best, least, halved = sizes, cost, True
-        changed = {name: value for name, value in best.items() if value != own[name]}
+        changed = {name: value for name, value in best.items() if value != declared[name]}
         return changed if changed and least <= MOST_COST else None
 
     def _cost(self, sizes: dict[str, Size], empty: float = 0.0) -> float:
-        """Return the bytes or operations of a call, as multiples of what is small.
+        """Return the bytes or operations of a call, as multiples of the small limits.
 
-        One with a result without values costs at least `empty`.
+        A call with an empty result costs at least `empty`.
         """
         try:
             _, returned, moved, flops, _ = _outline(self.source.open(sizes))
@@ -123,7 +125,7 @@ class ModuleLearner:
                 "init_named": repr(named), "weights": list(weights), "training": training,
                 "sizes": {name: self.problem.sizes[name] for name in sorted(used)},
                 "all_sizes": {name: [_listed(value), _listed(self.problem.sizes[name])]
-                              for name, value in self.own.items()},
+                              for name, value in self.declared.items()},
                 "outputs": [{"dtype": _dtype(value), "shape": list(value.shape)}
                             for value in leaves(returned)],
                 "names": sorted(map(str, returned)) if isinstance(returned, dict) else [],
@@ -142,14 +144,14 @@ class ModuleLearner:
             results = [leaves(copy.deepcopy(model)(*copy.deepcopy(inputs))) for _ in range(2)]
             if [value.shape for value in results[0]] != shapes:
                 raise Unsupported("the shapes of its results depend on its inputs' values")
-            if all(torch.equal(one, other) for one, other in zip(*results, strict=True)):
+            if all(torch.equal(left, right) for left, right in zip(*results, strict=True)):
                 model(*copy.deepcopy(inputs))
                 changed = {name for name, value in model.named_buffers()
                            if not torch.equal(value, before[name])}
-                given = copy.deepcopy(before)
-                torch.func.functional_call(model, given, tuple(copy.deepcopy(inputs)))
+                buffers = copy.deepcopy(before)
+                torch.func.functional_call(model, buffers, tuple(copy.deepcopy(inputs)))
                 written = {name for name in changed if before[name].is_floating_point()
-                           and not torch.equal(given[name], before[name])}
+                           and not torch.equal(buffers[name], before[name])}
                 if written:
                     self.notes.append(f"{', '.join(sorted(written))}: written by a call, so a "
                                       "result as well")
@@ -193,8 +195,8 @@ class ModuleLearner:
         plain = leaves(copy.deepcopy(model)(*copy.deepcopy(inputs)))
         try:
             wide = leaves(model.double()(*_double(inputs)))
-            same = all(torch.allclose(one.double(), other.double(), rtol=0.01, atol=0.01)
-                       for one, other in zip(plain, wide, strict=True))
+            same = all(torch.allclose(left.double(), right.double(), rtol=0.01, atol=0.01)
+                       for left, right in zip(plain, wide, strict=True))
         except Exception as error:
             self.notes.append(f"the reference has no float64 form: {one_line(error)}")
             return False
@@ -215,7 +217,7 @@ def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:
         try:
             with counter:
                 value = model(*inputs)
-        except RuntimeError:  # its hooks on layers are in the way of torch.autograd.grad
+        except RuntimeError:  # the counter's hooks on layers break torch.autograd.grad
             counter, value = FlopCounterMode(display=False), model(*inputs)
     tensors = [*Layout(problem, inputs).tensors.values(), *model.parameters(), *leaves(value)]
     moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -40,10 +40,10 @@ class ProblemSource:
         for node in self.tree.body:
             if isinstance(node, ast.FunctionDef) and node.name in ("get_inputs", "get_init_inputs"):
                 numbers.visit(node)
-        self.numbered = frozenset(map(_size, numbers.found))
+        self.numbered = frozenset(map(_size, numbers.replaced))
         self.tree.body += ast.parse("\n".join(f"{_size(value)} = {value}"
-                                              for value in sorted(numbers.found))).body
-        return bool(numbers.found)
+                                              for value in sorted(numbers.replaced))).body
+        return bool(numbers.replaced)
 
     def open(self, sizes: dict[str, Size]) -> Problem:
         """Run the file with other values of its sizes. Raises what the file raises."""
@@ -58,27 +58,27 @@ class ProblemSource:
         return Problem(module, self._sizes(module))
 
     def _sizes(self, module: ModuleType) -> dict[str, Size]:
-        found: dict[str, Size] = {}
+        sizes: dict[str, Size] = {}
         for node in self.tree.body:
             name = _assigned(node)
             value = getattr(module, name, None)
             if type(value) is int:
-                found[name] = value
+                sizes[name] = value
             elif isinstance(value, tuple | list) and value and all(type(v) is int for v in value):
-                found[name] = tuple(value)
-        return found
+                sizes[name] = tuple(value)
+        return sizes
 
 
 class _Numbers(ast.NodeTransformer):
-    """Puts names in the place of large whole numbers; `found` are those that it met."""
+    """Replaces large whole numbers by names; `replaced` are the numbers."""
 
     def __init__(self) -> None:
-        self.found: set[int] = set()
+        self.replaced: set[int] = set()
 
     def visit_Constant(self, node: ast.Constant) -> ast.expr:
         if type(node.value) is not int or node.value < LEAST:
             return node
-        self.found.add(node.value)
+        self.replaced.add(node.value)
         return ast.Name(_size(node.value), ast.Load())
 
 
@@ -91,42 +91,42 @@ class Problem:
 
     def __init__(self, module: ModuleType, sizes: dict[str, Size]) -> None:
         self.module, self.sizes = module, sizes
-        self._whole: list[tuple[torch.Tensor, tuple[int, int]]] = []
+        self._randint_bounds: list[tuple[torch.Tensor, tuple[int, int]]] = []
 
     def inputs(self, device: str) -> list[Any]:
         """Return what `get_inputs` returns, made on a device such as "meta"."""
         with torch.device("meta"):
             torch.empty(0)  # torch lists the functions that make tensors at its first use
-        plain = torch.randint
+        original = torch.randint
 
         def randint(*args: Any, **kwargs: Any) -> Any:
-            drawn = plain(*args, **kwargs)
+            drawn = original(*args, **kwargs)
             bounds = [value for value in args if isinstance(value, int)][:2]
             low = kwargs.get("low", bounds[0] if len(bounds) > 1 else 0)
             high = kwargs.get("high", bounds[-1] if bounds else 2)
-            self._whole.append((drawn, (int(low), int(high))))
+            self._randint_bounds.append((drawn, (int(low), int(high))))
             return drawn
 
         torch.randint = randint
         try:
             with torch.device(device):
-                given = self.module.get_inputs()
+                value = self.module.get_inputs()
         finally:
-            torch.randint = plain
-        return list(given) if isinstance(given, list | tuple) else [given]
+            torch.randint = original
+        return list(value) if isinstance(value, list | tuple) else [value]
 
     def bounds(self, tensor: torch.Tensor) -> tuple[int, int] | None:
         """Return the bounds with which `torch.randint` drew a tensor; None if it did not."""
-        return next((bounds for drawn, bounds in self._whole if drawn is tensor), None)
+        return next((bounds for drawn, bounds in self._randint_bounds if drawn is tensor), None)
 
     def init(self) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and the named arguments of the model."""
-        given = self.module.get_init_inputs()
-        if isinstance(given, dict):
-            return [], given
-        if len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict):
-            return list(given[0]), given[1]
-        return list(given), {}
+        value = self.module.get_init_inputs()
+        if isinstance(value, dict):
+            return [], value
+        if len(value) == 2 and isinstance(value[0], list | tuple) and isinstance(value[1], dict):
+            return list(value[0]), value[1]
+        return list(value), {}
 
     def model(self, device: str) -> Any:
         args, kwargs = self.init()

@@ -9,13 +9,13 @@ from typing import Any
 
 SAMPLE = 1 << 20
 FEWEST = 16
-"""Values of a row or a column of which the loss counts."""
+"""Fewest values of a row or a column whose loss counts."""
 FAINT = 1e-12
 """What is smaller than this share of an output's scale may be rounding, of float64 too."""
 
 
 def table(shape: Sequence[int]) -> tuple[int, int] | None:
-    """Return rows and columns of values; of flat ones, nearly as many; None for too few of them."""
+    """Return the rows and columns to cut values into, None for too few of them."""
     count = math.prod(shape)
     side = math.isqrt(count)
     if side < FEWEST:
@@ -179,7 +179,7 @@ class NumpyArrays:
     def excess(self, got: Any, want: Any, limit: float) -> Any:
         """Return by row a bound of its largest relative difference, as a multiple of `limit`.
 
-        At most 1 where the row agrees; else `differences` tells.
+        At most 1 where the row agrees; else `differences` decides.
         """
         np = self.np
         count, columns = want.shape
@@ -209,9 +209,9 @@ class NumpyArrays:
             left, right = np.isfinite(got), np.isfinite(want)
             got, want = (np.where(left & right, value, 0.0) for value in (got, want))
             size = np.maximum(np.abs(want), self._scale_of_rows(want)[:, None])
-            found = np.where((left != right).any(axis=1), np.inf,
-                             (np.abs(got - want) / size).max(axis=1))
-        return [float(value) for value in found]
+            relative = np.where((left != right).any(axis=1), np.inf,
+                                (np.abs(got - want) / size).max(axis=1))
+        return [float(value) for value in relative]
 
     def _scale_of_rows(self, values: Any) -> Any:
         """Return the root mean square of each row, or 1 where that is zero or not finite."""
@@ -287,7 +287,7 @@ class NumpyArrays:
         return int(self.np.count_nonzero(odd)), int(odd.argmax()) if odd.size else 0
 
     def other_infinities(self, got: Any, want: Any) -> int:
-        """Return how many values are not the infinite ones that are expected."""
+        """Return how many expected infinite values the answer does not have."""
         return int(self.np.count_nonzero(self.np.isinf(want) & (self.as_wide(got) != want)))
 
     def peak(self, value: Any) -> float:

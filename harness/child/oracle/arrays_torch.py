@@ -78,7 +78,7 @@ class TorchArrays(TorchDifferences):
     def share(self, nbytes: int, count: int) -> list[tuple[Any, Any]]:
         """Return new memory for each of `count` other processes, and its bytes as a tensor.
 
-        It is the GPU's own if the GPU allows that, else the machine's. Raises MemoryError if the
+        It is memory of the GPU if that can be shared, else of the host. Raises MemoryError if the
         GPU is full.
         """
         from ..memory.host_memory import HostMemory
@@ -98,7 +98,7 @@ class TorchArrays(TorchDifferences):
     def room(self, nbytes: int) -> int:
         """Return how much of `nbytes` is free on the GPU.
 
-        Memory that torch keeps for later is freed first if that is not all.
+        If that is not all, memory that torch keeps for later is freed first.
         """
         if self.device == "cpu" or self.torch.cuda.mem_get_info()[0] >= nbytes:
             return nbytes
@@ -107,12 +107,12 @@ class TorchArrays(TorchDifferences):
 
     @contextmanager
     def on_host(self) -> Iterator[None]:
-        """Have new values and the reference on the CPU."""
-        own, self.device = self.device, "cpu"
+        """Place new values and the reference on the CPU."""
+        previous, self.device = self.device, "cpu"
         try:
             yield
         finally:
-            self.device = own
+            self.device = previous
 
     def release(self) -> None:
         """Give back the card's memory that torch keeps for later."""
@@ -120,7 +120,7 @@ class TorchArrays(TorchDifferences):
             self.torch.cuda.empty_cache()
 
     def forget(self) -> None:
-        """Take another key for digests, and give back all memory that no value needs."""
+        """Drop the key for digests, and give back all memory that no value needs."""
         self._key = self._scratch = None
         self.release()
 
@@ -146,8 +146,8 @@ class TorchArrays(TorchDifferences):
     def moved(self, flat: Any, to: list[int], source: list[int]) -> Any:
         """Return the values with element `source[i]` copied to `to[i]`, all at once."""
         changed = self._countable(flat.clone())
-        there, here = (self.torch.tensor(at, device=flat.device) for at in (to, source))
-        changed[there] = self._countable(flat)[here]
+        targets, sources = (self.torch.tensor(at, device=flat.device) for at in (to, source))
+        changed[targets] = self._countable(flat)[sources]
         return changed.view(flat.dtype)
 
     def reversed(self, flat: Any) -> Any:
@@ -218,7 +218,7 @@ class TorchArrays(TorchDifferences):
 
         `places` has the beginnings of both, by row. Returns False if there is no kernel for that.
         """
-        if self.kernels is None or not self.kernels.knows(view, values, factors):
+        if self.kernels is None or not self.kernels.support(view, values, factors):
             return False
         self.kernels.write_windows(view, values, factors, places, middle(low, high))
         return True
@@ -253,7 +253,7 @@ class TorchArrays(TorchDifferences):
         self._scratch.zero_()
 
     def fetched(self, vectors: list[Any]) -> list[list[float]]:
-        """Return what vectors contain, after all work that was begun; one transfer for all."""
+        """Wait for all work and return the contents of vectors, in one transfer."""
         every = iter(self.torch.cat(vectors).tolist())
         return [list(islice(every, vector.shape[0])) for vector in vectors]
 
@@ -271,7 +271,7 @@ class TorchArrays(TorchDifferences):
         return count, int(odd.byte().argmax()) if count else 0
 
     def other_infinities(self, got: Any, want: Any) -> int:
-        """Return how many values are not the infinite ones that are expected."""
+        """Return how many expected infinite values the answer does not have."""
         return int((self.torch.isinf(want) & (self.as_wide(got) != want)).count_nonzero())
 
     def peak(self, value: Any) -> float:

@@ -104,7 +104,7 @@ extern "C" __global__ void scan_rows(
     want += row * want_stride;
     double square = 0;
     float far = 0;
-#define LOOK(g, w)                                                   \
+#define COMPARE(g, w)                                                \
     {                                                                \
         Wide wanted = widen(w), off = fabs(widen(g) - wanted);       \
         if (is_finite(wanted)) square += (double)wanted * wanted;    \
@@ -123,12 +123,12 @@ extern "C" __global__ void scan_rows(
     for (int n = 0; n < EACH; n++) {
         Index at = block + n * THREADS + threadIdx.x;
         if (at < vectors)
-            for (int i = 0; i < VECTOR; i++) LOOK(left[n].values[i], right[n].values[i])
+            for (int i = 0; i < VECTOR; i++) COMPARE(left[n].values[i], right[n].values[i])
     }
     Index rest = columns - vectors * VECTOR, blocks = gridDim.x;  // what is in no vector
     for (Index at = blockIdx.x * THREADS + threadIdx.x; at < rest; at += blocks * THREADS) {
         Stored g = got[vectors * VECTOR + at], w = want[vectors * VECTOR + at];
-        LOOK(g, w)
+        COMPARE(g, w)
     }
     double sum = block_sum(square);
     if (threadIdx.x == 0) atomicAdd(squares + row, sum);
@@ -170,7 +170,7 @@ extern "C" __global__ void relative_rows(
 // finite although they should be.
 extern "C" __global__ void measure_errors(
     const Stored *__restrict__ got, const double *__restrict__ want, Index count, double scale,
-    unsigned long long *found) {
+    unsigned long long *results) {
     double absolute = 0, relative = 0;
     unsigned long long bad = 0;
     Index first = (Index)blockIdx.x * THREADS * EACH + threadIdx.x;
@@ -194,7 +194,7 @@ extern "C" __global__ void measure_errors(
         bad += __shfl_down_sync(0xffffffffu, bad, other);
     }
     if (threadIdx.x % 32) return;
-    if (absolute > 0) atomicMax(found, (unsigned long long)__double_as_longlong(absolute));
-    if (relative > 0) atomicMax(found + 1, (unsigned long long)__double_as_longlong(relative));
-    if (bad) atomicAdd(found + 2, bad);
+    if (absolute > 0) atomicMax(results, (unsigned long long)__double_as_longlong(absolute));
+    if (relative > 0) atomicMax(results + 1, (unsigned long long)__double_as_longlong(relative));
+    if (bad) atomicAdd(results + 2, bad);
 }

@@ -40,8 +40,8 @@ class CardKernels:
         pool.shutdown(wait=False)
         self._function = cache(self._loaded)
 
-    def knows(self, *values: Any) -> bool:
-        """Return whether there are kernels for these tensors: on the card, of one known dtype."""
+    def support(self, *values: Any) -> bool:
+        """Return whether there are kernels for these tensors: on the card, of one such dtype."""
         code = self._code.get(values[0].dtype)
         return code is not None and all(
             value.is_cuda and value.dtype is values[0].dtype for value in values) \
@@ -79,11 +79,11 @@ class CardKernels:
         """Return the largest absolute and relative error, and the number that is not finite."""
         torch = self._torch
         got, want = got.contiguous(), want.contiguous()
-        found = torch.zeros(3, dtype=torch.int64, device=want.device)
+        results = torch.zeros(3, dtype=torch.int64, device=want.device)
         self._launch("measure_errors", got.dtype, want.numel(), 1, got, want, want.numel(),
-                     float(scale), found)
-        absolute, relative, _ = found.view(torch.float64).tolist()
-        return absolute, relative, int(found[2])
+                     float(scale), results)
+        absolute, relative, _ = results.view(torch.float64).tolist()
+        return absolute, relative, int(results[2])
 
     def _launch(self, name: str, dtype: Any, columns: int, rows: int, *values: Any) -> None:
         """Launch a kernel with a thread for each EACH of the columns in every row."""
@@ -97,14 +97,14 @@ class CardKernels:
     def _compiled(self, kind: int) -> bytes:
         text = SOURCE.read_bytes()
         digest = hashlib.sha256(text).hexdigest()[:16]
-        kept = self._folder / f"card-kernels-{digest}-{self._arch}-{kind}.cubin"
-        if kept.exists():
-            return kept.read_bytes()
+        cached = self._folder / f"card-kernels-{digest}-{self._arch}-{kind}.cubin"
+        if cached.exists():
+            return cached.read_bytes()
         code, _, _ = self._compiler.build(text, str(SOURCE), "write_windows", self._arch,
                                           [f"-DKIND={kind}"])
-        part = kept.with_suffix(f".{os.getpid()}")
+        part = cached.with_suffix(f".{os.getpid()}")
         part.write_bytes(code)
-        part.replace(kept)
+        part.replace(cached)
         return code
 
     def _loaded(self, name: str, dtype: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A case in the oracle's own memory: its inputs, what the reference says, what can be compared."""
+"""A case in the oracle's memory: its inputs, the reference's answers, what can be compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .inputs import SPIKED
 OUT_OF_RANGE = re.compile(r"out of (range|bounds)|device-side assert|class values must be",
                           re.IGNORECASE)
 MOST_LEFT_OUT = 0.5
-"""Share of the expected values that may be other than finite, but for inputs made to have such."""
+"""Most expected values that may be non-finite, except on inputs that hold such values."""
 
 
 class NoAnswer(ValueError):
@@ -47,7 +47,7 @@ class ExpectedValues:
     def __init__(self, arrays: Any, reference: Any) -> None:
         self.arrays, self.reference = arrays, reference
         self.lost = ""
-        """Why the card answers this process no more, if an index was out of range there."""
+        """Why the card no longer answers this process, if an index was out of range there."""
 
     def compute(self, case: Contents, dtypes: list[str]) -> None:
         """Compute and keep a case's expected outputs, with notes on what is not compared."""
@@ -123,13 +123,13 @@ class ExpectedValues:
 
         `other` are the expected values of other inputs.
         """
-        found = []
+        answers = []
         for index, want in enumerate(case.expected):
             for name, fake in self._fakes(case, want, other[index:index + 1]):
                 _, relative, bad = self.arrays.errors(fake, want)
-                found.append({"output": index, "name": name,
-                              "relative": None if bad else relative})
-        return found
+                answers.append({"output": index, "name": name,
+                                "relative": None if bad else relative})
+        return answers
 
     def _fakes(self, case: Contents, want: Any, other: list[Any]) -> Iterator[tuple[str, Any]]:
         """Yield trivial answers one by one: a card may have no room for all of them."""

@@ -1,12 +1,12 @@
 """The distributions of input values that a kernel is checked on.
 
 normal: standard normal. The others catch kernels that exploit it. wide: four times as large.
-shifted: not centred on zero, and elements whose places differ in a bit differ on average, so that
-the mean of a part is not that of all. heavy: Student's t with three degrees of freedom. tied: five
+shifted: off zero by amounts that depend on the bits of an element's place, so that no part has the
+mean of the whole. heavy: Student's t with three degrees of freedom. tied: five
 distinct values. constant: one value. structured: zero, sparse, sorted and one-hot rows between
 dense ones. Arguments with bounds stay within them. Untimed checks use more: large, a hundred times
 as large; far, a thousand off zero; extreme, with some values near a million and infinite ones; nan,
-with some that are no number; unbounded, integers of all that their dtype holds.
+with some that are no number; unbounded, integers over the range of their dtype.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ STORED = {"I8": "int8", "U8": "uint8", "BOOL": "bool", "I16": "int16", "I32": "i
 REPLACED = 2, 3, 4, 5
 OF_ROWS = "probabilities", "log_probabilities"
 FARTHEST_SCORE = 8.0
-"""Of probabilities: the logarithm of each, but for what all of its row share."""
+"""Bound of the logarithms of probabilities, up to a constant of their row."""
 SPIKED = "extreme", "nan"
 HUGE = 1e6
 STEP, FEW_PLACES = 0.8, 1024
-"""What the bits of a place add at most, and the number of places that share their higher bits."""
+"""The most that a bit of a place adds, and the number of places that share their higher bits."""
 
 
 def whole_range(dtype: str) -> tuple[int, int]:
@@ -41,7 +41,7 @@ def whole_range(dtype: str) -> tuple[int, int]:
 def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
     """Return one argument's values, drawn from a seed; integers stay below their upper bound.
 
-    Those of an argument with `data` are read.
+    An argument with `data` is read from its file.
     """
     if tensor.get("data"):
         return arrays.from_bytes(stored(tensor), tensor["dtype"]).reshape(tensor["shape"])
@@ -85,7 +85,7 @@ def stored(tensor: dict[str, Any]) -> bytes:
 
 
 def two_values(arrays: Any, tensor: dict[str, Any], is_high: Any) -> Any:
-    """Return the highest value of a tensor where that is so, elsewhere its lowest one."""
+    """Return a tensor's highest value where `is_high`, elsewhere its lowest one."""
     high = tensor["high"] if "float" in tensor["dtype"] else int(tensor["high"]) - 1
     return arrays.where(is_high, high, tensor["low"])
 
@@ -132,13 +132,13 @@ def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
         squares = sum(arrays.normal(shape, generator) ** 2 for _ in range(3))
         return values / (squares / 3) ** 0.5
     if kind == "constant":
-        one = float(arrays.normal([1], generator)[0])
-        return values * 0.0 + one + math.copysign(0.5, one)
+        value = float(arrays.normal([1], generator)[0])
+        return values * 0.0 + value + math.copysign(0.5, value)
     return structured(arrays, values, generator) if kind == "structured" else values
 
 
 def _spiked(arrays: Any, values: Any, generator: Any, kind: str, largest: float) -> Any:
-    """Return values with some of a quarter of the rows replaced; of a single row, some."""
+    """Return values with some elements of every fourth row, or of a single one, replaced."""
     shape = arrays.shape(values)
     rows = values.reshape(-1, shape[-1] if shape else 1)
     count = rows.shape[0]
@@ -190,7 +190,7 @@ def _steps(arrays: Any, count: int, generator: Any) -> Any:
 
 
 def structured(arrays: Any, values: Any, generator: Any) -> Any:
-    """Return dense values with about two thirds of the rows replaced; of a single row, parts."""
+    """Return dense values with about two thirds of the rows replaced, or parts of a single row."""
     shape = arrays.shape(values)
     columns = shape[-1] if shape else 1
     rows = values.reshape(-1, columns)

@@ -20,7 +20,7 @@ from .slot_memory import SlotMemory
 from .tape import Tape
 
 TAPES_SHARE = 4
-"""Tapes of a class take one part in so many of what is free on a card."""
+"""Tapes of a class take at most one part in so many of a card's free memory."""
 
 
 class OracleProgram:
@@ -39,13 +39,13 @@ class OracleProgram:
         self.memories: dict[str, SlotMemory] = {}
 
     def reset(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Forget all that an evaluation asked for; the reference and what it compiled stay."""
+        """Drop an evaluation's cases and memory; keep the reference and what it compiled."""
         for memory in self.memories.values():
             memory.close()
         for ring in self.rings.values():
             ring.close()
-        for kept in (self.cases, self.tapes, self.kinds, self.rings, self.memories):
-            kept.clear()
+        for held in (self.cases, self.tapes, self.kinds, self.rings, self.memories):
+            held.clear()
         self.arrays.forget()
         return {}
 
@@ -107,7 +107,7 @@ class OracleProgram:
         return {}
 
     def judge(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Compare the outputs in a slot with a case's expected values, and inputs with its own.
+        """Compare the outputs in a slot with a case's expected values, and its inputs.
 
         `returned` says where the runner put what the kernel returned. Outputs with the digests in
         `known` were compared before and are skipped.
@@ -158,13 +158,14 @@ class OracleProgram:
                 "files": [len(files) for files in shared]}
 
     def _with_room(self, job: dict[str, Any]) -> list[str]:
-        """Return the kinds of input whose tapes, and the noise, take a share of a card's memory."""
-        each = sum(tensor["nbytes"] for tensor in job["tensors"]
-                   if tensor["role"] in ("input", "inout") and not tensor["weight"]) * 5 // 4
-        wanted = TAPES_SHARE * each * (len(job["kinds"]) + 1)
-        if (room := self.arrays.room(wanted)) >= wanted:
+        """Return the kinds of input whose tapes and noise fit into their share of the memory."""
+        tape_bytes = sum(tensor["nbytes"] for tensor in job["tensors"]
+                         if tensor["role"] in ("input", "inout")
+                         and not tensor["weight"]) * 5 // 4
+        needed = TAPES_SHARE * tape_bytes * (len(job["kinds"]) + 1)
+        if (room := self.arrays.room(needed)) >= needed:
             return list(job["kinds"])
-        return list(job["kinds"][:max(1, room // TAPES_SHARE // each - 1)])
+        return list(job["kinds"][:max(1, room // TAPES_SHARE // tape_bytes - 1)])
 
     def room(self, job: dict[str, Any]) -> dict[str, Any]:
         """Return how many of some bytes may be taken for slots."""
@@ -181,15 +182,15 @@ class OracleProgram:
         self.arrays.finish()
         return {}
 
-    def look_at_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        self.rings[job["ring"]].look(job["side"], job["count"])
+    def sample_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings[job["ring"]].keep_sample(job["side"], job["count"])
         return {}
 
     def compare_ring(self, job: dict[str, Any]) -> dict[str, Any]:
         return self.rings[job["ring"]].compare(job["count"], job["limits"], job["last"])
 
     def judge_slot(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Hold both sides' answers in a slot against the reference; its contents become a case.
+        """Compare both sides' answers in a slot with the reference; its contents become a case.
 
         `skip` is the reason if the reference has no answer. `damage` says which of its inputs a
         side overwrote.

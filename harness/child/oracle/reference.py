@@ -49,8 +49,7 @@ class Reference:
         return list(result) if isinstance(result, tuple) else [result]
 
     def _arguments(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by parameter; one called as a keyword of Python is that name and _.
-        """
+        """Return the arguments by parameter; one named like a Python keyword ends with _."""
         if self.accepted is None:
             return values
         named = {f"{name}_" if keyword.iskeyword(name) else name: value

@@ -18,9 +18,9 @@ from .tape import Tape, TapePatch
 
 PARTS, SCATTER = 8, 256
 MOST_PATCHES = 64
-"""Large contents that were put together from so many patches are written as a whole again."""
-LOOKED_AT = 8
-"""After a block the inputs of one slot in so many are compared between the sides."""
+"""Large contents made of so many patches are written anew as a whole."""
+COMPARED_EVERY = 8
+"""After a block, the inputs of one slot in so many are compared between the sides."""
 MOST_SHOWN = 4
 
 
@@ -39,18 +39,18 @@ class Ring:
         self._rng = random.Random(job["seed"])
         self._count = self._blank = self._shift = 0
         self._new: dict[str, list[TapePatch]] = {}
-        self._first_look: dict[str, tuple[int, Any]] = {}
+        self._samples: dict[str, tuple[int, Any]] = {}
         """By side, the first place and the values of a sample of its outputs after its block."""
         self._patches: dict[str, list[TapePatch]] = {tensor["name"]: [] for tensor in self.inputs}
-        """By tensor, what the contents of its slots were put together from, in order."""
+        """By tensor, the patches that make up the contents of its slots, in order."""
 
     def draw(self, count: int) -> None:
         """Choose new contents for the first `count` slots.
 
-        Large inputs change in one of eight parts, and in single elements everywhere: that makes
-        every answer wrong that was right before, and costs an eighth. Every element has a random
-        factor, so that no value that a kernel has seen comes again. Where the parts lie is a secret
-        of this draw and tensor, and the same in all slots, so that one operation writes them all.
+        Large inputs change in one of eight parts, and in single elements everywhere: every earlier
+        answer is then wrong, at an eighth of the cost. Every element has a random factor, so that
+        no value that a kernel has seen comes again. The place of the parts is a secret of this draw
+        and tensor; all slots share it, so that one operation writes them all.
         """
         rng, self._count = self._rng, count
         kinds = [rng.randrange(self.kinds) for _ in range(self.slots)]
@@ -90,10 +90,9 @@ class Ring:
         self._spoil(side)
 
     def _spoil(self, side: SlotMemory) -> None:
-        """Fill every other slot's outputs with NaN; those between them get what these held.
+        """Fill every other slot's outputs with NaN; the others get what those held.
 
-        No slot keeps its own answer, of which a part may still be right. In-place arguments have
-        their contents.
+        No slot keeps its own answer, of which a part may still be right. In-place arguments stay.
         """
         pairs, shift = self._count // 2, self._shift
         for region in side.outputs:
@@ -105,18 +104,18 @@ class Ring:
             self.arrays.put(kept[pairs - shift:], blank[:shift])
             blank[:] = -1
 
-    def look(self, name: str, count: int) -> None:
-        """Keep a sample of a side's outputs: `compare` sees what was written after this.
+    def keep_sample(self, name: str, count: int) -> None:
+        """Keep a sample of a side's outputs, so that `compare` sees later writes.
 
-        A GPU goes on with what a stopped process has asked of it.
+        A GPU continues the work that a stopped process has queued.
         """
         at = self._rng.randrange(SCATTER)
-        self._first_look[name] = at, self._sample(name, count, at)
+        self._samples[name] = at, self._sample(name, count, at)
         self.arrays.finish()
 
     def _sample(self, name: str, count: int, at: int) -> Any:
-        own = self.sides[name]
-        every = [own.words(output)[:count] for output in own.outputs]
+        side = self.sides[name]
+        every = [side.words(output)[:count] for output in side.outputs]
         return self.arrays.join([words[:, at % max(1, words.shape[1])::SCATTER].reshape(-1)
                                  for words in every])
 
@@ -132,37 +131,38 @@ class Ring:
                       for side in ("candidate", "incumbent")), limit)
                    for index, limit in enumerate(limits)]
         outputs = [each for each in outputs if each[1].shape[1]]
-        guards = [(name, guard) for name, own in sides.items() for guard in own.guards(0, count)]
+        guards = [(name, guard) for name, side in sides.items() for guard in side.guards(0, count)]
         inputs = [(tensor, slots) for tensor in self.inputs if tensor["role"] == "input"
-                  for slots in self._looked_at(count, last)]
-        looks, self._first_look = self._first_look, {}
-        found = iter(arrays.fetched([  # nothing waits for the device before all is begun
+                  for slots in self._compared_slots(count, last)]
+        samples, self._samples = self._samples, {}
+        values = iter(arrays.fetched([  # one wait for the device, after all work is queued
             *(arrays.excess(*each) for each in outputs), *(guard for _, guard in guards),
-            *(arrays.differ(*(own.words(tensor)[slots] for own in sides.values()))
+            *(arrays.differ(*(side.words(tensor)[slots] for side in sides.values()))
               for tensor, slots in inputs),
             *(arrays.differ(before, self._sample(name, count, at))
-              for name, (at, before) in looks.items())]))
+              for name, (at, before) in samples.items())]))
         worst = [0.0] * count
         for got, want, limit in outputs:
-            self._judge_rows(got, want, limit, next(found), worst)
-        written = {name for name, _ in guards if next(found)[0]}
-        changed = [(tensor, range(count)[slots]) for tensor, slots in inputs if next(found)[0]]
-        late = {name: "wrote outputs after its time had ended" for name in looks if next(found)[0]}
+            self._judge_rows(got, want, limit, next(values), worst)
+        written = {name for name, _ in guards if next(values)[0]}
+        changed = [(tensor, range(count)[slots]) for tensor, slots in inputs if next(values)[0]]
+        late = {name: "wrote outputs after its time had ended"
+                for name in samples if next(values)[0]}
         differs = sorted((slot for slot in range(count) if not worst[slot] <= 1),
                          key=lambda slot: -worst[slot])
         return {"differs": differs[:MOST_SHOWN], "damage": {
             name: sides[name].damage(0, count) if name in written
             else late.get(name) or self._changed(name, changed) for name in sides}}
 
-    def _looked_at(self, count: int, last: int) -> list[slice]:
-        """Return a random run of slots, which may go on at the first one, and the last call's."""
-        begin, number = self._rng.randrange(count), max(2, -(-count // LOOKED_AT))
+    def _compared_slots(self, count: int, last: int) -> list[slice]:
+        """Return a random run of slots, which may wrap around, and the last call's."""
+        begin, number = self._rng.randrange(count), max(2, -(-count // COMPARED_EVERY))
         runs = [slice(begin, min(count, begin + number)), slice(0, begin + number - count)]
         return [*runs[:1 + (begin + number > count)], slice(last, last + 1)]
 
     def _judge_rows(self, got: Any, want: Any, limit: float, bounds: list[float],
                     worst: list[float]) -> None:
-        """Put the excess of each slot into `worst` that a first bound does not clear."""
+        """Put into `worst` the excess of each slot that its bound does not clear."""
         slots = [slot for slot, bound in enumerate(bounds) if not bound <= 1]
         step = max(1, self.arrays.chunk // want.shape[1])
         for first in range(0, len(slots), step):
@@ -200,8 +200,8 @@ class Ring:
 
     def answers(self, side: str, slot: int) -> list[Any]:
         """Return the outputs of a side in a slot, flattened."""
-        own = self.sides[side]
-        return [own.rows(output)[slot] for output in own.outputs]
+        memory = self.sides[side]
+        return [memory.rows(output)[slot] for output in memory.outputs]
 
     def close(self) -> None:
         for side in self.sides.values():

@@ -1,7 +1,7 @@
 """Memory that the oracle shares with one runner: slots, each with the tensors of one call.
 
-Every tensor has a guard zone of poison before and behind it. Beside outputs it is another poison
-than beside inputs, so that what a kernel computes from the one never equals the other.
+Every tensor has a guard zone of poison before and after it. Outputs have another poison than
+inputs, so that what a kernel computes from one never equals the other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 POISON = 0xFF
 """A quiet NaN in every float width, -1 or 255 in integers."""
 LARGE_POISON = 0x7B
-"""A large number in every float width, so that a comparison does not pass it over."""
+"""A large number in every float width: unlike NaN, it counts in comparisons."""
 GUARD_BYTES = 4096
 
 
@@ -71,9 +71,9 @@ class SlotMemory:
         return self.arrays.typed(self.raw[:, first:first + tensor["nbytes"]], f"int{8 * size}")
 
     def guards(self, first: int, end: int) -> list[Any]:
-        """Return of each zone of poison in the slots of a range whether something was written.
+        """Return for each zone of poison in a range of slots whether something was written.
 
-        Each is a vector of one, for which nothing waits; `damage` says what it was.
+        Each is a vector of one that nothing has waited for; `damage` says what was written.
         """
         return [self.arrays.differ(zone, poison)
                 for zone, poison, _, _ in self._zones(first, end)]
@@ -105,18 +105,18 @@ class SlotMemory:
         zones = []
         for tensor in self.tensors:
             zone = raw[:, begin:tensor["offset"]]
-            own = self.poison if tensor["role"] == "input" else self.beside_outputs
-            if before and own != poison:
+            zone_poison = self.poison if tensor["role"] == "input" else self.beside_outputs
+            if before and zone_poison != poison:
                 half = zone.shape[1] // 2
                 zones += [(zone[:, :half], poison, before, ""),
-                          (zone[:, half:], own, "", tensor["name"])]
+                          (zone[:, half:], zone_poison, "", tensor["name"])]
             else:
-                zones.append((zone, own, before, tensor["name"]))
-            begin, before, poison = tensor["offset"] + tensor["nbytes"], tensor["name"], own
+                zones.append((zone, zone_poison, before, tensor["name"]))
+            begin, before, poison = tensor["offset"] + tensor["nbytes"], tensor["name"], zone_poison
             if tensor.get("layout") == "columns" and tensor["role"] != "input":
                 size = tensor["nbytes"] // max(1, 2 * math.prod(tensor["shape"]))
                 columns = raw[:, tensor["offset"]:begin].reshape(end - first, -1, 2, size)
-                zones.append((columns[:, :, 1], own, before, before))
+                zones.append((columns[:, :, 1], zone_poison, before, before))
         return [*zones, (raw[:, begin:begin + GUARD_BYTES], poison, before, "")]
 
     def is_changed(self, tensor: dict[str, Any], slot: int, values: Any) -> bool:

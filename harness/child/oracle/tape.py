@@ -1,9 +1,9 @@
 """The values of one input tensor, from which the contents of its slots are taken.
 
 A tape is a long row of values that is drawn once, all usable kinds of input after one another.
-Contents are windows of it at random places, changed by windows of a second row, the noise. Equal
-values of a kind have noise of their own besides. So what a few elements hold depends on two places
-that are drawn apart, and neither a value nor a row of few columns comes again.
+Contents are windows of it at random places, changed by windows of a second row, the noise. Kinds
+of few distinct values have noise of their own besides. So the values of a few elements depend on
+two places that are drawn separately, and neither a value nor a short row comes again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .inputs import OF_ROWS, draw, two_values
 LEAST_EXTRA = 64
 WHOLE = 16
 """Contents of each kind, or rows beyond them, on the tape of a structured tensor: its contents are
-only replaced as a whole, and begin where its structure does."""
+replaced only as a whole, and begin where its structure does."""
 FEW = 1 << 14
 """Elements beyond the contents on such a tape, so that short ones seldom come again."""
 MORE_NOISE = 4096
@@ -28,13 +28,13 @@ MORE_NOISE = 4096
 ALIKE = "constant", "tied"
 """Kinds of floats whose values are few, so that the noise alone would tell rows apart."""
 STEPS, OWN_STEPS, MOST_STEP = 8, 2, 1 << 15
-"""Of the integers of a window, and of those of the tape, one in so many is rotated within its
-bounds by a step of its own, which is below the last number."""
+"""One in STEPS integers of a window, and one in OWN_STEPS of the tape, is rotated within its bounds
+by its own step, which is below MOST_STEP."""
 PRIME = 1_000_003
 """The step by which all integers of a slot are rotated is a multiple of it."""
 POWERS, MOST_VALUES = 64, 1 << 26
-"""Of a permutation each value is first multiplied, within its bounds, by one of the first powers of
-PRIME, where that is exact in float64: it has no noise, and rotated alone it would keep its gaps."""
+"""A permutation's values are first multiplied, within their bounds, by one of the first powers of
+PRIME, where that is exact in float64: it has no noise, and rotation alone would keep its gaps."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class TapePatch:
         return len(self.starts)
 
     def of(self, rows: Any) -> Any:
-        """Return the elements that it changes, of rows with the values of a slot each."""
+        """Return the elements that it changes, in rows of one slot's values each."""
         return rows[:, self.at:self.at + (self.length - 1) * self.step + 1:self.step]
 
 
@@ -106,8 +106,7 @@ class Tape:
                     part.shape[0], seed + number + 37, OWN_STEPS)[None], arrays.places([[0]]))
 
     def _noise(self, count: int, seed: int, each: int = STEPS) -> Any:
-        """Return factors of floats, or steps of others: one in `each` is drawn, the rest are zero.
-        """
+        """Return factors for floats, or steps, of which one in `each` is not zero."""
         arrays = self._arrays
         if self.is_float and self.ends is None:
             return arrays.noise(count, seed, self.values)
@@ -128,7 +127,7 @@ class Tape:
         return TapePatch(at, length, step, starts, offsets, self._arrays.places([starts, offsets]))
 
     def write(self, rows: Any, patch: TapePatch, first: int = 0) -> None:
-        """Write a patch to rows with the values of a slot each; they begin with slot `first`."""
+        """Write a patch to rows of one slot's values each, from slot `first` on."""
         view, count = patch.of(rows), rows.shape[0]
         if self.fixed or not patch.length:
             self._arrays.put(view, self.values[:patch.length][None])
@@ -150,7 +149,7 @@ class Tape:
             self._change(some, values, noise, noises[:, None])
 
     def _chunks(self, view: Any, places: Any) -> Iterator[tuple[Any, Any, int]]:
-        """Return parts of rows with where their values and noise begin, and their length.
+        """Yield parts of rows, the places of their values and noise, and their length.
 
         They are whole rows, or where one is too large, whole rows of its last dimension.
         """
@@ -163,7 +162,7 @@ class Tape:
                 yield some, places[:, begin:begin + some.shape[0]] + at, some.shape[1]
 
     def _change(self, out: Any, values: Any, noise: Any, step: Any = 0) -> None:
-        """Write values changed by noise, integers also by the step that their slot's is made of."""
+        """Write values changed by noise, integers also by the step made from `step`."""
         arrays = self._arrays
         if self.rotates:
             first, many = self.bounds[0], self.bounds[1] - self.bounds[0]
@@ -179,8 +178,8 @@ class Tape:
             low, high = self.ends
             arrays.put(out, arrays.where((arrays.as_wide(values) == low) == (noise > 0), high, low))
         elif self.of_rows:
-            shares, factors = ((of if of.dtype.itemsize >= 4 else arrays.as_wide(of)
-                                ).reshape(-1, self.step) for of in (values, noise))
+            shares, factors = ((part if part.dtype.itemsize >= 4 else arrays.as_wide(part)
+                                ).reshape(-1, self.step) for part in (values, noise))
             shares = (arrays.exp(shares) if self.is_log else shares) * factors
             shares /= shares.sum(-1)[:, None]
             arrays.put(out, (arrays.log(shares) if self.is_log else shares).reshape(out.shape))

@@ -1,4 +1,4 @@
-"""How far answers lie from each other and from what is expected, on torch."""
+"""Measures how far answers are from each other and from expected values, on torch."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class TorchDifferences:
     def excess(self, got: Any, want: Any, limit: float) -> Any:
         """Return by row a bound of its largest relative difference, as a multiple of `limit`.
 
-        At most 1 where the row agrees; else `differences` tells. Nothing waits for it.
+        At most 1 where the row agrees; else `differences` decides. Nothing waits for it.
         """
         torch = self.torch
         if got.dtype != want.dtype:
             return torch.full((want.shape[0],), math.inf, device=want.device)
         if got.dtype.itemsize == 1 or not got.is_floating_point():
             return (self._countable(got) != self._countable(want)).any(dim=1) * 2.0
-        if self.kernels is not None and self.kernels.knows(got, want):
+        if self.kernels is not None and self.kernels.support(got, want):
             return self.kernels.excess(got, want, limit)
         step = max(1, self.chunk // want.shape[1])
         far = torch.cat([torch.linalg.vector_norm(some - other, math.inf, dim=1)
@@ -53,19 +53,20 @@ class TorchDifferences:
         torch = self.torch
         short = got.dtype == want.dtype and got.dtype in (torch.float32, torch.bfloat16, torch.half)
         if limit > 0 and got.dtype == want.dtype == torch.bfloat16:
-            found = self._relative(got, want).double()
-            if len(unsure := (~(found <= ROUNDED * limit)).nonzero()[:, 0]):
-                found[unsure] = found.new_tensor(self.differences(got[unsure], want[unsure]))
-            return list(found.tolist())
+            relative = self._relative(got, want).double()
+            if len(unsure := (~(relative <= ROUNDED * limit)).nonzero()[:, 0]):
+                relative[unsure] = relative.new_tensor(self.differences(got[unsure], want[unsure]))
+            return list(relative.tolist())
         got, want = (value.float() if short else value.double() for value in (got, want))
-        found = self._relative(got, want)
-        odd = (~torch.isfinite(found)).nonzero()[:, 0]
+        relative = self._relative(got, want)
+        odd = (~torch.isfinite(relative)).nonzero()[:, 0]
         if len(odd):
             got, want = got[odd], want[odd]
             left, right = torch.isfinite(got), torch.isfinite(want)
             got, want = (torch.where(left & right, value, 0.0) for value in (got, want))
-            found[odd] = self._relative(got, want).masked_fill((left != right).any(dim=1), math.inf)
-        return list(found.tolist())
+            is_one_sided = (left != right).any(dim=1)
+            relative[odd] = self._relative(got, want).masked_fill(is_one_sided, math.inf)
+        return list(relative.tolist())
 
     def _relative(self, got: Any, want: Any) -> Any:
         size = want.abs()
@@ -91,7 +92,7 @@ class TorchDifferences:
             got, want = self.as_wide(got)[known], want[known]
         if not want.numel():
             return 0.0, 0.0, 0
-        if self.kernels is not None and self.kernels.knows(got):
+        if self.kernels is not None and self.kernels.support(got):
             return tuple(self.kernels.errors(got, want, self.scale(want)))
         got = self.as_wide(got)
         finite = torch.isfinite(got) & torch.isfinite(want)

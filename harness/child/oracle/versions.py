@@ -16,6 +16,6 @@ def of_libraries() -> dict[str, str]:
 
     built = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
     triton = sys.modules.get("triton")
-    with contextlib.suppress(metadata.PackageNotFoundError):  # torch does without Triton
+    with contextlib.suppress(metadata.PackageNotFoundError):  # torch works without Triton
         built["triton"] = triton.__version__ if triton else metadata.version("triton")
     return {name: str(version) for name, version in built.items() if version}

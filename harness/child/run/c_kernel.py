@@ -68,7 +68,7 @@ class PreparedC:
 
 
 def _zones(job: dict[str, Any]) -> list[int]:
-    """Return where the whole pages without contents begin: one before all tensors, one behind each.
+    """Return where the whole pages without contents begin: one before all tensors, one after each.
     """
     ends = [tensor["offset"] + tensor["nbytes"] for tensor in job["tensors"]
             if tensor["role"] != "scalar"]

@@ -1,7 +1,7 @@
 """The compiled loop that times calls (timed_loop.c): opened before a candidate is loaded.
 
-What a block reports goes from the compiled code to the owner; nothing that Python can reach lies
-between the clock and that report. Standard library only.
+The compiled code itself sends a block's times to the owner, so that no Python code comes between
+the clock and the report. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Argument(ctypes.Union):
 class CompiledLoop:
     """The library at `path`; it reports on the socket `channel`.
 
-    `keys` holds a file with the key that seals its reports, or nothing where several kernels share
-    this process, and perhaps a socket whose messages the machine's kernel stamps. The key is read
-    once for a process, and Python never sees it. `await_gpu` is the
-    driver's function that waits for the GPU, which ends the timed calls. With `any_mode` a call may
+    `keys` holds descriptors: a file with the key that seals its reports (none where several kernels
+    share this process), and perhaps a socket whose messages the operating system stamps. The key is
+    read once, and Python never sees it. `await_gpu` is the driver's function that waits for the
+    GPU, which ends the timed calls. With `any_mode` a call may
     leave the processor in another floating-point mode.
     """
 
@@ -54,11 +54,11 @@ class CompiledLoop:
     def block(self, function: Any, rows: Any, order: Any, *, stop: bool) -> None:
         """Wait for the owner's start, call as `run` does, and report the nanoseconds.
 
-        With `stop` this process stops itself then.
+        With `stop` this process then stops itself.
         """
         failed = self._library.kopt_block(function, rows, order, ctypes.c_int64(len(order)), stop)
         if failed:
-            raise OSError("the channel is closed, or a call has set a handler of signals"
+            raise OSError("the channel is closed, or a call has set a signal handler"
                           if failed == -1 else OTHER_MODE)
 
     def python_block(self, function: Callable[..., Any], rows: list[tuple[Any, ...]],

@@ -75,7 +75,7 @@ class NoCard:
         self.utils = SimpleNamespace(get_device_properties=lambda *_: dict(PROPERTIES))
 
     def get_benchmarker(self) -> Any:
-        """Return what an autotuner times with: nothing is, so that it takes its first config."""
+        """Return a timer that times nothing: an autotuner then takes its first config."""
         return lambda *_, **__: [0.0, 0.0, 0.0]
 
     def get_current_target(self) -> Any:
@@ -134,27 +134,25 @@ def install() -> None:
     from triton.runtime import interpreter
 
     prepare()
-    plain = interpreter.TensorHandle.__post_init__
-    if plain.__name__ == "checked":
+    original = interpreter.TensorHandle.__post_init__
+    if original.__name__ == "checked":
         return
 
     def checked(self: Any) -> None:
         if self.get_element_ty().name == "bf16":
             raise NeedsGpu(BF16)
-        plain(self)
+        original(self)
 
     interpreter.TensorHandle.__post_init__ = checked
     _index_by_one_element(interpreter)
 
 
 def _index_by_one_element(interpreter: Any) -> None:
-    """Let a tensor of one element be a loop's bound: Triton 3.6 asks NumPy for it in a way that
-    NumPy 2.4 refuses.
-    """
-    plain = interpreter._patch_lang_tensor
+    """Let a tensor of one element bound a loop, which Triton 3.6 cannot with NumPy 2.4."""
+    original = interpreter._patch_lang_tensor
 
     def patch(tensor: Any, *scope: Any) -> None:
-        plain(tensor, *scope)  # it restores `__index__` by itself
+        original(tensor, *scope)  # it restores `__index__` by itself
         tensor.__index__ = lambda self: int(self.handle.data.item())
 
     interpreter._patch_lang_tensor = patch

@@ -94,10 +94,10 @@ class DeviceKernel(PythonKernel):
 
     def arguments(self, tensors: list[dict[str, Any]], slot: Any,
                   weights: Call | None = None) -> Call:
-        return self.own(super().arguments(tensors, slot, weights), tensors)
+        return self.on_buffers_of(super().arguments(tensors, slot, weights), tensors)
 
-    def own(self, call: Call, tensors: list[dict[str, Any]]) -> Call:
-        """Return a call of this kernel on the buffers of a call."""
+    def on_buffers_of(self, call: Call, tensors: list[dict[str, Any]]) -> Call:
+        """Return a call of this kernel on the buffers of another call."""
         return Call(self.packed(tensors, [None if buffer is None else buffer.tensor
                                           for buffer in call.buffers]), call.buffers)
 

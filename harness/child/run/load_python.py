@@ -19,9 +19,9 @@ import torch
 from .returned_memory import memory_of
 
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
-_in_place = [""]
+_current_root = [""]
 """The tree whose modules are importable at present; see `turn_to`."""
-_aside: dict[str, tuple[dict[str, Any], list[str]]] = {}
+_parked: dict[str, tuple[dict[str, Any], list[str]]] = {}
 
 
 class TensorBuffer:
@@ -53,10 +53,10 @@ class TensorBuffer:
     def move(self, to: list[int], source: list[int]) -> None:
         """Copy elements over others in place; only a weight's tensor version changes with it."""
         flat = (self.tensor if self.weight else self.tensor.data).view(-1)
-        there, here = (torch.tensor(at, device=flat.device) for at in (to, source))
+        targets, sources = (torch.tensor(at, device=flat.device) for at in (to, source))
         if flat.dtype.itemsize == 1:
             flat = flat.view(torch.uint8)  # eight-bit floats cannot be indexed everywhere
-        flat[there] = flat[here]
+        flat[targets] = flat[sources]
 
 
 class Call:
@@ -99,8 +99,7 @@ class PythonKernel:
 
     def arguments(self, tensors: list[dict[str, Any]], slot: Any,
                   weights: Call | None = None) -> Call:
-        """Return a call with its tensors in a slot, but for weights if those of a call are given.
-        """
+        """Return a call with its tensors in a slot, and the weights of `weights` if given."""
         arguments: list[Any] = []
         buffers: list[TensorBuffer | None] = []
         for index, tensor in enumerate(tensors):
@@ -116,7 +115,7 @@ class PythonKernel:
             buffers.append(buffer)
         return Call(arguments, buffers)
 
-    def own(self, call: Call, tensors: list[dict[str, Any]]) -> Call:
+    def on_buffers_of(self, call: Call, tensors: list[dict[str, Any]]) -> Call:
         """Return a call of this kernel on the buffers of another kernel's call."""
         return call
 
@@ -148,8 +147,8 @@ class PythonKernel:
         A class derived from tuple, list or Tensor could compute when it is read.
         """
         kind = type(call.returned)
-        torchs_own = getattr(torch.return_types, kind.__name__, None) is kind
-        values = call.returned if kind in (tuple, list) or torchs_own else [call.returned]
+        is_return_type = getattr(torch.return_types, kind.__name__, None) is kind
+        values = call.returned if kind in (tuple, list) or is_return_type else [call.returned]
         for value in values:
             if type(value) is not torch.Tensor:
                 raise TypeError(f"returned {type(value).__name__}, not a torch.Tensor")
@@ -234,7 +233,7 @@ def module_of(name: str, path: str) -> Any:
         spec.loader.exec_module(module)
     except ImportError as error:
         if error.path and os.path.realpath(error.path) == os.path.realpath(path):
-            raise ImportError(f"the file takes the place of {os.path.basename(path)}, "
+            raise ImportError(f"the file replaces {os.path.basename(path)}, "
                               "so it cannot import from it") from None
         raise
     return module
@@ -245,17 +244,17 @@ def turn_to(root: str) -> None:
 
     Where two kernels share a process, each then imports its own modules at any time.
     """
-    current = _in_place[-1]
+    current = _current_root[-1]
     if root == current:
         return
     modules = {name: module for name, module in sys.modules.items()
                if _below(getattr(module, "__file__", None), current)}
     paths = [path for path in sys.path if _below(path, current)]
-    _aside[current] = modules, paths
+    _parked[current] = modules, paths
     for name in modules:
         del sys.modules[name]
-    _in_place[:] = [root]
-    modules, others = _aside.pop(root, ({}, []))
+    _current_root[:] = [root]
+    modules, others = _parked.pop(root, ({}, []))
     sys.modules.update(modules)
     sys.path[:] = [*others, *(path for path in sys.path if path not in paths)]
 
@@ -286,7 +285,7 @@ def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
 
         answer["triton"] = triton.__version__
         if interpret:
-            from . import interpret as traps
+            from .interpret import install
 
-            traps.install()
+            install()
     return answer

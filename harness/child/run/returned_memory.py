@@ -19,8 +19,8 @@ def memory_of(value: Any, arguments: Sequence[Any]) -> str:
     if not value.numel():
         return ""
     at = value.untyped_storage().data_ptr()
-    if any(isinstance(given, torch.Tensor) and given.untyped_storage().data_ptr() == at
-           for given in arguments):
+    if any(isinstance(argument, torch.Tensor) and argument.untyped_storage().data_ptr() == at
+           for argument in arguments):
         return "an argument's memory"
     strides = [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]
     if 0 in strides:

@@ -2,9 +2,9 @@
 
 Talks JSON lines over a socket: `ready` imports what the language needs, `load` opens the built
 kernel, `prepare` maps the slots of a case in memory that it shares with the oracle, `call` calls it
-on one of them, `warm` warms up, `block` times calls. It knows no expected values,
-nothing of the other side and not why it is asked. Standard library only; each language's loader is
-imported when needed.
+on one of them, `warm` warms up, `block` times calls. It knows neither expected values nor the other
+side nor the purpose of a request. Standard library only; each language's loader is imported when
+needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .compiled_loop import CompiledLoop
 
 LOADERS = {"c": ("c_kernel", "CKernel"), "cuda": ("load_device_code", "DeviceKernel"),
            "hip": ("load_device_code", "DeviceKernel")}
-"""The module and the class that load a language's kernels; of others, they are Python's."""
+"""The module and the class that load a language's kernels; PYTHON for all others."""
 PYTHON = ("load_python", "PythonKernel")
 STDERR = 2
 

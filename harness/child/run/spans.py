@@ -16,10 +16,10 @@ MOST_LETTERS = 120
 
 def attach() -> None:
     """Use the profiler once and discard the result, because the first use is slow."""
-    seen(lambda: torch.zeros(1, device="cuda"))
+    gpu_events(lambda: torch.zeros(1, device="cuda"))
 
 
-def seen(work: Callable[[], object]) -> list[Any]:
+def gpu_events(work: Callable[[], object]) -> list[Any]:
     """Return the kineto events of some work on the GPU.
 
     Uses the class below `torch.profiler.profile`. That one reads a setting of torch._inductor and
@@ -28,13 +28,13 @@ def seen(work: Callable[[], object]) -> list[Any]:
     try:
         watching: Any = profile(use_device="cuda", use_cpu=False, use_kineto=True)
     except (TypeError, AssertionError):  # older versions of torch take no device names
-        return _seen_slowly(work)
+        return _gpu_events_slowly(work)
     with watching:
         work()
     return list(watching.kineto_results.events())
 
 
-def _seen_slowly(work: Callable[[], object]) -> list[Any]:
+def _gpu_events_slowly(work: Callable[[], object]) -> list[Any]:
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as whole
 
@@ -47,7 +47,7 @@ def _seen_slowly(work: Callable[[], object]) -> list[Any]:
 def spans(case: Any, calls: int) -> dict[str, Any]:
     """Profile calls on buffers that are prepared, after as many that are not profiled.
 
-    `busy_ns` is what a call would take if every launch of a kernel took as little as the least:
+    `busy_ns` is what a call would take if each launch of a kernel took its least time:
     while others are on the card, a launch may take longer, never less.
     """
     def run() -> None:
@@ -55,12 +55,12 @@ def spans(case: Any, calls: int) -> dict[str, Any]:
         case.synchronize()
 
     run()
-    events = [event for event in seen(run) if event.device_type().name == "CUDA"]
+    events = [event for event in gpu_events(run) if event.device_type().name == "CUDA"]
     total: dict[str, list[int]] = defaultdict(list)
     for event in events:
         total[event.name()].append(event.duration_ns())
     longest = sorted(total, key=lambda name: -sum(total[name]))[:MOST_KERNELS]
-    return {"busy_ns": sum(len(every) * min(every) for every in total.values()) / calls,
+    return {"busy_ns": sum(len(durations) * min(durations) for durations in total.values()) / calls,
             "kernels": [{"name": name[:MOST_LETTERS], "launches": len(total[name]) / calls,
                          "ns": len(total[name]) * median(total[name]) / calls}
                         for name in longest]}

@@ -1,4 +1,4 @@
-"""Has Triton's interpreter refuse stores outside the tensors of a launch, which damage memory.
+"""Makes Triton's interpreter refuse stores outside the tensors of a launch, which damage memory.
 
 A launch without tensors, and one that makes pointers of integers, may write anywhere: these are not
 checked.

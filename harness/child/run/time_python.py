@@ -26,7 +26,7 @@ class PreparedPython:
     """The calls of one case on several copies of its buffers, and graphs of such calls.
 
     The copies are slots of shared memory, unless they are another side's. A GPU that cannot share
-    its own memory gets copies of the machine's: `fetch` and `store` move the contents.
+    its memory has copies of host memory: `fetch` and `store` move the contents.
     """
 
     def __init__(self, kernel: Any, job: dict[str, Any], descriptors: list[int]) -> None:
@@ -35,12 +35,12 @@ class PreparedPython:
         if (other := job.get("copies_of")) is not None:
             self.slots, self.shared = other.slots, other.shared
             self.tensors, self.regions = other.tensors, other.regions
-            self.copies: Any = [kernel.own(call, self.tensors) for call in other.copies]
+            self.copies: Any = [kernel.on_buffers_of(call, self.tensors) for call in other.copies]
             self.memory: Any = other.memory
             return
         kind, size = job["memory"]["kind"], job["slots"] * job["slot_bytes"]
-        opened: type[Any] = DeviceMemory if kind == "device" else HostMemory
-        self.memory = opened.received(descriptors, job["memory"]["nbytes"])
+        memory_class: type[Any] = DeviceMemory if kind == "device" else HostMemory
+        self.memory = memory_class.received(descriptors, job["memory"]["nbytes"])
         self.shared = self.memory.tensor()[:size].view(job["slots"], job["slot_bytes"])
         self.slots = self.shared.to(kernel.device, copy=True) \
             if self.on_gpu and kind == "host" else self.shared
@@ -106,9 +106,9 @@ class PreparedPython:
 
     def run_on(self, order: Iterable[int]) -> None:
         """Launch call by call, on the copies in `order`."""
-        work, copies = self.kernel.call, self.copies
+        call, copies = self.kernel.call, self.copies
         for number in order:
-            work(copies[number])
+            call(copies[number])
 
     def synchronize(self) -> None:
         self.kernel.synchronize()
@@ -140,12 +140,12 @@ def trim() -> None:
 
 def warm(case: PreparedPython, warm_ns: int) -> dict[str, Any]:
     """Call for about `warm_ns`; return the nanoseconds of one call."""
-    call_ns = _launched(case, 3)
-    call_ns = _launched(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
+    call_ns = _call_ns(case, 3)
+    call_ns = _call_ns(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
     return {"call_ns": call_ns}
 
 
-def _launched(case: PreparedPython, calls: int) -> float:
+def _call_ns(case: PreparedPython, calls: int) -> float:
     began = perf_counter_ns()
     case.run(calls)
     case.synchronize()

@@ -1,7 +1,7 @@
 /* Calls a kernel in a loop, times the loop and reports its time: none of this is Python.
 
    kopt builds this file (harness/compile/timed_loop.py), and a runner opens it before it loads a
-   candidate. A C kernel's signature comes before it as CALL(entry, arguments). Python's functions are
+   candidate. A C kernel's signature is prepended as CALL(entry, arguments). Python's functions are
    those of its stable ABI, declared here so that no headers are needed. System calls are made
    directly, because a library's functions can be replaced. Functions return 0, or -1 on an error of
    the channel. */
@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FACE __attribute__((visibility("default")))
+#define EXPORT __attribute__((visibility("default")))
 #define PAGE 65536 /* the largest page of the machines that kopt knows */
 #define INTERRUPTED (-4)
 #define SIGNALS 65
@@ -55,7 +55,7 @@ static union {
     char page[PAGE];
 } state __attribute__((aligned(PAGE)));
 
-static inline long ask(long number, long a, long b, long c, long d)
+static inline long system_call(long number, long a, long b, long c, long d)
 {
 #if defined(__x86_64__)
     long result;
@@ -76,14 +76,14 @@ static inline long ask(long number, long a, long b, long c, long d)
 static inline int64_t now_ns(void)
 {
     struct timespec now;
-    ask(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0);
+    system_call(SYS_clock_gettime, CLOCK_MONOTONIC, (long)&now, 0, 0);
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static int take(int file, void *to, size_t size)
+static int read_all(int file, void *to, size_t size)
 {
     for (char *at = to; size;) {
-        long done = ask(SYS_read, file, (long)at, size, 0);
+        long done = system_call(SYS_read, file, (long)at, size, 0);
         if (done == INTERRUPTED) continue;
         if (done <= 0) return -1;
         at += done;
@@ -92,10 +92,10 @@ static int take(int file, void *to, size_t size)
     return 0;
 }
 
-static int give(const char *from, size_t size)
+static int write_all(const char *from, size_t size)
 {
     while (size) {
-        long done = ask(SYS_write, state.of.channel, (long)from, size, 0);
+        long done = system_call(SYS_write, state.of.channel, (long)from, size, 0);
         if (done == INTERRUPTED) continue;
         if (done <= 0) return -1;
         from += done;
@@ -104,10 +104,10 @@ static int give(const char *from, size_t size)
     return 0;
 }
 
-#define TURN(x, by) ((x) << (by) | (x) >> (64 - (by)))
+#define ROTATE(x, by) ((x) << (by) | (x) >> (64 - (by)))
 #define ROUND \
-    a += b; b = TURN(b, 13) ^ a; a = TURN(a, 32); c += d; d = TURN(d, 16) ^ c; \
-    a += d; d = TURN(d, 21) ^ a; c += b; b = TURN(b, 17) ^ c; c = TURN(c, 32);
+    a += b; b = ROTATE(b, 13) ^ a; a = ROTATE(a, 32); c += d; d = ROTATE(d, 16) ^ c; \
+    a += d; d = ROTATE(d, 21) ^ a; c += b; b = ROTATE(b, 17) ^ c; c = ROTATE(c, 32);
 
 /* SipHash-2-4 of two words, by the key. */
 static uint64_t seal(uint64_t first, uint64_t second)
@@ -140,18 +140,19 @@ static char *text(char *at, const char *from)
     return at;
 }
 
-/* Return whether a handler of a signal is another than before the kernel was loaded; set it back if
-   asked to. A handler of Python runs when the loop has ended, before returned values are copied. */
+/* Return whether a signal handler has changed since the kernel was loaded; restore it if requested.
+   Python's handlers run after the loop, before returned values are copied. */
 static int other_handlers(int set_back)
 {
     int others = 0;
     for (int number = 1; number < SIGNALS; number++) {
         uint64_t now[8] = {0};
         if (number == 32 || number == 33) continue; /* the C library's own */
-        if (ask(SYS_rt_sigaction, number, 0, (long)now, 8) || now[0] == state.of.handlers[number][0])
+        if (system_call(SYS_rt_sigaction, number, 0, (long)now, 8)
+            || now[0] == state.of.handlers[number][0])
             continue;
         others = 1;
-        if (set_back) ask(SYS_rt_sigaction, number, (long)state.of.handlers[number], 0, 8);
+        if (set_back) system_call(SYS_rt_sigaction, number, (long)state.of.handlers[number], 0, 8);
     }
     return others;
 }
@@ -175,17 +176,18 @@ static uint64_t float_mode(void)
 #endif
 }
 
-/* Send a message of which the machine's kernel notes the time; nobody waits for it. */
+/* Send a message that the operating system stamps with the time; nobody waits for it. */
 static int stamp(void)
 {
-    return state.of.stamps >= 0 && ask(SYS_write, state.of.stamps, (long)"", 1, 0) != 1 ? -1 : 0;
+    if (state.of.stamps < 0) return 0;
+    return system_call(SYS_write, state.of.stamps, (long)"", 1, 0) == 1 ? 0 : -1;
 }
 
 /* Wait for a word of the owner, which it sends when the contents are there. */
 static int await_start(uint64_t *word)
 {
     other_handlers(1);
-    return give("{}\n", 3) || take(state.of.channel, word, sizeof *word);
+    return write_all("{}\n", 3) || read_all(state.of.channel, word, sizeof *word);
 }
 
 static int report(uint64_t word, int64_t ns, int stop)
@@ -194,35 +196,36 @@ static int report(uint64_t word, int64_t ns, int stop)
     char line[80], *end = text(line, "{\"ns\": ");
     end = text(decimal(end, ns), ", \"seal\": ");
     end = text(decimal(end, seal(word, ns) >> 2), "}\n");
-    if (give(line, end - line)) return -1;
+    if (write_all(line, end - line)) return -1;
     /* all threads stop before the owner's own signal could arrive */
-    if (stop) ask(SYS_kill, ask(SYS_getpid, 0, 0, 0, 0), SIGSTOP, 0, 0);
+    if (stop) system_call(SYS_kill, system_call(SYS_getpid, 0, 0, 0, 0), SIGSTOP, 0, 0);
     return 0;
 }
 
-/* Take the key that seals reports from a file; the first call alone has an effect. Only on a GPU do
+/* Read the key that seals reports from a file; only the first call has an effect. Only on a GPU do
    functions of Python run around the calls; `await` is the driver's function that waits for it.
    `stamps` is a socket for messages at the start and the end of the calls, or -1. With `any_mode` a
    call may leave the processor in another mode. */
-FACE int kopt_open(int channel, int key, int gpu, int (*await)(void), int stamps, int any_mode)
+EXPORT int kopt_open(int channel, int key, int gpu, int (*await)(void), int stamps, int any_mode)
 {
     if (state.of.known) return 0;
-    if (key >= 0 && take(key, state.of.key, sizeof state.of.key)) return -1;
+    if (key >= 0 && read_all(key, state.of.key, sizeof state.of.key)) return -1;
     for (int number = 1; number < SIGNALS; number++)
-        ask(SYS_rt_sigaction, number, 0, (long)state.of.handlers[number], 8);
+        system_call(SYS_rt_sigaction, number, 0, (long)state.of.handlers[number], 8);
     state.of.channel = channel;
     state.of.gpu = gpu;
     state.of.await = await;
     state.of.stamps = stamps;
     state.of.any_mode = any_mode;
     state.of.known = 1;
-    return ask(SYS_mprotect, (long)&state, sizeof state, PROT_READ, 0) ? -1 : 0;
+    return system_call(SYS_mprotect, (long)&state, sizeof state, PROT_READ, 0) ? -1 : 0;
 }
 
 #ifdef CALL
 /* Return the nanoseconds of calls, each with a row of arguments; OTHER_MODE if they leave the
    processor in another mode. */
-FACE int64_t kopt_run(void *entry, const union argument *rows, const int32_t *order, int64_t calls)
+EXPORT int64_t kopt_run(void *entry, const union argument *rows, const int32_t *order,
+                        int64_t calls)
 {
     uint64_t mode = float_mode();
     int64_t began = now_ns();
@@ -235,7 +238,7 @@ FACE int64_t kopt_run(void *entry, const union argument *rows, const int32_t *or
 }
 
 /* Say that all is ready, wait for the start, and report the time of these calls. */
-FACE int kopt_block(void *entry, const union argument *rows, const int32_t *order, int64_t calls,
+EXPORT int kopt_block(void *entry, const union argument *rows, const int32_t *order, int64_t calls,
                     int stop)
 {
     uint64_t word;
@@ -258,11 +261,12 @@ static int step(PyObject *function)
     return 0;
 }
 
-/* Like kopt_block, for a function of Python and a list of tuples of its arguments: return the list of
-   what it returned. Around the calls are steps, or None: `fetch` before all, with a start of its own;
-   `ready` before the clock; `begin`, `end` and `await` within it. `elapsed` returns the milliseconds to
-   report, by another clock. Last, the driver waits for the GPU: Python cannot replace that. */
-FACE PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *fetch,
+/* Like kopt_block, for a function of Python and a list of tuples of its arguments: return the list
+   of what it returned. Around the calls are steps, or None: `fetch` before all, with a start of its
+   own; `ready` before the clock; `begin`, `end` and `await` within it. `elapsed` returns the
+   milliseconds to report, by another clock. Last, the driver waits for the GPU: Python cannot
+   replace that. */
+EXPORT PyObject *kopt_python_block(PyObject *function, PyObject *rows, PyObject *fetch,
                                  PyObject *ready, PyObject *begin, PyObject *end, PyObject *await,
                                  PyObject *elapsed, int stop)
 {
@@ -297,7 +301,7 @@ failed:
     Py_DecRef(results);
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_OSError, "the channel is closed, the GPU failed, a step needs a GPU, "
-                        "or a call has set a handler of signals or the processor's "
+                        "or a call has set a signal handler or the processor's "
                         "floating-point mode");
     return NULL;
 }

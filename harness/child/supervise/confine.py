@@ -20,7 +20,7 @@ from . import own_network, system_calls
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
+MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x2, 0x4, 0x8
 PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG = 38, 1
 LINUX_CAPABILITY_VERSION_3 = 0x20080522
 SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE = 442, -100, 0x8000
@@ -77,15 +77,14 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
           binds: Sequence[Sequence[str]] = (), reach: Mapping[str, Any] | None = None) -> None:
     """Move this process into its own namespaces and fork; return in the innermost child.
 
-    Only `writable` and a private /dev/shm are writable. That /dev/shm contains nothing of the
-    machine's but the folders that this process works in; `hidden` folders contain nothing else
-    either. `binds` are folders that appear, writable, in place of others. Other processes are
-    invisible and cannot be signalled. Without `network` not even a local socket can be reached;
-    with `reach` it is a network in which the owner answers at some addresses (`own_network`).
-    Without `cards` no GPU can be opened; with `nodes`, of the numbered devices below /dev only
-    these. The intermediate processes wait and exit as the innermost one does. Its wait status and
-    the number of processes it left are written to the descriptor `report`. Raises OSError, before
-    any fork, if the kernel refuses.
+    Only `writable` and a private /dev/shm are writable. Of the machine's /dev/shm, and of `hidden`
+    folders, only the folders that this process works in remain. `binds` are folders that appear,
+    writable, in place of others. Other processes are invisible and cannot be signalled. Without
+    `network` not even a local socket can be reached; with `reach` it is a network in which the
+    owner answers at some addresses (`own_network`). Without `cards` no GPU can be opened; with
+    `nodes`, of the numbered devices below /dev only these. The intermediate processes wait and exit
+    as the innermost one does. Its wait status and the number of processes it left are written to
+    the descriptor `report`. Raises OSError, before any fork, if the kernel refuses.
     """
     parent = os.getppid()
     _map_ids()
@@ -106,14 +105,14 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
             _mount(reach["hosts"], HOSTS, None, MS_BIND)
             _set_attributes(HOSTS, add=MOUNT_ATTR_RDONLY)
         own_network.pass_listeners(reach["link"], reach["addresses"])
-    _own_terminals()
+    _mount_terminals()
     needed = [*writable, *(path for _, path in binds), os.getcwd()]
     _empty(SHARED, needed, SHARED_MEMORY)
     for path in filter(os.path.isdir, hidden):  # one in /dev/shm is gone already
         _empty(path, needed, NOTHING)
         _set_attributes(path, add=MOUNT_ATTR_RDONLY)
     _wait_in_parent()
-    _own_proc()
+    _mount_proc()
     _wait_in_parent(as_init=True, report=report)
     _check(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     _drop_capabilities()
@@ -123,7 +122,7 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
         system_calls.refuse_connections()
 
 
-def _own_terminals() -> None:
+def _mount_terminals() -> None:
     """Mount pseudo-terminals of this namespace's own: the machine's are people's terminals."""
     try:
         _mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC,
@@ -156,8 +155,9 @@ def _devices(names: Sequence[str], nodes: Sequence[str]) -> list[str]:
     """Return the existing devices of these names; of numbered cards only `nodes`, if any exist."""
     candidates = [path for name in names for path in glob.glob(f"/dev/{name}")
                   if not os.path.islink(path)]
-    own = {f"/dev/{name}" for name in nodes}.intersection(candidates)
-    return [path for path in candidates if not own or path in own or not NUMBERED.fullmatch(path)]
+    allowed = {f"/dev/{name}" for name in nodes}.intersection(candidates)
+    return [path for path in candidates
+            if not allowed or path in allowed or not NUMBERED.fullmatch(path)]
 
 
 def _drop_capabilities() -> None:
@@ -169,7 +169,7 @@ def _drop_capabilities() -> None:
     _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
-def _own_proc() -> None:
+def _mount_proc() -> None:
     """Mount a /proc for this namespace in which only the processes' own folders are writable.
 
     CUDA needs those to start: it names its threads by writing to /proc/self/task.

@@ -13,10 +13,10 @@ def descendants() -> dict[int, str]:
 
 def _below() -> dict[int, tuple[int, str]]:
     """Return pid -> (parent, state letter), parents first."""
-    here = os.getpid()
-    parents = {} if os.path.exists(f"/proc/self/task/{here}/children") else _parents()
+    own_pid = os.getpid()
+    parents = {} if os.path.exists(f"/proc/self/task/{own_pid}/children") else _parents()
     below: dict[int, tuple[int, str]] = {}
-    frontier = {here}
+    frontier = {own_pid}
     while frontier:
         nearest = {pid: parent for parent in frontier
                    for pid in (_children(parent) if not parents else parents.get(parent, ()))}
@@ -95,9 +95,9 @@ def _resident(pid: int) -> int:
 
 
 def shared_once() -> int:
-    """Return the resident bytes of everything below, shared memory in equal parts of its users.
+    """Return the resident bytes of everything below, shared memory split among its users.
 
-    The kernel takes long to add them up, milliseconds for a large process.
+    The kernel takes milliseconds to add them up for a large process.
     """
     total = 0
     for pid in descendants():

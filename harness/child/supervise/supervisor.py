@@ -123,7 +123,7 @@ class Supervisor:
         while not self.gate.enter():
             ready, _, _ = select.select([self.control], [], [], TICK_S)
             if ready:
-                self._heed()
+                self._receive_orders()
             if self.ended:
                 return False
         self.began = time.monotonic()
@@ -180,15 +180,15 @@ class Supervisor:
             if stream.sink in writable:
                 stream.write()
         if self.control.fileno() in readable:
-            self._heed()
+            self._receive_orders()
 
-    def _heed(self) -> None:
+    def _receive_orders(self) -> None:
         """Receive device locks and orders from the owner; treat end-of-file as its end."""
         data, fds, _, _ = socket.recv_fds(self.control, 64, 64)
         if not data:
             self.ended = "killed"
         self._obey(data)
-        self.held += fds  # of the last order: an earlier one may be to let go of what is held
+        self.held += fds  # after the orders, one of which may release what is held
 
     def _obey(self, data: bytes) -> None:
         """Obey each whole line: an exemption, its end, another limit, or a change of owners."""
@@ -204,7 +204,7 @@ class Supervisor:
                 self._keep(float(value))
 
     def _keep(self, seconds: float) -> None:
-        """Wait for another owner: let go of locks, and forget what was printed."""
+        """Wait for another owner: release locks, and forget what was printed."""
         for fd in self.held:
             os.close(fd)
         self.held.clear()
@@ -261,7 +261,7 @@ class Supervisor:
 def main(descriptor: int, passed: list[int] | None = None, held: Sequence[int] = ()) -> None:
     """Serve one job; `passed` are the program's descriptors if a zygote received them.
 
-    `held` are those that only the end of the job, or of its owner's interest, closes.
+    `held` are those that stay open until the job ends or its owner leaves it.
     """
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

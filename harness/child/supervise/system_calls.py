@@ -24,7 +24,7 @@ NUMBER, ARCHITECTURE, FIRST, SECOND = 0, 4, 16, 24
 SOCKET_KIND = 0xF
 
 _Step = tuple[int, str, str, int]
-"""A code, where it goes on if its comparison holds and if not ("" is the next step), a value."""
+"""A code, the steps after it if its comparison holds and if not ("": the next one), a value."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -38,8 +38,8 @@ def refuse_connections() -> None:
 def refuse_foreign_sockets() -> None:
     """Allow sockets of the network and local datagrams only. Raises OSError as above.
 
-    Pairs of local sockets are made by another call. A datagram can be sent to any socket in the
-    file system also without connect(2), and one that answers to that trusts no sender.
+    Pairs of local sockets are made by another call. A datagram reaches any socket in the
+    file system without connect(2), and one that accepts datagrams trusts no sender.
     """
     if numbers := SYSCALLS.get(os.uname().machine):
         _install(numbers, [

@@ -31,7 +31,7 @@ class YieldGate:
         """Whether this process holds `active`."""
         self._signalled = False
         self.exempt = False
-        """Whether the measurement is the program's own owner's, who lets it run meanwhile."""
+        """Whether the program's owner measures, and lets it run meanwhile."""
 
     def enter(self) -> bool:
         """Try to become active; False while another process measures."""
@@ -64,7 +64,7 @@ class YieldGate:
             self._holds = False
 
     def _resume(self) -> None:
-        """Let all descendants run that were stopped, also by an attempt that did not succeed."""
+        """Continue all stopped descendants, also after a failed attempt to stop them."""
         self.stopped_s = self.total_stopped_s()
         self.stopped_since = None
         if self._signalled:

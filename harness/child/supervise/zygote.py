@@ -95,10 +95,10 @@ def _import(language: str, modules: list[str]) -> None:
             import_module(f"{PACKAGE}.{name}")
     if language == "triton" and os.environ.get("TRITON_INTERPRET") != "1":
         with contextlib.suppress(Exception):
-            _ready_to_compile()
+            _warm_up_compiler()
 
 
-def _ready_to_compile() -> None:
+def _warm_up_compiler() -> None:
     """Do once what every first launch does: import the compiler, compute Triton's cache key.
 
     For that key Triton reads half a gigabyte of its own files.

@@ -68,7 +68,7 @@ class Launches:
     def _through(self, run: Callable[..., Any]) -> Iterator[None]:
         real = {(kind, name): vars(kind)[name] for kind, name in self._homes}
         for (kind, name), function in real.items():
-            setattr(kind, name, _instead(function, run, name))
+            setattr(kind, name, _replacement(function, run, name))
         try:
             yield
         finally:
@@ -84,17 +84,17 @@ def _launchers() -> Iterator[tuple[Any, str]]:
     for module, kind, name in ((runtime, "JITFunction", "run"),
                                (interpreter, "InterpretedFunction", "run"),
                                (compiler, "CompiledKernel", "__getitem__")):
-        if (found := getattr(module, kind, None)) is not None and name in vars(found):
-            yield found, name
+        if (launcher := getattr(module, kind, None)) is not None and name in vars(launcher):
+            yield launcher, name
 
 
-def _instead(real: Any, run: Callable[..., Any], name: str) -> Any:
+def _replacement(real: Any, run: Callable[..., Any], name: str) -> Any:
     def launch(*args: Any, **kwargs: Any) -> Any:
         return real(*args, **kwargs) if kwargs.get("warmup") else run(real, args, kwargs)
 
     def item(*args: Any) -> Any:
         bound = real(*args)
-        return lambda *given, **named: run(bound, given, named)
+        return lambda *args, **kwargs: run(bound, args, kwargs)
 
     return launch if name == "run" else item
 

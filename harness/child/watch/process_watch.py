@@ -1,7 +1,7 @@
 """Detects what a kernel changed in its process, by a snapshot taken before the kernel is loaded.
 
-It runs in the kernel's process, so a kernel that knows it could forge it: it is a tripwire. Its
-caller checks and bounds the answers. Standard library only, and torch if it is loaded already.
+It runs in the kernel's process, so a kernel written against it could forge its answers: it is a
+tripwire. Its caller checks and bounds the answers. Standard library only, and torch if loaded.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ProcessWatch:
                        for module in (time, builtins)]
         self._named += [(json, ["dumps", "loads"]), (os, ["write", "read", "_exit"])]
         self._modules = [module for module in list(sys.modules.values()) if _is_ours(module)]
-        self._before = {label: (value, _print_of(value)) for label, value in self._things()}
+        self._before = {label: (value, _fingerprint(value)) for label, value in self._watched()}
         self._settings = settings_now()
         self._tasks = set(tasks())
         self._code = Code(job["artifact"], job["root"], native=self._language == "c")
@@ -87,10 +87,10 @@ class ProcessWatch:
 
     def _patched(self) -> list[str]:
         changes, seen = [], set()
-        for label, value in self._things():
+        for label, value in self._watched():
             seen.add(label)
-            before, prints = self._before.get(label, (ABSENT, ()))
-            if value is not before or not _alike(_print_of(value), prints):
+            before, fingerprint = self._before.get(label, (ABSENT, ()))
+            if value is not before or not _alike(_fingerprint(value), fingerprint):
                 changes.append(f"{label} was replaced" if before is not ABSENT
                                else f"{label} was added")
         changes += [f"{label} was removed" for label in self._before if label not in seen]
@@ -99,19 +99,19 @@ class ProcessWatch:
                 current is not sealed for current, sealed in zip(now, self._sealed, strict=True)):
             changes.append("the loaded kernel was replaced")
         if sys.gettrace() is not None or sys.getprofile() is not None:
-            changes.append("the runner's own steps are traced")
+            changes.append("a trace or profile function was set")
         return changes + self._code.changed()
 
-    def _things(self) -> Iterator[tuple[str, Any]]:
+    def _watched(self) -> Iterator[tuple[str, Any]]:
         """Yield (name, object) of everything that must not change."""
         for module, names in self._named:
             yield from ((f"{module.__name__}.{name}", getattr(module, name, ABSENT))
                         for name in names)
         encoder = json._default_encoder  # type: ignore[attr-defined]
-        for label, held in (("socket", socket.socket), ("_socket", socket.socket.__base__),
-                            ("SocketIO", socket.SocketIO), ("JSONEncoder", json.JSONEncoder),
-                            ("JSONDecoder", json.JSONDecoder), ("json's encoder", encoder)):
-            yield from ((f"{label}.{name}", value) for name, value in list(vars(held).items()))
+        for label, owner in (("socket", socket.socket), ("_socket", socket.socket.__base__),
+                             ("SocketIO", socket.SocketIO), ("JSONEncoder", json.JSONEncoder),
+                             ("JSONDecoder", json.JSONDecoder), ("json's encoder", encoder)):
+            yield from ((f"{label}.{name}", value) for name, value in list(vars(owner).items()))
         for name in ("time", "json", "socket", "os", "builtins", "torch", "__main__"):
             yield f"the module {name}", sys.modules.get(name, ABSENT)
         torch = sys.modules.get("torch")
@@ -130,8 +130,7 @@ class ProcessWatch:
     def _shadowed(self) -> list[str]:
         """Return the methods of the runner's objects that an instance attribute hides."""
         runner = self._runner
-        objects = [runner, runner.kernel, getattr(runner, "kept", None),
-                   *getattr(runner, "prepared", {}).values()]
+        objects = [runner, runner.kernel, *getattr(runner, "prepared", {}).values()]
         return [f"{type(item).__name__}.{name} was replaced" for item in objects if item is not None
                 for name in vars(item) if callable(getattr(type(item), name, None))]
 
@@ -143,7 +142,7 @@ def bounded(seen: list[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _is_ours(module: Any) -> bool:
-    """Return whether a module is of kopt_child; packages aside, since later imports extend them."""
+    """Return whether a module is of kopt_child; not a package, which later imports extend."""
     file = getattr(module, "__file__", None)
     return isinstance(module, ModuleType) and isinstance(file, str) \
         and not hasattr(module, "__path__") and os.path.abspath(file).startswith(PACKAGE + os.sep)
@@ -151,21 +150,21 @@ def _is_ours(module: Any) -> bool:
 
 def _inside(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield a module's globals and the attributes of its own classes."""
-    own = module.__name__.rpartition(".")[2]
+    short_name = module.__name__.rpartition(".")[2]
     for name, value in list(vars(module).items()):
         if name.startswith("__"):
             continue
-        yield f"{own}.{name}", value
+        yield f"{short_name}.{name}", value
         if isinstance(value, type) and value.__module__ == module.__name__:
             for part, inner in list(vars(value).items()):
                 if part not in ("__doc__", "__dict__", "__weakref__"):
-                    yield f"{own}.{name}.{part}", inner
+                    yield f"{short_name}.{name}.{part}", inner
 
 
-def _print_of(value: Any) -> tuple[Any, ...]:
+def _fingerprint(value: Any) -> tuple[Any, ...]:
     """Return what identifies a function's code and defaults; see `_alike`."""
     if isinstance(value, property):
-        return (*_print_of(value.fget), *_print_of(value.fset))
+        return (*_fingerprint(value.fget), *_fingerprint(value.fset))
     function = value.__func__ if isinstance(value, staticmethod | classmethod) else value
     if not isinstance(function, FunctionType):
         return ()

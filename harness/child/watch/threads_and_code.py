@@ -60,8 +60,8 @@ def running(tasks_before: set[int]) -> list[str]:
 
     What counts is the time that they run: on a busy machine they may wait long for a core.
     """
-    began_ns, own = monotonic_ns(), {} if _spins() else tasks()
-    first = {task: ran for task, ran in own.items() if task not in tasks_before} | children()
+    began_ns, thread_ns = monotonic_ns(), {} if _spins() else tasks()
+    first = {task: ran for task, ran in thread_ns.items() if task not in tasks_before} | children()
     last, busy = first, set(first)
     late: set[int] = set()
     while busy > late and monotonic_ns() - began_ns < LONGEST_NS:
@@ -71,7 +71,7 @@ def running(tasks_before: set[int]) -> list[str]:
                 if now[task] - last[task] >= BUSY_NS or _waits_for_a_core(task)}
         late = {task for task in busy if now[task] - first[task] > PATIENCE_NS}
         last = now
-    threads = len(late & own.keys())
+    threads = len(late & thread_ns.keys())
     return [f"{count} {what} kept working after the call" for count, what in (
         (threads, "thread(s)"), (len(late) - threads, "child process(es)")) if count]
 
@@ -105,7 +105,7 @@ class Code:
 
     def __init__(self, artifact: str, root: str, *, native: bool) -> None:
         self._native = native
-        self._own = path.realpath(artifact)
+        self._artifact = path.realpath(artifact)
         self._denied = tuple(path.realpath(folder) + "/" for folder in (root, getcwd()))
         interpreter = {sys.prefix, sys.base_prefix, sys.exec_prefix,
                        *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))}
@@ -137,7 +137,7 @@ class Code:
         return findings
 
     def _allowed(self, name: str) -> bool:
-        if name == self._own or name.startswith(self._interpreter):
+        if name == self._artifact or name.startswith(self._interpreter):
             return True
         if not self._native and any(part in name for part in _caches()):
             return True  # launchers that Triton or torch.compile built
@@ -164,8 +164,8 @@ class _Mapping:
 
 def _maps() -> Iterator[_Mapping]:
     for line in _read("/proc/self/maps").splitlines():
-        if cpu_time := _MAPPING.match(line):
-            begin, end, mode, name = cpu_time.groups()
+        if match := _MAPPING.match(line):
+            begin, end, mode, name = match.groups()
             yield _Mapping(int(begin, 16), int(end, 16), mode, name)
 
 

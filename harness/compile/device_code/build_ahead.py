@@ -14,7 +14,7 @@ from harness.errors import KoptError
 from harness.formats import file_copy
 
 MOST_BUILDS = 4
-"""At once; each is a process of its own."""
+"""Most builds at once; each is a process of its own."""
 
 
 class BuildAhead:
@@ -45,7 +45,7 @@ class BuildAhead:
 
     def _build(self, key: str, text: str) -> None:
         tree = self._folder / key
-        with suppress(KoptError, OSError):  # the trial will say it
+        with suppress(KoptError, OSError):  # the trial reports it
             file_copy.copy_sources(self._tree, tree)
             (tree / self._compiler.target.source).write_bytes(text.encode())
             self._compiler.build(tree)

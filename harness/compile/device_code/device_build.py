@@ -62,7 +62,7 @@ class KeptBuild:
     log: str
 
 
-_turns: dict[Path, threading.Lock] = {}
+_build_locks: dict[Path, threading.Lock] = {}
 """One lock for each build of this process, so that a second request waits for the first."""
 
 
@@ -88,7 +88,7 @@ class DeviceCompiler:
             self.target.flags, self.target.launch is None, self._compiler_id()])).hexdigest()[:32]
         folder = self._scratch / key
         artifact, facts = folder / "kernel.so", folder / "build.json"
-        with _turns.setdefault(folder, threading.Lock()):
+        with _build_locks.setdefault(folder, threading.Lock()):
             if not content or not facts.is_file():
                 self._make(tree, folder, facts.name, artifact.name)
         kept = from_json(facts.read_bytes(), KeptBuild)
@@ -100,13 +100,13 @@ class DeviceCompiler:
                            resources=resources)
 
     def _make(self, tree: Path, folder: Path, facts: str, artifact: str) -> None:
-        """Compile in a folder that then takes the place of `folder`."""
+        """Compile in a folder that then replaces `folder`."""
         part = folder.with_name(f".{folder.name}.{os.getpid()}.{threading.get_ident()}")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         try:
-            compiled = self._library if self.target.launch is None else self._code
-            symbol, log = compiled(tree, part, part / artifact)
+            compile_source = self._library if self.target.launch is None else self._code
+            symbol, log = compile_source(tree, part, part / artifact)
             digest = hashlib.sha256((part / artifact).read_bytes()).hexdigest()
             (part / facts).write_bytes(to_json(KeptBuild(sha256=digest, symbol=symbol, log=log)))
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Finds the whole-number constants of a C++ source, in which a launch may be written."""
+"""Finds the whole-number constants of a C++ source, which a launch may use."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def find(source: str) -> dict[str, int]:
 
 
 def python_expression(text: str) -> str:
-    """Return an expression of C as one of a task file, where `/` divides without a rest."""
+    """Return an expression of C as one of a task file, where `/` divides without a remainder."""
     return _SUFFIX.sub(r"\1", text.strip()).replace("/", "//")

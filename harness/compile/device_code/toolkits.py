@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import EnvironmentFault
 
 FIRST_SPECIFIC = 90
-"""From this architecture number on, `sm_90a` has instructions that `sm_90` has not."""
+"""From this architecture number on, `sm_90a` has instructions that `sm_90` lacks."""
 CHECK = "kopt_last_error"
 """The function that reports a failed launch; see `errors_of`."""
 
@@ -110,8 +110,8 @@ __device__ inline void __syncthreads() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 """
-"""What a HIP source includes where there is neither hipcc nor hiprtc: all of a kernel but what
-ROCm's own headers declare. Math functions, warp intrinsics and types such as __half need ROCm."""
+"""The header of a HIP source where there is neither hipcc nor hiprtc. Math functions, warp
+intrinsics and types such as __half need ROCm's own headers."""
 
 
 def find_clang() -> str:

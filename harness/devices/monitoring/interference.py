@@ -106,7 +106,7 @@ def require_usable(device: Device) -> SharingMode:
 
 @contextmanager
 def monitored(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
-         patient: bool = False) -> Iterator[InterferenceMonitor | None]:
+              patient: bool = False) -> Iterator[InterferenceMonitor | None]:
     """Monitor a device on which at most `runners` processes are ours; yields None for the CPU."""
     if device.kind == "cpu":
         yield None

@@ -68,11 +68,11 @@ def registered_pids(device: str) -> set[int] | None:
         lines = _lines(fd)
     finally:
         os.close(fd)
-    here, pids = str(_namespace()), set[int]()
+    namespace, pids = str(_namespace()), set[int]()
     for fields in (line.split() for line in lines):
         if len(fields) != 3 or not all(field.isdigit() for field in fields):
             continue
-        if fields[2] != here:
+        if fields[2] != namespace:
             return None
         pid = int(fields[0])
         if _start_ticks(pid) == int(fields[1]):
@@ -98,9 +98,9 @@ def in_first_namespace() -> bool:
 class StrangerDetector:
     """Finds the processes on one card that no kopt started.
 
-    Processes of kopt are this one, the registered ones, one that was `kept` (0 for none), and their
-    descendants. Listed pids identify processes once one of these has been listed, or if this is the
-    first pid namespace.
+    Processes of kopt are this one, the registered ones, the supervisor of a `kept` oracle (0 for
+    none), and their descendants. Listed pids identify processes once one of these has been listed,
+    or if this is the first pid namespace.
     """
 
     def __init__(self, device: str, kept: Callable[[], int] = lambda: 0) -> None:

@@ -14,11 +14,11 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.slots.slot_layout import PreparedAnswer, placed, return_regions
 
 FENCES = "end", "begin"
-"""Layouts of tensors that touch, there, memory that a C kernel cannot read."""
+"""Layouts of tensors that end or begin at memory that a C kernel cannot read."""
 
 
 class CaseMemory:
-    """Slots for calls of one class; `like` is a case of it, `tensors` are its tensors otherwise.
+    """Slots for calls of one class; `like` is a case of it, `tensors` replace its tensors.
 
     Raises PeerError and PeerDied, as all of its methods do.
     """
@@ -29,10 +29,11 @@ class CaseMemory:
         self.id = f"{like.id}-{secrets.token_hex(4)}"
         self._has_weights = any(tensor["weight"] for tensor in like.tensors)
         self._returned: dict[int, list[dict[str, Any]]] = {}
-        own, end = placed(tensors or like.tensors, interpret=oracle.interpret)
+        tensors_in_slot, end = placed(tensors or like.tensors, interpret=oracle.interpret)
         self._regions, size = return_regions(oracle.returned_shapes(like), end)
-        is_fenced = any(tensor.get("layout") in FENCES for tensor in own)
-        shape = {"tensors": own, "slots": slots, "slot_bytes": size, "is_fenced": is_fenced}
+        is_fenced = any(tensor.get("layout") in FENCES for tensor in tensors_in_slot)
+        shape = {"tensors": tensors_in_slot, "slots": slots, "slot_bytes": size,
+                 "is_fenced": is_fenced}
         answer, [descriptor] = oracle.share("open_memory", memory=self.id, **shape)
         try:
             peer.send("prepare", [descriptor], case=self.id, memory=answer["memory"], call=False,
@@ -52,7 +53,7 @@ class CaseMemory:
         return other
 
     def place(self, case: Case, slot: int = 0, *, reverse: bool = False) -> None:
-        """Give a slot a case's contents and poisoned outputs; `reverse` turns them around."""
+        """Give a slot a case's contents and poisoned outputs; `reverse` reverses them."""
         self.oracle.ask("place", memory=self.id, slot=slot, case=case.id, reverse=reverse)
 
     def run(self, slot: int = 0, *, touched: Collection[str] = ()) -> None:
@@ -89,5 +90,5 @@ class CaseMemory:
         self.forget()
 
     def forget(self) -> None:
-        """Free the oracle's part of the memory, whether the runner still lives or not."""
+        """Free the oracle's part of the memory, whether or not the runner still runs."""
         self.oracle.ask("close_memory", memory=self.id)

@@ -11,7 +11,7 @@ from harness.isolation.rpc import PeerError
 from harness.tasks.target import DTYPE_BYTES, MAX_ELEMENTS
 
 GUARD_BYTES = 4096
-"""Bytes of poison before the first tensor and behind each, which no kernel may write."""
+"""Bytes of poison before the first tensor and after each, which no kernel may write."""
 LINE_BYTES = 64
 WIDEST = max(DTYPE_BYTES.values())
 

@@ -1,7 +1,7 @@
 """The slots of timed calls: shared memory of the oracle and of both sides' runners.
 
 The oracle gives each slot new contents before a block, compares both sides' answers after it, and
-holds some against the reference (harness/child/oracle/ring.py).
+compares some with the reference (harness/child/oracle/ring.py).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class SlotRing:
         self._oracle.ask("fill_ring", ring=self._id, side=side, draw=drawn,
                          flush_bytes=self._source.flush_bytes)
 
-    def look(self, side: str, count: int) -> None:
-        self._oracle.ask("look_at_ring", ring=self._id, side=side, count=count)
+    def keep_sample(self, side: str, count: int) -> None:
+        self._oracle.ask("sample_ring", ring=self._id, side=side, count=count)
 
     def compare(self, count: int, last: int) -> SlotComparison:
         answer = self._oracle.ask("compare_ring", ring=self._id, count=count, last=last,
@@ -137,7 +137,7 @@ class SlotRing:
 
 
 class SlotRings:
-    """Makes the slots of a verdict, and collects what the reference said about some of them.
+    """Makes the slots of a verdict, and collects those that the reference judged.
 
     `kinds` returns the usable kinds of input of a class, `limits` the relative difference that
     counts as none, by output. `flush_bytes` is the size of a GPU's cache, which is emptied before
@@ -163,10 +163,10 @@ class SlotRings:
         A returned value is copied into the slot. The runner also keeps it for the call on the
         slot, and for each graph that has such a call.
         """
-        given = placed(case.tensors)[1]
+        placed_bytes = placed(case.tensors)[1]
         if not self.on_gpu or not isinstance(like, SlotRing):
-            return given
-        return given + KEPT_RETURNS * max((
+            return placed_bytes
+        return placed_bytes + KEPT_RETURNS * max((
             sum(tensor.nbytes for tensor in tensors) for tensors in like.returned.values()),
             default=0)
 
@@ -174,15 +174,15 @@ class SlotRings:
         """Return how many of `nbytes` both sides' slots can have each, with a margin."""
         if not self.on_gpu:
             return nbytes
-        wanted = int(nbytes * len(SIDES) / ROOM_SHARE)
-        answer = convert(self.oracle.ask("room", bytes=wanted)["bytes"], int)
-        return nbytes if answer >= wanted else int(answer * ROOM_SHARE) // len(SIDES)
+        needed = int(nbytes * len(SIDES) / ROOM_SHARE)
+        answer = convert(self.oracle.ask("room", bytes=needed)["bytes"], int)
+        return nbytes if answer >= needed else int(answer * ROOM_SHARE) // len(SIDES)
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
         """Return new slots; the sides take turns at the memory that is allocated first.
 
-        A card gives freed memory again. Were it always the same side's, a kernel that is slower
-        where that lies would seem slower in every pair of a verdict.
+        A card reuses freed memory. If the same side always got it, a kernel that is slower there
+        would seem slower in every pair of a verdict.
         """
         turns = case.config_class, like is None
         order = SIDES[::-1] if self._opened[turns] % 2 else SIDES

@@ -20,7 +20,7 @@ from harness.verdict import Config
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""
 CHECKED = 4
-"""How many of them are tried next to advice, to test whether it separates slow from fast."""
+"""How many of them are tried beside advice, to test whether it separates slow from fast."""
 DRAWN = 50
 """Random draws of which the farthest is chosen next; fewer leave more to chance."""
 LIKELY = 8
@@ -29,7 +29,7 @@ LEAST_SPREAD, LARGEST = 1e-3, 1e6
 """The least deviation of log ratios, and the largest log ratio."""
 SCORED = 4_000
 """Configurations that the model scores for a proposal."""
-DOUBTED, LOOKED = 8, 8
+MOST_IDLE, EXPLORED = 8, 8
 """Proposals without a gain after which advice ends, and configurations far apart that follow."""
 KEPT = 400
 """Observations that predict: of more, the best half and the latest half."""
@@ -37,7 +37,7 @@ SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
 """A value above this quantile, and above 1.6 times the best, counts as just that slow."""
 GAIN = 0.01
 """A smaller log ratio does not count as a new best: it does not end a stagnation."""
-RESTLESS, RESTLESS_MOST = 0.07, 10
+REQUIRED, REQUIRED_MOST = 0.07, 10
 """Required improvement per proposal without a gain (standard deviations); most that count."""
 PATIENCE, SETTLING = 25, 3
 """After this many without a gain, every third accepts any improvement: the last percent."""
@@ -60,7 +60,7 @@ class BayesianSearch:
         """The logarithm of each row's time, infinity for a failure."""
         self._asked: set[int] = set()
         self._leaders = np.zeros(0, int)
-        self._has_looked_around = False
+        self._has_explored = False
         self.advised = self._surrogate.has_advice
         """Whether the history still counts."""
         design = self._design(first)
@@ -135,10 +135,10 @@ class BayesianSearch:
 
     def _uses_advice(self, idle: int, best: int) -> bool:
         """Return whether this proposal uses the history: less often the longer nothing improves."""
-        if self.advised and idle == DOUBTED and not self._has_looked_around:
-            self._has_looked_around = True
-            self._planned = self._design(best)[:LOOKED]
-        return self.advised and idle < DOUBTED and (idle < 4 or idle % 2 == 0)
+        if self.advised and idle == MOST_IDLE and not self._has_explored:
+            self._has_explored = True
+            self._planned = self._design(best)[:EXPLORED]
+        return self.advised and idle < MOST_IDLE and (idle < 4 or idle % 2 == 0)
 
     def _candidates(self, rest: Array, best: Array) -> Array:
         """Return the rows to score: all of `rest`, or of many the likely and random others."""
@@ -172,7 +172,7 @@ def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
 def required_value(least: float, idle: int, count: int) -> float:
     """Return the value that a proposal should beat after `idle` of `count` without a gain."""
     settles = idle > PATIENCE and count % SETTLING == 0
-    return least - (0.0 if settles else RESTLESS * min(idle, RESTLESS_MOST))
+    return least - (0.0 if settles else REQUIRED * min(idle, REQUIRED_MOST))
 
 
 def since_last_gain(values: Array) -> int:

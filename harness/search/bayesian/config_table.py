@@ -82,14 +82,14 @@ class ConfigTable:
 
     def neighbours(self, row: int) -> Array:
         """Return the rows of the legal configurations that differ in one knob."""
-        here = self.numbers[row]
+        numbers = self.numbers[row]
         if self.complete:
-            return np.flatnonzero((self.numbers != here).sum(1) == 1)
-        near = [np.where(np.arange(len(here)) == knob, number, here)
+            return np.flatnonzero((self.numbers != numbers).sum(1) == 1)
+        near = [np.where(np.arange(len(numbers)) == knob, number, numbers)
                 for knob, size in enumerate(self._sizes) for number in range(size)
-                if number != here[knob]]
+                if number != numbers[knob]]
         near = [near[i] for i in self._rng.permutation(len(near))[:ADDED]]
-        legal = self._legal(np.array(near, here.dtype).reshape(len(near), len(here)))
+        legal = self._legal(np.array(near, numbers.dtype).reshape(len(near), len(numbers)))
         return self.add(legal) if len(legal) and self._room else np.zeros(0, int)
 
     def grow(self) -> None:
@@ -138,8 +138,8 @@ class ConfigTable:
                 known[combination] = requirement.met(
                     {names[knob]: choices[knob][row[knob]] for knob in knobs})
         met = np.array([known[combination] for combination in combinations.tolist()], bool)
-        held: Array = met[where.reshape(-1)]
-        return held
+        of_rows: Array = met[where.reshape(-1)]
+        return of_rows
 
     def _random(self, count: int) -> Array:
         """Draw legal configurations knob by knob, dropping bad rows at once: few may be legal."""

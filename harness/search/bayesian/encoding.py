@@ -19,7 +19,7 @@ from harness.verdict import Value
 
 SCALE_OF_A_KNOB = 0.6
 SCALE_OF_AN_AMOUNT = 1.2
-"""Prior length scales; the larger one makes derived features prove that they matter."""
+"""Prior length scales; with the larger one, a derived feature counts only if results show it."""
 SINGLE_SCALE = 0.3
 LARGEST = 1e12
 """Amounts above it, and below its reciprocal, count as equal."""

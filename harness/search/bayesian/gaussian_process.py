@@ -73,9 +73,9 @@ class Hyperparameters:
         best, slope = objective(theta)
         for _ in range(steps):
             theta = np.clip(theta - np.sign(slope) * step, self.low, self.high)
-            here, new = objective(theta)
-            if here < best:
-                best, self.theta = here, theta.copy()
+            cost, new = objective(theta)
+            if cost < best:
+                best, self.theta = cost, theta.copy()
             agree = new * slope
             step = np.where(agree > 0, np.minimum(step * 1.3, 0.7),
                             np.where(agree < 0, step * 0.5, step))
@@ -155,9 +155,9 @@ class GaussianProcess:
         covariance = self._covariance(points)
         mean = self.mean + covariance @ self.solved.astype(np.float32)
         explained = covariance @ self.root.T.astype(np.float32)
-        own = (1.0 - self.share) + self.share * (points.single**2).sum(1) \
+        prior = (1.0 - self.share) + self.share * (points.single**2).sum(1) \
             + (points.advice**2).sum(1)
-        left = np.maximum(own - (explained**2).sum(1), 1e-6)
+        left = np.maximum(prior - (explained**2).sum(1), 1e-6)
         return mean, np.sqrt(left * self.variance)
 
     def near(self, points: Points, rows: Array, sharpness: float) -> Array:
@@ -167,8 +167,8 @@ class GaussianProcess:
         return bumps
 
     def _covariance(self, points: Points) -> Array:
-        there = points.features.astype(np.float32) * self.inverse_scales
-        scaled = np.sqrt(5.0 * _squares(there, self.scaled))
+        features = points.features.astype(np.float32) * self.inverse_scales
+        scaled = np.sqrt(5.0 * _squares(features, self.scaled))
         product = (1.0 + scaled + scaled * scaled / 3.0) * np.exp(-scaled)
         covariance: Array = (1.0 - self.share) * product \
             + self.share * (points.single @ self.points.single.T)

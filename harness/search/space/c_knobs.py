@@ -26,7 +26,7 @@ class NumberPlace:
     """A number that could be a knob's value: where it is (characters), and its meaning.
 
     `tied` are the places of equal numbers that have to change with it; those in `less_one` are
-    smaller by one. A `constant` has a name, and needs no other.
+    smaller by one. A constant keeps its name.
     """
 
     kernel: str
@@ -46,8 +46,8 @@ def find(source: str) -> Iterator[NumberPlace]:
     for match in _CONSTANT.finditer(text):
         yield NumberPlace(kernel="", name=match[1] or match[2], value=int(match[3]),
                           why="a constant", at=(match.end(), match.end()), is_constant=True)
-    bounds = [(own[1], match) for match in _BOUNDS.finditer(text)
-              if (own := _KERNEL.match(text, match.end()))]
+    bounds = [(head[1], match) for match in _BOUNDS.finditer(text)
+              if (head := _KERNEL.match(text, match.end()))]
     parameters = {match[2]: match[1].split(",") for match in _TEMPLATE.finditer(
         _ANY_BOUNDS.sub(lambda match: " " * len(match[0]), text))}
     taken = set[tuple[int, int]]()
@@ -77,7 +77,7 @@ def find(source: str) -> Iterator[NumberPlace]:
 
 
 def after_includes(source: str) -> int:
-    """Return the place behind a source's first comments and includes, in characters."""
+    """Return the place after a source's first comments and includes, in characters."""
     text = _IGNORED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
     head = _HEAD.match(text)
     return head.end() if head and "#" in head[0] else 0
@@ -85,9 +85,9 @@ def after_includes(source: str) -> int:
 
 def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
     for part in re.finditer(r"[^,]+", text[begin:end]):
-        own = part[0]
-        yield (begin + part.start() + len(own) - len(own.lstrip()),
-               begin + part.end() - len(own) + len(own.rstrip()))
+        word = part[0]
+        yield (begin + part.start() + len(word) - len(word.lstrip()),
+               begin + part.end() - len(word) + len(word.rstrip()))
 
 
 def _numbers(text: str, span: tuple[int, int], value: int) -> Iterator[tuple[int, int]]:

@@ -34,7 +34,7 @@ _C_NEW = re.compile(rf"^#define (\w+) (\d+)  // kopt: knob [^\n]*{NEW_MARK}\n", 
 
 @dataclass(frozen=True, kw_only=True)
 class Edit:
-    """What is written in the place of some bytes of the source."""
+    """A replacement for some bytes of the source."""
 
     begin: int
     end: int
@@ -43,7 +43,7 @@ class Edit:
 
 @dataclass(frozen=True, kw_only=True)
 class KnobProposal:
-    """A knob that could be declared: the present value, the choices, and the edits that do it."""
+    """A knob that could be declared: the present value, the choices, the edits that declare it."""
 
     name: str
     line: int
@@ -69,13 +69,13 @@ def propose(source: str, language: str) -> tuple[KnobProposal, ...]:
         return ()
     if language in ("triton", "python"):
         try:
-            found = list(_of_triton(source))
+            candidates = list(_of_triton(source))
         except (SyntaxError, ValueError, RecursionError):
             return ()
     else:
-        found = list(_of_c(source))
+        candidates = list(_of_c(source))
     unique: dict[int, KnobProposal] = {}
-    for each in found:
+    for each in candidates:
         unique.setdefault(each.begin, each)
     names: dict[str, int] = {}
     proposals = []
@@ -88,7 +88,7 @@ def propose(source: str, language: str) -> tuple[KnobProposal, ...]:
 def declare(source: str, proposals: Sequence[KnobProposal], language: str) -> str:
     """Return the source with knobs declared, each with its present value."""
     data = source.encode()
-    edits = {edit.begin: edit for each in proposals for edit in each.edits}  # one of equal places
+    edits = {edit.begin: edit for each in proposals for edit in each.edits}  # one edit a place
     if language not in ("triton", "python"):
         at = len(source[:c_knobs.after_includes(source)].encode())
         new = "".join(f"#define {each.name} {each.value}  {_comment('//', each, NEW_MARK)}\n"
@@ -171,8 +171,9 @@ def _of_triton(source: str) -> Iterator[KnobProposal]:
                 if keyword.arg is None or not _is_size(keyword.arg):
                     continue
                 value = _only_value(function, keyword.value) or keyword.value
-                known = list(_literal(value, keyword.arg, kernel, "launch", starts))
-                yield from known or _override(keyword.value, keyword.arg, kernel, source, starts)
+                literals = list(_literal(value, keyword.arg, kernel, "launch", starts))
+                yield from literals or _override(
+                    keyword.value, keyword.arg, kernel, source, starts)
 
 
 def _literal(node: ast.expr, name: str, of: str, why: str,
@@ -213,30 +214,30 @@ def _only_value(function: ast.FunctionDef, node: ast.expr) -> ast.expr | None:
 
 
 def _of_c(source: str) -> Iterator[KnobProposal]:
-    for found in c_knobs.find(source):
-        if found.is_constant and (not SIZES.search(found.name) or found.value < 1):
+    for number in c_knobs.find(source):
+        if number.is_constant and (not SIZES.search(number.name) or number.value < 1):
             continue
-        name = found.name if found.is_constant else _knob_name(found.kernel, found.name)
+        name = number.name if number.is_constant else _knob_name(number.kernel, number.name)
         proposal = KnobProposal(
-            name=name, line=source.count("\n", 0, found.at[0]) + 1, value=found.value,
-            choices=_of_bounds(found) if found.is_bound else tuple(
-                each for each in _around(name, found.value)
-                if found.value > c_knobs.MOST_THREADS or each <= c_knobs.MOST_THREADS),
-            why=found.why, is_new=not found.is_constant)
-        written = [(found.at, f"  {_comment('//', proposal)}" if found.is_constant else name),
-                   *((place, name) for place in found.tied),
-                   *((place, f"({name} - 1)") for place in found.less_one)]
+            name=name, line=source.count("\n", 0, number.at[0]) + 1, value=number.value,
+            choices=_of_bounds(number) if number.is_bound else tuple(
+                each for each in _around(name, number.value)
+                if number.value > c_knobs.MOST_THREADS or each <= c_knobs.MOST_THREADS),
+            why=number.why, is_new=not number.is_constant)
+        written = [(number.at, f"  {_comment('//', proposal)}" if number.is_constant else name),
+                   *((place, name) for place in number.tied),
+                   *((place, f"({name} - 1)") for place in number.less_one)]
         yield replace(proposal, edits=tuple(Edit(
             begin=len(source[:begin].encode()), end=len(source[:end].encode()), written=text)
             for (begin, end), text in written))
 
 
-def _of_bounds(found: NumberPlace) -> tuple[int, ...]:
+def _of_bounds(number: NumberPlace) -> tuple[int, ...]:
     """Return choices that no launch of the present size exceeds, or usual numbers of blocks."""
-    if found.name == "blocks_per_sm":
-        return tuple(sorted({1, 2, 3, 4, 8, found.value}))
-    return tuple(sorted({found.value, *(size for size in (128, 256, 512, c_knobs.MOST_THREADS)
-                                        if size > found.value)}))
+    if number.name == "blocks_per_sm":
+        return tuple(sorted({1, 2, 3, 4, 8, number.value}))
+    return tuple(sorted({number.value, *(size for size in (128, 256, 512, c_knobs.MOST_THREADS)
+                                         if size > number.value)}))
 
 
 def _is_size(name: str) -> bool:
@@ -259,7 +260,7 @@ def _knob_name(of: str, name: str) -> str:
 
 
 def _after_imports(source: str) -> int:
-    """Return the line behind a source's docstring and first imports."""
+    """Return the line after a source's docstring and first imports."""
     line = 0
     for node in ast.parse(source).body:
         is_doc = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -199,9 +199,9 @@ def _assign(lines: list[str], knob: Knob, text: str) -> None:
     """Replace a knob's value in the line that sets it; an autotune list has no such line."""
     if not knob.name.endswith(".config"):
         line = lines[knob.line - 1]
-        found = _assignment(knob.name).search(line)
-        assert found is not None  # find() has just seen it
-        begin, end = found.span("value")
+        match = _assignment(knob.name).search(line)
+        assert match is not None  # find() has just seen it
+        begin, end = match.span("value")
         lines[knob.line - 1] = f"{line[:begin]}{text}{line[end:]}"
 
 

@@ -16,7 +16,7 @@ from harness.search.space.knobs import CheckedConfig, Knob
 from harness.verdict import Config, Value
 
 MOST_LISTED = 5000
-"""Combinations of a space that are looked through for valid ones."""
+"""Most combinations of a space that are checked for valid ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class TunableSource:
     @classmethod
     def parse(cls, text: str, *, language: str, path: str = "") -> TunableSource:
         """Find knobs and requirements. Raises InputError for invalid or broken ones."""
-        found = knobs.find(text, language=language, where=path)
-        return cls(path=path, text=text, language=language, knobs=found,
-                   requirements=knobs.requirements(text, found, path))
+        declared = knobs.find(text, language=language, where=path)
+        return cls(path=path, text=text, language=language, knobs=declared,
+                   requirements=knobs.requirements(text, declared, path))
 
     @classmethod
     def read(cls, tree: Path, path: str, *, language: str) -> TunableSource:

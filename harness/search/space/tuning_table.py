@@ -86,14 +86,14 @@ def declare(source: str, table: Sequence[TableEntry], language: str) -> tuple[st
 
     Knobs that the source does not declare are declared where they are constants of a launch.
     """
-    found = knobs.find(source, language=language)
-    if not found:
+    declared = knobs.find(source, language=language)
+    if not declared:
         source = knob_proposals.declare(source, [
             each for each in knob_proposals.propose(source, language)
             if _choices(each.name, each.value, table)], language)
-        found = knobs.find(source, language=language)
+        declared = knobs.find(source, language=language)
     lines = triton_autotune.lines_of(source)
-    for knob in found:
+    for knob in declared:
         if knob.name.endswith(".config") or knob.reserved:
             continue
         choices = _choices(knob.name, knob.value, table)
@@ -101,7 +101,7 @@ def declare(source: str, table: Sequence[TableEntry], language: str) -> tuple[st
             lines[knob.line - 1] = _CHOICES.sub(
                 rf"\g<1>{', '.join(map(str, choices))}\g<2>", lines[knob.line - 1])
     source = "".join(lines)
-    for knob in found:
+    for knob in declared:
         if knob.name.endswith(".config"):
             texts = dict.fromkeys([str(knob.value), *map(config_text, (
                 each.config for each in table)), *map(str, knob.choices)])
@@ -142,8 +142,8 @@ def name_of(knob: str, names: Sequence[str]) -> str:
 
 def _choices(knob: str, value: Value, table: Sequence[TableEntry]) -> tuple[int, ...]:
     """Return the table's values of a knob with its present one, () if it has none."""
-    values = {own for each in table for name, own in each.config.items()
-              if _means(knob, name) and type(own) is int}
+    values = {number for each in table for name, number in each.config.items()
+              if _means(knob, name) and type(number) is int}
     return tuple(sorted({*values, value})) if values and type(value) is int else ()
 
 
@@ -153,12 +153,12 @@ def _means(knob: str, name: str) -> bool:
     return knob == name or upper == name.upper() or upper.endswith(f"_{name.upper()}")
 
 
-def _starts(table: Sequence[TableEntry], found: Sequence[knobs.Knob], language: str,
+def _starts(table: Sequence[TableEntry], declared: Sequence[knobs.Knob], language: str,
             source: str) -> Iterator[str]:
     comment = "#" if language in ("triton", "python") else "//"
     lines = []
     for each in table:
-        pairs = [f"{knob.name}={value}" for knob in found for name, value in each.config.items()
+        pairs = [f"{knob.name}={value}" for knob in declared for name, value in each.config.items()
                  if _means(knob.name, name) and knob.choice(value) is not None]
         if pairs:
             lines.append(f"{comment} kopt: start {' '.join(pairs)}  ({knob_proposals.MARK})\n")

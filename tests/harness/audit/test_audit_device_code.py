@@ -17,7 +17,7 @@ AT = "int i ="
 
 @pytest.mark.parametrize(("before", "added", "finding"), [
     (CALL, 'fopen("/etc/passwd", "r");', ("flag", "files", "fopen")),
-    (CALL, 'asm volatile("syscall");', ("reject", "hidden-code", "calls the system")),
+    (CALL, 'asm volatile("syscall");', ("reject", "hidden-code", "makes a system call")),
     (CALL, "cudaStream_t s; cudaStreamCreate(&s);", ("flag", "threads", "side stream")),
     (CALL, "hipStream_t s = hipStreamPerThread;", ("flag", "threads", "side stream")),
     (CALL, "float *t; cudaMalloc(&t, 4);", ("note", "memo", "allocates GPU memory")),

@@ -66,7 +66,7 @@ def test_gain_contradicted_by_kernel_time_is_flagged(tmp_path: Path) -> None:
     [found] = verdict.audit
     assert (found.rule, found.severity, found.detail) == (
         "kernel-time", "flag",
-        "GPU kernel time speaks against 1.43x: it went from 30 us to 36 us a call")
+        "GPU kernel time contradicts 1.43x: it went from 30 us to 36 us a call")
     assert any(entry.kind == "kernel-time" for entry in verdict.evidence) and verdict.wall_s > 0
 
 

@@ -87,7 +87,7 @@ def test_shape_that_a_program_calls_and_no_row_measures_is_checked_first(tmp_pat
 @pytest.mark.parametrize(("candidate", "incumbent", "fields", "evidence"), [
     (ONLY_MEASURED, ONLY_MEASURED, {}, "no row that the benchmark does not have could be checked"),
     (EVEN, EVEN, {}, "rows that the benchmark does not have"),
-    (ONLY_MEASURED, "", {"row_command": ""}, "target.row_command says no command for them"),
+    (ONLY_MEASURED, "", {"row_command": ""}, "target.row_command gives no command for them"),
     (ONLY_MEASURED, "", {"row_command": "python bench.py --m {err}"}, "no column in target.row_")],
     ids=["as the incumbent fails", "where it passes", "no command", "no such column"])
 def test_row_counts_only_where_the_incumbent_is_right(

@@ -76,9 +76,9 @@ CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
     "fewer kernels a call": (
         {name: (N, 2.0) for name in "abcde"}, {"all": (N, 12.0)}, "unclear", "fewer kernels"),
     "tuned for longer": (
-        {"softmax": (N, 30.0)}, {"softmax": (3 * N, 40.0, 64, 22.0)}, "unclear", "of its tuning"),
+        {"softmax": (N, 30.0)}, {"softmax": (3 * N, 40.0, 64, 22.0)}, "unclear", "tuning runs"),
     "tuned for as long": (
-        {"softmax": (N, 30.0)}, {"softmax": (700, 43.0, 64, 22.0)}, "unclear", "of its tuning")}
+        {"softmax": (N, 30.0)}, {"softmax": (700, 43.0, 64, 22.0)}, "unclear", "tuning runs")}
 
 
 @pytest.mark.parametrize("name", CASES)

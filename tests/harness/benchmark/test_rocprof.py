@@ -89,7 +89,7 @@ def test_gain_shown_by_rocprofv3_is_kept_without_a_person(profiler: str, tmp_pat
 
 def test_gain_that_rocprofv3_does_not_show_asks_a_person(profiler: str, tmp_path: Path) -> None:
     ruling = rule(judged(tmp_path, case.scaled(1.0), case.scaled(1.3)), AUTO)
-    assert ruling.kind == "ask" and "GPU kernel time speaks against 1.43x: it went from 32.05 us " \
+    assert ruling.kind == "ask" and "GPU kernel time contradicts 1.43x: it went from 32.05 us " \
         "to 41.67 us" in ruling.doubts[0]
 
 

@@ -185,7 +185,7 @@ def test_weights_without_matching_row_are_refused_by_full_benchmark() -> None:
         run_pairs.expect_weights_apply(benchmark, matched, benchmark.full)
     assert str(caught.value) == (
         "target.weights: the weights name no row of the benchmark: they have shapes like m=7, but "
-        "its are such as m=1 n=1 (trace the shapes that are measured)")
+        "its rows are like m=1 n=1 (trace the shapes that are measured)")
 
 
 def test_unknown_weights_column_is_reported() -> None:

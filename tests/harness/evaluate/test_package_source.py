@@ -31,8 +31,8 @@ def test_relative_imports_resolve_in_the_package(
         str(tmp_path if package else tmp_path / "ops"), name)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    monkeypatch.setattr(load_python, "_in_place", [""])
-    monkeypatch.setattr(load_python, "_aside", {})
+    monkeypatch.setattr(load_python, "_current_root", [""])
+    monkeypatch.setattr(load_python, "_parked", {})
     assert load_python.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64
 
 

@@ -92,7 +92,7 @@ def test_kernels_of_a_card_find_what_torch_finds(card_arrays: Any, dtype: str,
     exact = card_arrays.differences(got, want)
     [found] = card_arrays.fetched([card_arrays.excess(got, want, 1e-9)])
     assert [value * 1e-9 for value in found] == pytest.approx(exact, rel=1e-2)
-    assert card_arrays.kernels.knows(got) and found[0] == 0.0
+    assert card_arrays.kernels.support(got) and found[0] == 0.0
     wide = torch.randn(shape, generator=generator, device="cuda:0", dtype=torch.float64)
     expected = TorchErrors(torch).errors(got, wide)
     assert card_arrays.errors(got, wide) == pytest.approx(expected, rel=1e-9)

@@ -190,7 +190,7 @@ def test_right_answer_that_comes_after_the_block_is_seen(side: str, pair: Pair) 
     for name in SIDES:
         for slot in range(SLOTS - (name == side)):
             right(pair.sides[name], slot)
-        pair.ring.look(name, SLOTS)
+        pair.ring.keep_sample(name, SLOTS)
     right(pair.sides[side], SLOTS - 1)
     assert pair.ring.compare(SLOTS, 0) == SlotComparison(damage={
         **dict.fromkeys(SIDES, ""), side: "wrote outputs after its time had ended"})
@@ -216,7 +216,7 @@ def test_input_that_both_sides_overwrote_alike_is_seen_when_the_slot_is_judged(p
     assert pair.ring.judge(4) == dict.fromkeys(SIDES, "overwrote its input u")
 
 
-def test_input_of_the_last_call_is_looked_at_in_every_block(pair: Pair) -> None:
+def test_input_of_the_last_call_is_compared_in_every_block(pair: Pair) -> None:
     for last in (0, 11, SLOTS - 1):
         pair.run()
         pair.candidate.view("k", last)[COUNT - 1] += 1

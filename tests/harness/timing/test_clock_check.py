@@ -1,4 +1,4 @@
-"""The clock check suspects or convicts forged times."""
+"""The clock check suspects or rejects forged times."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_incumbent_that_crashes_only_with_a_candidate_is_the_candidates_fault(
                                        "crashed (SIGABRT)"), verdict
 
 
-def test_incumbent_that_fails_once_is_measured_again_and_convicts_nobody(
+def test_incumbent_that_fails_once_is_measured_again_and_rejects_nothing(
         bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     start_all, starts = RunnerPool.start_all, count()
 
