@@ -33,11 +33,14 @@ def busy_core() -> Iterator[None]:
 
 
 def work_while(wanted: Callable[[], bool]) -> threading.Thread:
-    """Start a thread on the busy core that works outside of Python while it is wanted."""
+    """Start a thread on the busy core that works outside of Python while it is wanted.
+
+    It seldom waits for the interpreter, which would make it look idle.
+    """
     def work() -> None:
         os.sched_setaffinity(0, [CORE])
         while wanted():
-            hashlib.pbkdf2_hmac("sha256", b"", b"", 500)
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 20_000)
     thread = threading.Thread(target=work)
     thread.start()
     return thread
