@@ -86,11 +86,13 @@ def attribute(candidate: Candidate, verdict: Verdict,
     gained = sorted((row for row in verdict.rows if row.outcome == "faster"),
                     key=lambda row: row.log_ratio or 0.0, reverse=True)
     name = candidate.bottleneck.partition(" ")[0]
-    named = next((own.config_class for own in bottlenecks if own.id == name), "")
+    named = next((bottleneck.config_class for bottleneck in bottlenecks if bottleneck.id == name),
+                 "")
     aimed = named or candidate.scope
     missed = next((f"{row.config_class} {describe_row(row)}" for row in verdict.rows
                    if row.config_class == aimed and row.outcome != "faster"), "")
     return Attribution(
         gained=tuple(gained), classes=len(verdict.rows), missed=missed,
         bottleneck=candidate.bottleneck.partition(": ")[0] or (aimed if aimed != GLOBAL else ""),
-        limiters={own.config_class: own.limiter for own in bottlenecks if own.metric == ROOFLINE})
+        limiters={bottleneck.config_class: bottleneck.limiter for bottleneck in bottlenecks
+                  if bottleneck.metric == ROOFLINE})

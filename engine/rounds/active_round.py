@@ -90,11 +90,12 @@ class RoundSlots:
     def take_fault(self, entry: CandidateTree, fault: KoptError) -> None:
         """Reject an unjudged candidate; raises the fault if the task or the machine is to blame.
 
-        A fault that may pass, and did not when the verdict was tried again, rejects one candidate.
-        It is raised if the next candidate meets the same one.
+        A transient fault that a second try repeats rejects one candidate; it is raised if the next
+        candidate meets it too.
         """
         if isinstance(fault, NoDeviceAvailable) or (
-                fault.exit_code in (2, 3) and (not fault.may_pass or self._was_last(str(fault)))):
+                fault.exit_code in (2, 3)
+                and (not fault.may_pass or self._repeats_last_fault(str(fault)))):
             raise fault
         self.refuse_unjudged(entry, str(fault))
 
@@ -102,7 +103,7 @@ class RoundSlots:
         """Reject a candidate without a verdict."""
         self.refuse(entry, "reject", UNJUDGED + cause, stage="failed", detail=cause, is_fault=True)
 
-    def _was_last(self, cause: str) -> bool:
+    def _repeats_last_fault(self, cause: str) -> bool:
         """Return whether the campaign's last decision rejected a candidate for this fault."""
         last = self.context.reader.decisions(self._campaign)[-1:]
         return [decision.reason for decision in last if decision.is_fault] == [UNJUDGED + cause]
@@ -151,7 +152,7 @@ class ActiveRound:
     """Slots whose worker runs or is queued."""
     verifying: dict[str, CandidateTree] = field(default_factory=dict)
     """Candidates that wait for a verdict, by id."""
-    again: dict[str, Task] = field(default_factory=dict)
+    remeasured: dict[str, Task] = field(default_factory=dict)
     """Submissions that ask for another measurement, by the id of the known candidate."""
     gains: list[JudgedCandidate] = field(default_factory=list)
     """Candidates that may be kept, of this engine and of earlier ones."""
@@ -170,7 +171,7 @@ class ActiveRound:
 
     @property
     def may_retry(self) -> bool:
-        """Whether a slot may still be given its work back."""
+        """Whether a slot may still retry."""
         return not self.cut_reason and not self.closing
 
     def drain(self, cause: NoDeviceAvailable) -> None:

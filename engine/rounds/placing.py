@@ -1,7 +1,7 @@
 """Puts gains in their place: the fastest goes onto the tip, and the others are tried again on it.
 
-The tip is the last commit of the waiting line, else the best. A gain on the best that does not go
-onto a line that waits is deferred until that is decided, or takes its place if it is faster.
+The tip is the last commit of the waiting line, else the best. A gain on the best that conflicts
+with the waiting line is deferred until the line is decided, or replaces it if it is faster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHALLENGE = "challenge"
 
 @dataclass(frozen=True)
 class Placing:
-    """Places gains; a round does so at its end, a run also when a person has decided."""
+    """Places gains: at the end of a round, and after a person's decision."""
 
     slots: RoundSlots
     records: Records
@@ -51,16 +51,16 @@ class Placing:
                 gain.entry.candidate.base_tree == tree, gain.verdict.speedup or 0.0))
             del pending[gain.entry.id]
             if gain.entry.candidate.base_tree != tree:
-                pending |= {again.entry.id: again for again in self._try_on_tip(gain)}
+                pending |= {retried.entry.id: retried for retried in self._try_on_tip(gain)}
                 continue
             state = self.slots.keeper.place(gain.on(tip), refuse=self.slots.refuse)
             if state in COMMITTED:
                 self.slots.end_of(gain.entry.candidate, state, gain.ruling.reason)
 
-    def judged(self, found: Iterable[Candidate]) -> list[JudgedCandidate]:
-        """Return recorded gains with their verdicts; what cannot be read any more is closed."""
+    def judged(self, verified: Iterable[Candidate]) -> list[JudgedCandidate]:
+        """Return recorded gains with their verdicts; close candidates that cannot be read."""
         gains = []
-        for candidate in found:
+        for candidate in verified:
             try:
                 judged = self.slots.keeper.judged_before(
                     candidates.load(self.context.setup, candidate))
@@ -72,7 +72,7 @@ class Placing:
         return gains
 
     def _try_on_tip(self, gain: JudgedCandidate) -> list[JudgedCandidate]:
-        """Rebase a gain on the tip and judge it there; return what is to be placed then."""
+        """Rebase a gain on the tip and judge it there; return the gains to place next."""
         entry, setup = gain.entry, self.context.setup
         line = waiting_line.read(self.context.reader, setup.id)
         is_on_best = entry.candidate.base_tree == setup.repo.tree_of(setup.repo.best)
@@ -156,7 +156,7 @@ class Placing:
         return []
 
     def _reopened(self, moved: CandidateTree) -> JudgedCandidate | None:
-        """Return a known gain that only another gain has put aside, None for any other."""
+        """Return a known gain that lost only to another gain, None for any other candidate."""
         reader, campaign = self.context.reader, self.context.setup.id
         known = reader.candidate(moved.id, campaign)
         newest = next(iter(reader.decisions(campaign, candidate=moved.id)), None)
@@ -168,7 +168,8 @@ class Placing:
     def _beats(self, gain: JudgedCandidate, line: Line) -> bool:
         """Return whether a gain is faster than a line that it conflicts with, measured directly.
 
-        A gain no faster than the line's first alone is not measured, nor one that lost before.
+        A gain that is no faster than the line's first gain, or lost to the line before, is not
+        measured.
         """
         context, repo = self.context, self.context.setup.repo
         first = context.reader.verdicts(context.setup.id, candidate=line[0].id, limit=1)

@@ -64,4 +64,5 @@ IS_SAME: dict[str, str] = {"cuda": "cuda-cpp"}
 
 def pair(source: SourceLanguage, target: str) -> TranslationPair | None:
     """Return the translation from one language to another, None if there is none."""
-    return next((own for own in PAIRS if (own.source, own.target) == (source, target)), None)
+    return next((rules for rules in PAIRS if (rules.source, rules.target) == (source, target)),
+                None)

@@ -35,9 +35,9 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
     campaign.apply_approvals()
     accepted = _accept_best(campaign)
     _place_rest(campaign)
-    lost = _run_end_to_end(campaign)
+    slower = _run_end_to_end(campaign)
     tips.learn(campaign.context)
-    accepted = "; ".join(filter(None, (accepted, lost)))
+    accepted = "; ".join(filter(None, (accepted, slower)))
     if accepted:
         reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
     _record_stop(campaign, "waiting" if campaign.waiting_count() else "finished", reason)
@@ -54,7 +54,7 @@ def _accept_best(campaign: RunningCampaign) -> str:
 
 
 def _place_rest(campaign: RunningCampaign) -> None:
-    """Place gains that a late decision or a rollback has released; measure what is kept of them.
+    """Place gains that a late decision or a rollback has released; measure what is kept.
 
     A best that fails its measurement is rolled back, which may release others.
     """
@@ -69,8 +69,7 @@ def _place_rest(campaign: RunningCampaign) -> None:
 
 
 def cut_short(campaign: RunningCampaign, state: CampaignState, reason: str) -> None:
-    """Record an end that is not the campaign's own; after a `decide_only` run it stays as it was.
-    """
+    """Record an early end; after a `decide_only` run the campaign keeps its state."""
     if campaign.decide_only:
         _restore_state(campaign, campaign.before.state)
         return
@@ -165,9 +164,9 @@ def _is_stop_recorded(context: EngineContext, waiting: int) -> bool:
 def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
     """Run the whole program with the best and without it, and record the result.
 
-    A gain of the kernel may cost the program something. With fewer than the needed seconds left
-    (`left_s`) there are fewer runs, or none, which is recorded; an engine with more time makes up
-    for it. A fault is a warning, except NoDeviceAvailable.
+    A gain of the kernel may cost the program something. If `left_s` is too short, there are fewer
+    runs, or none, which is recorded; a later engine with more time repeats them. A fault is a
+    warning, except NoDeviceAvailable.
     """
     if left_s is not None and left_s <= 0:
         _record_not_run(context, "not run: no wall time is left")

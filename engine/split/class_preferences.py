@@ -122,17 +122,17 @@ def is_common_best_better(result: LoopResult, groups: Sequence[ClassGroup],
 
 
 def _gain(contender: Contender, name: str) -> float:
-    own = contender.gain_in(name)
-    return -math.inf if own is None else own.gain
+    gain = contender.gain_in(name)
+    return -math.inf if gain is None else gain.gain
 
 
 def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
     """Return whether a contender is as good for a class as its preferred one, within the noise."""
-    own = contender.gain_in(name)
-    if own is None or own.sure <= 0 or own.gain <= least:
+    gain = contender.gain_in(name)
+    if gain is None or gain.sure <= 0 or gain.gain <= least:
         return False
-    noise = 2 * math.hypot(own.stderr or 0.0, preferred.stderr or 0.0)
-    return own.gain >= preferred.gain - max(least, noise)
+    noise = 2 * math.hypot(gain.stderr or 0.0, preferred.stderr or 0.0)
+    return gain.gain >= preferred.gain - max(least, noise)
 
 
 def _group(contender: Contender, served: list[str], preferences: Mapping[str, object],

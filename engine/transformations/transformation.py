@@ -106,9 +106,9 @@ class EditedSource(ABC):
         """Yield the edits that declare the new knobs."""
 
 
-def first_places(found: Iterable[Place], why_none: str) -> list[Place]:
+def first_places(places: Iterable[Place], why_none: str) -> list[Place]:
     """Return the places that a transformation changes. Raises DoesNotApply if there are none."""
-    first = list(islice(found, MOST_PLACES))
+    first = list(islice(places, MOST_PLACES))
     if not first:
         raise DoesNotApply(why_none)
     return first

@@ -85,8 +85,8 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
         source = knobs.apply(source, start, language=language.knobs)
     text = specialise.split(source, groups, parameter_of, start=start, language=language)
     rows = [{parameter_of[column]: value for column, value in point.items()}
-            for own in result.classes
-            for point in class_preferences.points_of(result.columns, own, parameter_of)]
+            for config_class in result.classes
+            for point in class_preferences.points_of(result.columns, config_class, parameter_of)]
     return without_unused(text, rows, language), groups
 
 

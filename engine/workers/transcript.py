@@ -108,7 +108,7 @@ def _decode(line: bytes) -> TranscriptEntry | None:
 
 
 def _plain(entry: TranscriptEntry) -> TranscriptEntry:
-    text, command = (plain(own, len(own) + 1) for own in (entry.text, entry.command))
+    text, command = (plain(part, len(part) + 1) for part in (entry.text, entry.command))
     return msgspec.structs.replace(entry, text=middle_cut(text, TEXT_CHARS),
                                    command=middle_cut(command, COMMAND_CHARS))
 

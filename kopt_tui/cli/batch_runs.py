@@ -54,12 +54,12 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
 
 def manifests(folder: Path) -> list[Path]:
     """Return the manifests that `kopt new FOLDER --each` wrote. Raises InputError for none."""
-    found = sorted((folder / FOLDER).glob("*/manifest.yaml"),
-                   key=lambda path: numbered(path.parent.name))
-    if not found:
+    manifests = sorted((folder / FOLDER).glob("*/manifest.yaml"),
+                       key=lambda path: numbered(path.parent.name))
+    if not manifests:
         raise InputError("no manifests here", where=str(folder / FOLDER),
                          fix=f"kopt new {folder} --each writes them")
-    return found
+    return manifests
 
 
 def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:
@@ -69,14 +69,14 @@ def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:
 
 def campaign_of(reader: Reader, manifest: Path) -> Campaign | None:
     """Return the newest campaign on the task of a manifest."""
-    wanted = load.load(manifest)
+    requested = load.load(manifest)
     for campaign in reader.campaigns():
-        if Path(campaign.project).resolve() != Path(wanted.project).resolve():
+        if Path(campaign.project).resolve() != Path(requested.project).resolve():
             continue
         try:
-            own = load.load(Path(campaign.path) / "manifest.yaml")
+            recorded = load.load(Path(campaign.path) / "manifest.yaml")
         except KoptError:
             continue  # its folder was deleted
-        if own.target.task == wanted.target.task:
+        if recorded.target.task == requested.target.task:
             return campaign
     return None

@@ -154,7 +154,7 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
         changes = [EarlierChange(path.stem, path.read_bytes())
                    for path in sorted(Path(source).iterdir())
                    if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()]
-    elif earlier := next((own for own in reader.campaigns() if own.id == source), None):
+    elif earlier := next((row for row in reader.campaigns() if row.id == source), None):
         if earlier.id == chosen.id:
             raise InputError(f"{source} is the campaign that judges them",
                              fix="name the campaign that is to judge after the source")

@@ -96,21 +96,21 @@ class TranscriptFeed(ReaderThread):
 
     def _choose(self) -> None:
         """Open the attempt that is to be read."""
-        wanted = self._attempt
-        if not wanted.number:
-            newest = self._folder.last_attempt(wanted.round, wanted.slot)
-            wanted = msgspec.structs.replace(wanted, number=max(1, newest))
+        attempt = self._attempt
+        if not attempt.number:
+            newest = self._folder.last_attempt(attempt.round, attempt.slot)
+            attempt = msgspec.structs.replace(attempt, number=max(1, newest))
         while self._steps:
             known = self._attempts()
-            here = (wanted.round, wanted.number)
+            here = (attempt.round, attempt.number)
             at = (known.index(here) if here in known else len(known)) + self._steps.popleft()
             if known:
                 n, number = known[max(0, min(at, len(known) - 1))]
-                wanted = msgspec.structs.replace(wanted, round=n, number=number)
-        if self._reader is None or wanted != self._attempt:
-            self._attempt = wanted
+                attempt = msgspec.structs.replace(attempt, round=n, number=number)
+        if self._reader is None or attempt != self._attempt:
+            self._attempt = attempt
             self._reader = TranscriptReader(self._folder.transcript(
-                wanted.round, wanted.slot, wanted.number))
+                attempt.round, attempt.slot, attempt.number))
             self._forget()
 
     def _attempts(self) -> list[tuple[int, int]]:

@@ -101,10 +101,10 @@ def groups(calls: Sequence[ObservedCall]) -> list[CallGroup]:
                   key=lambda group: -group.count)
 
 
-def choose(found: Sequence[CallGroup], *, interpret: bool) -> CallGroup:
+def choose(groups: Sequence[CallGroup], *, interpret: bool) -> CallGroup:
     """Return the most called group; Triton's interpreter computes bfloat16 wrongly."""
-    usable = [group for group in found if not (interpret and "bfloat16" in group.dtypes)]
-    return (usable or list(found))[0]
+    usable = [group for group in groups if not (interpret and "bfloat16" in group.dtypes)]
+    return (usable or list(groups))[0]
 
 
 def _key(value: ObservedValue) -> tuple[Any, ...]:
@@ -222,9 +222,9 @@ def _returned_shape(calls: Sequence[ObservedCall], index: int,
     shapes = [call.returned[index].shape for call in calls if index < len(call.returned)]
     if len({len(shape) for shape in shapes}) != 1 or len(shapes) < len(calls):
         return None
-    found = [sizes.matching(tuple(shape[axis] for shape in shapes))
-             for axis in range(len(shapes[0]))]
-    return None if None in found else tuple(each for each in found if each is not None)
+    sizes_found = [sizes.matching(tuple(shape[axis] for shape in shapes))
+                   for axis in range(len(shapes[0]))]
+    return None if None in sizes_found else tuple(each for each in sizes_found if each is not None)
 
 
 def _classes(calls: Sequence[ObservedCall], sizes: SizeNames,

@@ -102,10 +102,10 @@ def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least:
     """Return the smallest size that bounds the values in every call, where they vary."""
     if len(set(highs)) == 1:
         return None
-    found = [values for values in {sizes.symbols[name] for name in sizes.symbols}
+    fitting = [values for values in {sizes.symbols[name] for name in sizes.symbols}
              if all(high < size and count <= size for high, size, count in zip(
                  highs, values, least, strict=True)) and len(set(values)) > 1]
-    return sizes.matching(min(found, key=sum)) if found else None
+    return sizes.matching(min(fitting, key=sum)) if fitting else None
 
 
 def constant(name: str, values: Sequence[ObservedValue], sizes: SizeNames) -> Arg:

@@ -38,14 +38,14 @@ class SizeNames:
 
     def number(self, name: str, values: Sizes) -> Dimension:
         """Return a whole number that is passed, such as a size that the caller computes."""
-        if found := self._expression(values):
-            return found
+        if expression := self._expression(values):
+            return expression
         return values[0] if len(set(values)) == 1 else self._new(name, values)
 
     def matching(self, values: Sizes) -> Dimension | None:
         """Return a size in the symbols known so far, None if they do not show it."""
-        if found := self._expression(values):
-            return found
+        if expression := self._expression(values):
+            return expression
         return values[0] if len(set(values)) == 1 else None
 
     def values(self, call: int) -> dict[str, int]:

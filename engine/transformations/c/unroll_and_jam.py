@@ -34,12 +34,12 @@ class UnrollAndJam(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = [jam for function in c.functions for types in [c.types(function)]
-                 for loop in loops(c, function) if (jam := _jam(c, loop, types))]
-        if not found:
+        jams = [jam for function in c.functions for types in [c.types(function)]
+                for loop in loops(c, function) if (jam := _jam(c, loop, types))]
+        if not jams:
             raise DoesNotApply("no outer loop has independent iterations with an inner loop that "
                                "all of them take alike")
-        best = max(found, key=lambda jam: (jam.is_contiguous, jam.loop.node.start_byte))
+        best = max(jams, key=lambda jam: (jam.is_contiguous, jam.loop.node.start_byte))
         knob = c.knob("JAM", 16 if best.is_contiguous else 4,
                       (1, 2, 4, 8, 16, 32) if best.is_contiguous else (1, 2, 3, 4, 6, 8),
                       f"iterations together, line {best.loop.line}")
@@ -109,7 +109,7 @@ class _Jam:
     def _renamed(self, part: Node) -> str:
         """Return a statement of one lane; what it declares itself keeps its name."""
         declared = self.c.declared(part)
-        name_of = {name: own for name, own in self.name_of.items() if name not in declared}
+        name_of = {name: renamed for name, renamed in self.name_of.items() if name not in declared}
         return replaced(self.c.source, self.c.renamed(part, name_of), part.start_byte,
                         part.end_byte)
 
@@ -160,19 +160,19 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
         return None
     private = c.declared(body)
     if any("static" in c.text(part) or any(
-            re.sub(r"[{}\s]", "", c.text(own)) not in ("0", "")
-            for own in parts(part, "initializer_list")) for part in parts(body, "declaration")):
+            re.sub(r"[{}\s]", "", c.text(element)) not in ("0", "")
+            for element in parts(part, "initializer_list")) for part in parts(body, "declaration")):
         return None
     if any("*" not in types.get(name, "") for name in written - private):
         return None
     shared = _shared(c, body, private, loop.variable, types)
-    own = private - shared
-    if not is_independent(c, loop, own, types):
+    copied = private - shared
+    if not is_independent(c, loop, copied, types):
         return None
-    jammed = [part for part in inner if not c.names_in(part, *_HEAD) & (own | {loop.variable})]
+    jammed = [part for part in inner if not c.names_in(part, *_HEAD) & (copied | {loop.variable})]
     if not jammed:
         return None
-    return _Jam(c=c, loop=loop, own=own, shared=frozenset(shared), is_contiguous=any(
+    return _Jam(c=c, loop=loop, own=copied, shared=frozenset(shared), is_contiguous=any(
         is_contiguous(terms(c, index), loop.variable)
         for part in jammed for index in c.indices(part)))
 
@@ -211,7 +211,7 @@ def _is_conditional(part: Node, body: Node) -> bool:
     return False
 
 
-def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
+def _is_shared(c: ParsedC, part: Node, copied: frozenset[str]) -> bool:
     """Return whether a statement only changes shared counters."""
-    return part.type == "expression_statement" and not c.names(part) & own and not any(
+    return part.type == "expression_statement" and not c.names(part) & copied and not any(
         parts(part, "subscript_expression", "pointer_expression"))

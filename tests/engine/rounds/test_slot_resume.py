@@ -147,7 +147,7 @@ def test_candidate_of_another_round_leaves_slot_of_same_name_alone(tmp_path: Pat
     writer.set_candidate_state(setup.id, made["b"].id, "closed")
     begun = round_resume.progress_of(reader, setup.id, 3)
     assert begun.first_attempt_done == {"fixed"}
-    assert [candidate.id for candidate in begun.again] == [made["b"].id]
+    assert [candidate.id for candidate in begun.retrying] == [made["b"].id]
     assert not begun.undecided
 
     context = EngineContext.__new__(EngineContext)
