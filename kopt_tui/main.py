@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return kopt's own words, and those of the program that the verb runs."""
+    """Return kopt's arguments, and those of the program that the verb runs."""
     if "--" in arguments and any(verb in arguments[:arguments.index("--")]
                                  for verb in RUNS_A_PROGRAM):
         return arguments[:arguments.index("--")], arguments[arguments.index("--") + 1:]

@@ -135,7 +135,7 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
 
 
 def _near_gain(verdict: Verdict, margin: float) -> float | None:
-    """Return the share by which a candidate is faster, if it may be noise and reaches the margin."""
+    """Return the share by which a candidate is faster if it reaches the margin and may be noise."""
     value, low, high = verdict.speedup or 1.0, verdict.speedup_low, verdict.speedup_high
     is_open = low is not None and high is not None and low <= 1 and high <= quantities.WIDE * low
     is_lost = any(row.outcome == "slower" for row in verdict.rows)

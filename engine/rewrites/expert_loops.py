@@ -71,7 +71,7 @@ class _LoopReader:
         self.graph = graph
 
     def call(self, value: Any, *names: str) -> Node | None:
-        """Return the node of a value if it calls a function that is named by one of the words."""
+        """Return the node of a value if it calls one of the named functions."""
         if not isinstance(value, Ref) or value.kind != "node":
             return None
         node = self.graph.node(value.name)

@@ -121,38 +121,33 @@ def _result(round: ActiveRound) -> RoundResult:
     empty = Counter(slot.stage for slot in context.reader.slots(campaign, round.n)
                     if not slot.candidate)
     failed, unchanged = empty["failed"], empty["no change"]
-    outcome, fresh = past.outcome(round.n, failed=failed > 0 and not unchanged), past.fresh(round.n)
-    kinds = _decisions_within(past, round.n)
-    summary = _in_words(fresh, kinds)
-    if not fresh and not kinds and (failed or outcome == "tie"):
-        result = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed else \
-            "no slot found anything better"
-        summary = f"{result}, {failed} failed" if failed else result
+    outcome = past.outcome(round.n, failed=failed > 0 and not unchanged)
+    summary = decisions_in(past, round.n)
+    if summary == NOTHING_NEW and (failed or outcome == "tie"):
+        summary = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed \
+            else "no slot found anything better"
+        summary += f", {failed} failed" if failed else ""
     return RoundResult(outcome=outcome, summary=f"{summary}; ended early: {round.cut_reason}"
                        if round.cut_reason else summary)
 
 
+NOTHING_NEW = "no new candidate"
+
+
 def decisions_in(past: CampaignHistory, n: int) -> str:
-    """Return in words how many candidates are new in a round, and all its decisions by kind."""
-    return _in_words(past.fresh(n), _decisions_within(past, n))
-
-
-def _decisions_within(past: CampaignHistory, n: int) -> Counter[tuple[bool, str]]:
-    """Count a round's decisions by whether the candidate is the round's own, and by kind.
+    """Return how many candidates are new in a round, and all its decisions by kind.
 
     A keep of an earlier round's candidate is recorded under that round.
     """
     [round] = [round for round in past.rounds if round.n == n]
-    return Counter((past.round_of(row) == n, row.kind) for row in past.decisions if row.round == n
-                   or (row.kind in ("keep", "ask", "provisional") and row.actor == "engine"
-                   and round.started_at <= row.at <= (round.ended_at or math.inf)))
-
-
-def _in_words(fresh: int, kinds: Counter[tuple[bool, str]]) -> str:
+    kinds = Counter((past.round_of(row) == n, row.kind) for row in past.decisions
+                    if row.round == n
+                    or (row.kind in ("keep", "ask", "provisional") and row.actor == "engine"
+                        and round.started_at <= row.at <= (round.ended_at or math.inf)))
     new, earlier = (", ".join(f"{count} {kind}" for (is_new, kind), count in kinds.items()
                               if is_new is which) for which in (True, False))
-    summary = f"{counted(fresh, 'candidate')}: {new or 'none judged'}" if fresh else \
-        "no new candidate"
+    fresh = past.fresh(n)
+    summary = f"{counted(fresh, 'candidate')}: {new or 'none judged'}" if fresh else NOTHING_NEW
     return f"{summary}; of earlier rounds: {earlier}" if earlier else summary
 
 

@@ -58,7 +58,7 @@ def numeric_columns(result: LoopResult) -> tuple[str, ...]:
 
 def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
            first: Sequence[str] = ()) -> tuple[ClassGroup, ...]:
-    """Return the groups of classes that deserve a variant, none where the common best serves all.
+    """Return the groups of classes that need a variant, none where the common best serves all.
 
     A class prefers what beats the common best and the existing kernel by the margin, beyond the
     noise; classes that it serves as well join. A condition tests the columns named `first`, which

@@ -25,8 +25,8 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
     """Run every manifest whose campaign has not ended, then print a table of all.
 
     `run_one` gets a manifest's path or the name of a campaign to continue, and returns at its end.
-    Return 0 if all ended successfully. What was interrupted goes on when it is called again;
-    `again` starts another campaign on each manifest.
+    Return 0 if all ended successfully. A later call continues what was interrupted; `again` starts
+    another campaign on each manifest.
     """
     paths = manifests(folder)
     rows = []

@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
                          fix="see kopt submit --help")
     with open_journal(args) as reader:
         chosen = _judging_campaign(reader, args)
-        files = _earlier(reader, chosen, args) if args.source else [_own(chosen, args)]
+        files = _earlier(reader, chosen, args) if args.source else [_from_file(chosen, args)]
         runs = is_live(reader, chosen.id)
         if refusal := submission.refusal(reader, chosen, runs=runs):
             raise refusal
@@ -97,7 +97,7 @@ def _judging_campaign(reader: Reader, args: argparse.Namespace) -> Campaign:
     return choose_campaign(reader, name)
 
 
-def _own(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
+def _from_file(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
     """Return the name and the contents of the inbox's file for PATCH."""
     where = "standard input" if args.patch == "-" else args.patch
     patch = _read(args.patch, where)

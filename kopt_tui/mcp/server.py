@@ -97,7 +97,7 @@ def _answered(function: Callable[..., Awaitable[Any]], shown: type[Exception] = 
         except (VerbFailed, KoptError) as error:
             raise shown(str(error)) from None
         except (ValueError, OSError) as error:  # text that no command line can carry
-            raise shown(f"the words of this call cannot be passed on: {error}") from None
+            raise shown(f"the arguments of this call cannot be passed on: {error}") from None
     return answered
 
 

@@ -38,9 +38,9 @@ BEAT_S = 5.0
 """How often a client hears that its call goes on: many give up after a minute of silence."""
 
 _ERROR = '{"error": '
-"""How an error begins, which has an exit code of an answer if the answer is no."""
+"""The start of an error; a refusal has the exit code of an answer."""
 Beat = Callable[[float], Awaitable[None]]
-"""Is told how many seconds a call has taken."""
+"""Receives the seconds that a call has taken."""
 
 
 class VerbFailed(Exception):
@@ -147,5 +147,5 @@ def positional(*values: str) -> list[str]:
 
 def _failure(verb: str, output: str, errors: str) -> str:
     lines = (errors.strip() or output.strip()).splitlines()
-    return plain(lines[-1].removeprefix("kopt: ") if lines else f"kopt {verb} ended without a word",
+    return plain(lines[-1].removeprefix("kopt: ") if lines else f"kopt {verb} printed nothing",
                  ERROR_CHARACTERS)

@@ -1,4 +1,4 @@
-"""How kopt says things in one line: words with signs, speedups, times, events.
+"""Texts of one line: words with signs, speedups, times, events.
 
 Every text that came from a worker passes through `clean` before it reaches a terminal.
 """

@@ -22,11 +22,11 @@ CHUNK_BYTES = 256 << 10
 MOST_BYTES = 2 * LIMIT_BYTES
 """Later bytes of a file are not read: no writer of ours makes such a file."""
 LOG_LINES = 200
-"""A log is shown in entries of so many lines."""
+"""Lines of a log that are shown as one entry."""
 
 
 class TranscriptPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transcript has more than at the last part."""
+    """What was added to a transcript since the last part."""
 
     attempt: AttemptRef
     newest: int
@@ -42,7 +42,7 @@ class TranscriptPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def searched(entry: TranscriptEntry) -> str:
-    """Return the text of an entry in which is searched: an output's command is in another one."""
+    """Return the searched text of an entry; an output's command is part of another entry."""
     return entry.text if entry.role == "tool" else f"{entry.command}\n{entry.text}"
 
 
@@ -127,7 +127,7 @@ class TranscriptFeed(ReaderThread):
         self._searched, self._posted = "", None
 
     def _read(self) -> str:
-        """Read what is new; return what there is to say about it."""
+        """Read what is new; return a note about it."""
         assert self._reader is not None
         began = time.monotonic()
         while self._reader.offset < MOST_BYTES:

@@ -30,7 +30,7 @@ LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 
 
 def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
-    """Return all parameters in the order they are shown; `given` values override inferred ones."""
+    """Return all parameters in the order they are shown; `overrides` replace inferred ones."""
     detected = _benchmark(project, overrides.get("benchmark_command", ""))
     script = detected.script if detected else ""
     kernel = kernel_source.find_kernel(project, script) if script else \

@@ -44,7 +44,7 @@ class DraftedTarget:
 
 
 def infer_parameters(task: Target, overrides: Mapping[str, str]) -> Parameters:
-    """Return all parameters in the order they are shown; `given` values override inferred ones."""
+    """Return all parameters in the order they are shown; `overrides` replace inferred ones."""
     of_task = "by the task file"
     known = dict(parameters.make_parameters((
         ("target_op", task.op, of_task),

@@ -168,7 +168,7 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
 def _undescribed(name: str, call: ObservedCall, line: str) -> InputError:
     """Return the error for an argument that is neither a tensor nor a constant."""
     if call.members.get(name) == "unseen":
-        return InputError("no object of this very class was seen to be made", where=line,
+        return InputError("no object of this class was seen to be made", where=line,
                           fix="make one in the program, and call the method on it")
     what = "the constructor's argument" if name in call.members else "argument"
     shown = name.removeprefix("init_") if name in call.members else name

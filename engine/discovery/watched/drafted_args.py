@@ -15,7 +15,7 @@ OUTPUTS = frozenset(("out", "output", "outputs", "o", "y", "dst", "result", "res
 WORDS: dict[Structure | None, str] = {
     None: "below a size", "ascending": "ascending", "increasing": "ascending without repetitions",
     "distinct": "without repetitions", "offsets": "ascending from 0 to a size"}
-"""What each structure is in remarks."""
+"""How remarks describe each structure."""
 
 
 def tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written: bool,

@@ -30,7 +30,7 @@ class Hoist(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        invariants = first_places(_found(c, divisors=False),
+        invariants = first_places(_invariants(c, divisors=False),
                                   "no loop repeats a costly expression of the same value")
         return _moved(c, invariants, "fixed", "{}", "{}", "computed before the loop")
 
@@ -41,7 +41,7 @@ class Reciprocal(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        invariants = first_places(_found(c, divisors=True),
+        invariants = first_places(_invariants(c, divisors=True),
                                   "no loop divides floating-point values by "
                                   "one that it does not change")
         return _moved(c, invariants, "inverse", "1 / ({})", "* {}", "products with a reciprocal")
@@ -76,7 +76,7 @@ def _moved(c: ParsedC, invariants: list[Invariant], name: str, value: str, use: 
     return c.transformed(what, [c.line(each.node) for each in invariants])
 
 
-def _found(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
+def _invariants(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
     """Yield the largest invariant expressions of all functions, in the source's order.
 
     With `divisors` those by which something is divided that varies, else those that are costly.

@@ -51,12 +51,12 @@ class UnrollAndJam(Transformation):
 class _Jam:
     """A loop that can be unrolled and jammed.
 
-    `own` are the names of which each lane has one, `shared` those that all lanes have in common.
+    `per_lane` are the names of which each lane has one, `shared` those that all lanes share.
     """
 
     c: ParsedC
     loop: CountedLoop
-    own: frozenset[str]
+    per_lane: frozenset[str]
     shared: frozenset[str]
     is_contiguous: bool
     lane: str = field(init=False)
@@ -65,7 +65,8 @@ class _Jam:
     def __post_init__(self) -> None:
         text = self.c.text(self.loop.node)
         self.lane = free_name(text, "lane")
-        self.name_of = {name: f"{free_name(text, f'{name}_of')}[{self.lane}]" for name in self.own}
+        self.name_of = {name: f"{free_name(text, f'{name}_of')}[{self.lane}]"
+                        for name in self.per_lane}
         self.name_of[self.loop.variable] = f"({self.loop.variable} + {self.lane})"
 
     def written(self, knob: str) -> Replacement:
@@ -86,7 +87,7 @@ class _Jam:
         for part in body:
             if part.type == "declaration":
                 yield from self._declared(part, knob, over)
-            elif _is_shared(self.c, part, self.own | {self.loop.variable}):
+            elif _is_shared(self.c, part, self.per_lane | {self.loop.variable}):
                 yield " ".join(self.c.text(part).split())
             elif part.type == "compound_statement":
                 yield from ["{", *(f"    {line}" for line in self._lines(statements(part), knob)),
@@ -135,7 +136,7 @@ class _Jam:
         head = c.source[part.start_byte:declared.end_byte] if declared is not None else ""
         for declarator in part.children_by_field_name("declarator"):
             name = c.declared_name(declarator)[0]
-            if name not in self.own:
+            if name not in self.per_lane:
                 yield f"{head} {c.text(declarator)};"
                 continue
             inner = declarator.child_by_field_name("declarator") \
@@ -172,7 +173,7 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
     jammed = [part for part in inner if not c.names_in(part, *_HEAD) & (copied | {loop.variable})]
     if not jammed:
         return None
-    return _Jam(c=c, loop=loop, own=copied, shared=frozenset(shared), is_contiguous=any(
+    return _Jam(c=c, loop=loop, per_lane=copied, shared=frozenset(shared), is_contiguous=any(
         is_contiguous(terms(c, index), loop.variable)
         for part in jammed for index in c.indices(part)))
 
