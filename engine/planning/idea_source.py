@@ -92,9 +92,9 @@ def distinct(proposed: Iterable[PlannedIdea], known: Iterable[str] = ()) -> list
     kept: list[PlannedIdea] = []
     texts = [_words(text) for text in known]
     for idea in proposed:
-        words = _words(idea.text)
-        if not any(_is_same(words, other) for other in texts):
-            texts.append(words)
+        idea_words = _words(idea.text)
+        if not any(_is_same(idea_words, other) for other in texts):
+            texts.append(idea_words)
             kept.append(idea)
     return kept
 

@@ -88,9 +88,9 @@ class Clone:
         return self._trees.setdefault(tree, tree)
 
     def _object_id(self, name: str, kind: str) -> str:
-        if not name or not (found := self.git.find(name + kind)):
+        if not name or not (identity := self.git.find(name + kind)):
             raise InputError(f"no commit {name!r}", where=str(self.git_dir))
-        return found
+        return identity
 
     def files(self, commit: str) -> list[str]:
         """Return the paths of all files of a commit or tree."""

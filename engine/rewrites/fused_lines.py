@@ -65,12 +65,12 @@ def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: 
         return None
     padded = (1,) * (len(shape) - len(ref_shape)) + tuple(ref_shape)
     blocks: list[tuple[bool, list[int]]] = []
-    for axis, (mine, full) in enumerate(zip(padded, shape, strict=True)):
-        if mine not in (1, full):
+    for axis, (length, full) in enumerate(zip(padded, shape, strict=True)):
+        if length not in (1, full):
             return None
         if full == 1:
             continue
-        kind = mine == full
+        kind = length == full
         if blocks and blocks[-1][0] == kind:
             blocks[-1][1].append(axis)
         else:

@@ -81,8 +81,8 @@ def _without(gone: set[str], source: str, names: dict[str, str], language: Langu
         parts.append(source[at:item.begin])
         at = item.end
     text = "".join([*parts, source[at:]])
-    words = "|".join(map(re.escape, sorted(dead))) or "(?!)"
-    comment = rf"^(?:/\*|#|//) (?:(?:{words}): .*|kopt: require .*\b(?:{words})\b.*)\n"
+    dead_names = "|".join(map(re.escape, sorted(dead))) or "(?!)"
+    comment = rf"^(?:/\*|#|//) (?:(?:{dead_names}): .*|kopt: require .*\b(?:{dead_names})\b.*)\n"
     text = re.sub(comment, "", text, flags=re.MULTILINE)
     text = re.sub(r"\n{4,}", "\n\n\n", text)
     new_names = {**{name: stem(name) for name in dead}, **names}  # the dead ones, in comments

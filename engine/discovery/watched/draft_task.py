@@ -93,11 +93,11 @@ def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedC
 
 def groups(calls: Sequence[ObservedCall]) -> list[CallGroup]:
     """Return the calls by dtypes and constants, the most called first."""
-    found: dict[tuple[Any, ...], list[ObservedCall]] = {}
+    by_kind: dict[tuple[Any, ...], list[ObservedCall]] = {}
     for call in calls:
         key = tuple((name, *_key(value)) for name, value in call.args.items())
-        found.setdefault((key, call.single, len(call.returned)), []).append(call)
-    return sorted((CallGroup(calls=tuple(calls)) for calls in found.values()),
+        by_kind.setdefault((key, call.single, len(call.returned)), []).append(call)
+    return sorted((CallGroup(calls=tuple(calls)) for calls in by_kind.values()),
                   key=lambda group: -group.count)
 
 
@@ -208,12 +208,12 @@ def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -
 
 def _distinct(calls: Sequence[ObservedCall]) -> list[ObservedCall]:
     """Return the calls with those of the same sizes joined: they differ in strides only."""
-    found: dict[tuple[Any, ...], ObservedCall] = {}
+    by_sizes: dict[tuple[Any, ...], ObservedCall] = {}
     for call in calls:
         key = tuple((value.shape, value.value) for value in call.args.values())
-        old = found.get(key)
-        found[key] = call if old is None else replace(old, calls=old.calls + call.calls)
-    return list(found.values())
+        old = by_sizes.get(key)
+        by_sizes[key] = call if old is None else replace(old, calls=old.calls + call.calls)
+    return list(by_sizes.values())
 
 
 def _returned_shape(calls: Sequence[ObservedCall], index: int,
@@ -263,9 +263,9 @@ def _recorded(calls: Sequence[ObservedCall], args: Sequence[Arg], sizes: SizeNam
              and arg.kind != "output"]
     by_class = {_class_name(sizes.values(index)): call.integers
                 for index, call in reversed(list(enumerate(calls)))}
-    found = {entry.name: {name: by_class[entry.name][name] for name in names
-                          if name in by_class[entry.name]} for entry in classes}
-    return found if names and all(len(each) == len(names) for each in found.values()) else {}
+    recorded = {entry.name: {name: by_class[entry.name][name] for name in names
+                             if name in by_class[entry.name]} for entry in classes}
+    return recorded if names and all(len(each) == len(names) for each in recorded.values()) else {}
 
 
 def _representatives(every: Sequence[ConfigClass]) -> Iterator[ConfigClass]:

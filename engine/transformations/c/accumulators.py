@@ -55,15 +55,15 @@ class Accumulators(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = first_places(
+        reducing = first_places(
             ((loop, reductions) for function in c.functions
              for types in [c.types(function)] for loop in loops(c, function)
              if is_innermost(loop) and (reductions := _reductions(c, loop, types))),
             "no innermost loop reduces floating-point values into a variable")
-        for loop, reductions in found:
+        for loop, reductions in reducing:
             knob = c.knob("SUMS", 8, (1, 2, 4, 8, 16, 32), f"chains, line {loop.line}")
             c.edit(_with_chains(c, loop, reductions, knob.name))
-        lines = places([loop.line for loop, _ in found])
+        lines = places([loop.line for loop, _ in reducing])
         return c.transformed(f"independent accumulators in the reductions of {lines}")
 
 
@@ -147,12 +147,12 @@ def _update(c: ParsedC, part: Node, name: str) -> tuple[str, int] | None:
     while right.type == "parenthesized_expression":
         right = right.named_children[0]
     if right.type == "binary_expression":
-        one, other = (right.child_by_field_name(key) for key in ("left", "right"))
+        first, other = (right.child_by_field_name(key) for key in ("left", "right"))
         operation = c.text(right.child_by_field_name("operator"))
-        if one and other and c.text(one) == name and name not in c.names(other) \
+        if first and other and c.text(first) == name and name not in c.names(other) \
                 and operation in "+-*":
             return ("*" if operation == "*" else "+"), 2
-        if one and other and c.text(other) == name and name not in c.names(one) \
+        if first and other and c.text(other) == name and name not in c.names(first) \
                 and operation in "+*":
             return operation, 2
     if right.type == "call_expression" and c.text(right.children[0]) in _EXTREMES:

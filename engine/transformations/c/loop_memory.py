@@ -116,7 +116,7 @@ def terms(c: ParsedC, node: Node, values: Mapping[str, Node] | None = None) -> l
                                                          node.named_children[-1]))
     if sign == "*" and len(left) * len(right) > MOST_TERMS:
         return [(c.text(node),)]
-    return [one + other for one in left for other in right] if sign == "*" else left + right
+    return [term + other for term in left for other in right] if sign == "*" else left + right
 
 
 def is_contiguous(index: Collection[Term], name: str) -> bool:

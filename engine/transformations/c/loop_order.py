@@ -73,8 +73,8 @@ class Blocking(Transformation):
 
 
 def _exchanged(c: ParsedC, nest: _Nest) -> list[Replacement]:
-    return [Replacement(_head(one).start, _head(one).stop, c.source[_head(other)])
-            for one, other in ((nest.outer, nest.inner), (nest.inner, nest.outer))]
+    return [Replacement(_head(loop).start, _head(loop).stop, c.source[_head(other)])
+            for loop, other in ((nest.outer, nest.inner), (nest.inner, nest.outer))]
 
 
 def _stays_parallel(c: ParsedC, nest: _Nest) -> bool:

@@ -48,9 +48,9 @@ class IndexSums:
             case ast.BinOp(left=left, op=ast.Sub(), right=right):
                 return minus(self.of(left), self.of(right))
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                one, other = self.of(left), self.of(right)
-                if len(one) * len(other) <= MOST_TERMS:
-                    return _product(one, other)
+                factors = self.of(left), self.of(right)
+                if len(factors[0]) * len(factors[1]) <= MOST_TERMS:
+                    return _product(*factors)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return minus(Counter(), self.of(operand))
             case ast.Subscript(value=value, slice=part) if is_new_dimension(part):

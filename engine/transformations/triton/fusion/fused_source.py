@@ -58,13 +58,13 @@ class FusedSource:
 
     def _renamed(self) -> dict[str, str]:
         """Return the names of the second kernel's parameters and values in the fused one."""
-        one, other = self.first, self.second
-        taken, name_of = names_in(one.function) | set(one.bound), dict[str, str]()
-        changed = {*stored(one.function), *stored(other.function)}
+        earlier, other = self.first, self.second
+        taken, name_of = names_in(earlier.function) | set(earlier.bound), dict[str, str]()
+        changed = {*stored(earlier.function), *stored(other.function)}
         for argument in other.function.args.args:
             value = ast.unparse(other.bound[argument.arg])
-            same = [first.arg for first in one.function.args.args
-                    if ast.unparse(one.bound[first.arg]) == value
+            same = [first.arg for first in earlier.function.args.args
+                    if ast.unparse(earlier.bound[first.arg]) == value
                     and (first.annotation is None) == (argument.annotation is None)
                     and first.arg not in changed and argument.arg not in changed]
             name_of[argument.arg] = same[0] if same else ""
