@@ -25,7 +25,7 @@ RECENT = 5
 
 
 class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
-    """What became of a campaign's rounds and of the candidates that lost."""
+    """The outcomes of a campaign's rounds and of its candidates."""
 
     @property
     def attempts(self) -> tuple[Round, ...]:

@@ -114,7 +114,7 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
     no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
     if no_gain == "regression" and speedup.startswith("uncertain"):
         slower_first = sorted(verdict.rows, key=_sure_loss, reverse=True)
-        rows = f"a class is surely slower: {describe_rows(slower_first)}"
+        rows = f"a class is significantly slower: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
     note = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
     measured = f"{speedup}; {note}{rows}"
@@ -143,7 +143,7 @@ def _near_gain(verdict: Verdict, margin: float) -> float | None:
 
 
 def regressed(verdict: Verdict, margin: float) -> bool:
-    """Return whether a candidate is slower by more than the margin, and some class surely so."""
+    """Return whether a candidate is slower by more than the margin, a class significantly."""
     slower = verdict.speedup is not None and verdict.speedup < 1 / (1 + margin)
     return slower and max(map(_sure_loss, verdict.rows), default=0.0) > margin
 
@@ -174,7 +174,7 @@ def asks_once(verdict: Verdict) -> bool:
 
 
 def core_loss(rows: Sequence[Row]) -> str:
-    """Return which core class surely loses UNSPLIT_LOSS or more, or ""."""
+    """Return which core class significantly loses UNSPLIT_LOSS or more, or ""."""
     for row in rows:
         if row.core and (loss := _sure_loss(row)) >= UNSPLIT_LOSS:
             return f"core class {row.config_class} loses {loss:.1%}"

@@ -1,4 +1,4 @@
-"""Parse the manifest's `performance_target`, and tell whether the best has reached it for sure.
+"""Parse the manifest's `performance_target`, and check whether the best has reached it.
 
 `1.5x`, `20%` and `20% less` are relative to the baseline; `850 us`, `>500 TFLOPS`, `1.2 TB/s` and
 `>60% of peak` are absolute. Any other text is a note for people. So is a goal that verdicts on the

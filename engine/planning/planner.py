@@ -43,7 +43,7 @@ from engine.workers import inbox
 FRUITLESS = 2
 """After this many rounds in a row without a new candidate, only a new direction can bring one."""
 FRUITLESS_MOST = 5
-"""After this many, the reviews' directions have brought none either."""
+"""After this many, the reviews' directions have failed too."""
 LEAST_WORK = 2
 """A round starts only if there is time for its verdicts and for this many more of work."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
@@ -259,7 +259,7 @@ class Planner:
         """Return why another round would bring nothing new, or ""."""
         count = past.fruitless()
         if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
-            return ""  # a patch that cannot leave the inbox would bring rounds for ever
+            return ""  # a patch that cannot leave the inbox would start rounds forever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
         failed = [slot for slot in last if slot.stage == "failed"]
         if failed:

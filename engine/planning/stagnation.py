@@ -34,13 +34,13 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     ideas: frozenset[tuple[str, str, str]] = frozenset()
     """Ideas of reviews: key, and limiter and config class of the bottleneck they were aimed at."""
     lost: frozenset[frozenset[str]] = frozenset()
-    """The sets of knobs whose search brought nothing, on any best of the campaign."""
+    """The sets of knobs whose search gained nothing, on any best of the campaign."""
     lost_ideas: frozenset[str] = frozenset()
-    """The keys of ideas that brought nothing, on any best of the campaign."""
+    """The keys of ideas that gained nothing, on any best of the campaign."""
     transforms: frozenset[str] = frozenset()
     """The transformations of the source that slots have made."""
     lost_transforms: frozenset[str] = frozenset()
-    """Those that brought nothing, on any best of the campaign."""
+    """Those that gained nothing, on any best of the campaign."""
     split: bool = False
     """Whether a slot has searched for config classes that need kernels of their own."""
 

@@ -120,7 +120,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_inflated(self) -> bool:
-        """Whether the headline surely exceeds the believed gain: noise does not explain the gap."""
+        """Whether the headline exceeds the believed gain by more than noise explains."""
         return self._exceeds and not self._may_be_noise
 
     @property

@@ -70,7 +70,7 @@ class CampaignRepo(Clone):
         self._published = (published or self.branch) if publishes else ""
         if not self.git_dir.is_dir():
             raise InputError("the campaign has no clone", where=str(self.git_dir),
-                             fix="start it anew with `kopt new`")
+                             fix="start it again with `kopt new`")
 
     @classmethod
     def create(cls, folder: Path, campaign: str, project: Path | Project, *,

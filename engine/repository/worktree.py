@@ -72,7 +72,7 @@ def remove(path: Path) -> None:
 
 
 Settled = Callable[[str], str | None]
-"""Returns the reason to skip a path, "" if it is unchanged, None if it is to be captured."""
+"""Returns the reason to skip a path, "" if it is unchanged, None to capture it."""
 
 
 def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),

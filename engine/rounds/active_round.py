@@ -44,7 +44,7 @@ class RoundSlots:
             self.context.writer.end_slot(self._campaign, self.n, slot, stage=stage, detail=detail,
                                          candidate=candidate)
 
-    def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
+    def end_slot_of(self, candidate: Candidate, stage: str, detail: str) -> None:
         """Record the last stage of a candidate's slot, in the round that made it."""
         if round_resume.is_work_of(self.context.reader, candidate, candidate.round):
             notes = round_resume.notes(self.context.reader, candidate)
@@ -77,7 +77,7 @@ class RoundSlots:
         with self.context.writer.transaction():
             self.context.writer.set_candidate_state(self._campaign, candidate.id, state,
                                                     reason=reason)
-            self.end_of(candidate, stage, reason)
+            self.end_slot_of(candidate, stage, reason)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                verdict: int | None = None, stage: str = "", detail: str = "",
@@ -85,7 +85,7 @@ class RoundSlots:
         """Record that a candidate is not kept, and end its slot with `stage` (or the kind)."""
         with self.context.writer.transaction():
             self.keeper.refuse(entry, kind, reason, verdict=verdict, is_fault=is_fault)
-            self.end_of(entry.candidate, stage or kind, detail or reason)
+            self.end_slot_of(entry.candidate, stage or kind, detail or reason)
 
     def take_fault(self, entry: CandidateTree, fault: KoptError) -> None:
         """Reject an unjudged candidate; raises the fault if the task or the machine is to blame.
@@ -117,7 +117,7 @@ class RoundSlots:
             reason = f"on {candidate.base_commit[:12]}: {reason}"
         with self.context.writer.transaction():
             self.keeper.close(judged)
-            self.end_of(candidate, judged.ruling.kind, reason)
+            self.end_slot_of(candidate, judged.ruling.kind, reason)
 
     def defer(self, judged: JudgedCandidate, reason: str) -> None:
         """Record, unless it is known, why a gain is deferred; its candidate stays verified."""
@@ -131,7 +131,7 @@ class RoundSlots:
             self.context.writer.set_candidate_state(self._campaign, candidate.id, "verified",
                                                     reason=reason)
             failpoint("decided.deferred")
-            self.end_of(candidate, "runner-up", reason)
+            self.end_slot_of(candidate, "runner-up", reason)
 
 
 @dataclass(kw_only=True)

@@ -52,7 +52,8 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
         return
     if not finished.change:
         left_out, hypothesis = _left_out(finished), report.hypothesis
-        summary = report.summary + left_out + (f"; it says: {hypothesis}" if hypothesis else "")
+        summary = report.summary + left_out + (
+            f"; the worker says: {hypothesis}" if hypothesis else "")
         gave_up = task.repair is not None and not report.cut and not left_out
         if gave_up or not _start_retry(round, task, f"no change; {summary}"):
             round.slots.end(task.slot, "failed" if report.cut else "no change", summary)

@@ -55,7 +55,7 @@ class Placing:
                 continue
             state = self.slots.keeper.place(gain.on(tip), refuse=self.slots.refuse)
             if state in COMMITTED:
-                self.slots.end_of(gain.entry.candidate, state, gain.ruling.reason)
+                self.slots.end_slot_of(gain.entry.candidate, state, gain.ruling.reason)
 
     def judged(self, verified: Iterable[Candidate]) -> list[JudgedCandidate]:
         """Return recorded gains with their verdicts; close candidates that cannot be read."""
@@ -76,8 +76,8 @@ class Placing:
         entry, setup = gain.entry, self.context.setup
         line = waiting_line.read(self.context.reader, setup.id)
         is_on_best = entry.candidate.base_tree == setup.repo.tree_of(setup.repo.best)
-        waits = line[0].id[:12] if line and is_on_best else ""
-        if waits and (forms := self._tried_on(line, entry)):
+        waiting_id = line[0].id[:12] if line and is_on_best else ""
+        if waiting_id and (forms := self._tried_on(line, entry)):
             if forms[-1].state != "closed":  # a killed engine had begun to try it
                 self.slots.refuse(entry, "runner-up", _tried_again(forms[-1]),
                                   verdict=gain.verdict_id)
@@ -90,18 +90,18 @@ class Placing:
             if self._is_on_line(entry):
                 why = "conflicts with " + ("a gain that waits for approval" if line else
                                            "what was kept")
-            if waits and self._beats(gain, line):
+            if waiting_id and self._beats(gain, line):
                 released = provisional.release(
                     self.context.writer, self.context.reader, setup.repo,
                     f"{entry.id[:12]}, with which it conflicts, is faster")
                 self.place([gain])
                 return self.judged(released)
         if moved is not None:
-            return self._judge_moved(gain, moved, waits)
-        if waits:
-            self.slots.defer(gain, f"conflicts with {waits}, which waits for approval"
+            return self._judge_moved(gain, moved, waiting_id)
+        if waiting_id:
+            self.slots.defer(gain, f"conflicts with {waiting_id}, which waits for approval"
                              if why.startswith("conflicts") else
-                             f"{waits} waits for approval: {why}")
+                             f"{waiting_id} waits for approval: {why}")
         else:
             self.slots.refuse(entry, "runner-up", why, verdict=gain.verdict_id)
         return []
@@ -119,40 +119,40 @@ class Placing:
                 if other.form_of == entry.id and other.base_tree in trees]
 
     def _judge_moved(self, gain: JudgedCandidate, moved: CandidateTree,
-                     waits: str) -> list[JudgedCandidate]:
-        """Judge a rebased gain; where the line `waits`, a gain that fails on it is deferred."""
+                     waiting_id: str) -> list[JudgedCandidate]:
+        """Judge a rebased gain; if it fails while `waiting_id` waits, it is deferred."""
         entry, writer, slots = gain.entry, self.context.writer, self.slots
         tried = _tried_again(moved.candidate)
         with writer.transaction():
             is_new = writer.add_candidate(moved.candidate, form_of=entry.id)
             failpoint("retry.captured")
-            if is_new and not waits:
+            if is_new and not waiting_id:
                 slots.keeper.refuse(entry, "runner-up", tried, verdict=gain.verdict_id)
-        again = None if is_new else self._reopened(moved)
-        if not is_new and again is None:
+        judged = None if is_new else self._reopened(moved)
+        if not is_new and judged is None:
             slots.refuse(entry, "runner-up",
                          f"on the new best it is {slots.keeper.known_as(moved.id)}",
                          verdict=gain.verdict_id)
             return []
         slots.tick(entry.candidate, "again, on the new best")
         try:
-            again = again or slots.keeper.judge(moved, "verify")
+            judged = judged or slots.keeper.judge(moved, "verify")
         except KoptError as fault:
             slots.take_fault(moved, fault)
             return []
-        self.records.verdict(moved.candidate.round, again)
-        if again.is_gain:
+        self.records.verdict(moved.candidate.round, judged)
+        if judged.is_gain:
             with writer.transaction():
-                if waits or not is_new:
+                if waiting_id or not is_new:
                     slots.keeper.refuse(entry, "runner-up", tried, verdict=gain.verdict_id)
                 writer.set_candidate_state(self.context.setup.id, moved.id, "verified",
-                                           reason=again.ruling.reason,
+                                           reason=judged.ruling.reason,
                                            base=moved.candidate.base_commit)
-            return [again]
-        slots.close(again)
-        if waits:
-            slots.defer(gain, f"{waits} waits for approval: on top of it this is a "
-                              f"{again.ruling.kind}")
+            return [judged]
+        slots.close(judged)
+        if waiting_id:
+            slots.defer(gain, f"{waiting_id} waits for approval: on top of it this is a "
+                              f"{judged.ruling.kind}")
         return []
 
     def _reopened(self, moved: CandidateTree) -> JudgedCandidate | None:

@@ -128,7 +128,7 @@ class ControlHandler:
         return next((request for request in requests if request.control == control.id), _Request())
 
     def _reject(self, control: Control) -> str:
-        """Close a waiting candidate; what rests on it is to be tried without it."""
+        """Close a waiting candidate; the gains that rest on it are tried without it."""
         candidate = self._waiting(control)
         if isinstance(candidate, str):
             return candidate

@@ -129,8 +129,8 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
 def _run_end_to_end(campaign: RunningCampaign) -> str:
     """Run the whole program in the wall time that is left; late approvals have no limit.
 
-    If it is surely slower with the best, go back while the manifest says so, else recommend it;
-    return why, "" otherwise.
+    If it is significantly slower with the best, roll back if the manifest says so, else recommend
+    it; return why, "" otherwise.
     """
     context, manifest = campaign.context, campaign.setup.manifest
     summaries: list[str] = []
@@ -193,7 +193,7 @@ def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
 
 
 def is_slower(verdict: Verdict) -> bool:
-    """Return whether the whole program is surely slower."""
+    """Return whether the whole program is significantly slower."""
     return (verdict.speedup_high or 1.0) < 1
 
 

@@ -127,7 +127,7 @@ class RunningCampaign:
             return
         candidate = self._unformatted(placed)
         judged = self.keeper.judged_before(candidates.load(self.setup, candidate))
-        RoundSlots(self.context, self.keeper, self.context.round).end_of(
+        RoundSlots(self.context, self.keeper, self.context.round).end_slot_of(
             candidate, stage, placed.reason if judged is None or placed.state not in COMMITTED
             else judged.ruling.reason)
 

@@ -86,7 +86,7 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
         names = ", ".join(plain(name, 60) for name in list(preferences)[:3])
         raise Refused(
             f"{names} would be faster with knobs of their own, and no condition on a parameter "
-            "tells them from the others",
+            "distinguishes them",
             fix="add an integer parameter named like a column that differs between these classes")
     return tuple(chosen_groups)
 

@@ -241,4 +241,4 @@ def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
     names = (*request.faster, *request.slower, *request.others)
     columns = conditions.shared([point for name in names
                                  for point in class_sizes.points(name, target)])
-    return plain(", ".join(columns), 300) or "what tells these classes apart"
+    return plain(", ".join(columns), 300) or "what distinguishes these classes"

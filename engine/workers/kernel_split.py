@@ -113,7 +113,8 @@ def split_by_candidate(old: str, new: str, request: SplitRequest, target: Target
                 text = without_unused(text, _by_parameter(points_of, points_of, parameter_of),
                                       language)
             return text, condition
-    raise Refused(f"no condition on a parameter tells {plain(', '.join(request.faster), 120)} from "
+    raise Refused(f"no condition on a parameter separates "
+                  f"{plain(', '.join(request.faster), 120)} from "
                   f"{plain(', '.join(request.slower), 120)}",
                   fix="add an integer parameter named like a column that differs between these "
                       "classes")

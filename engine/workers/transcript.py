@@ -72,7 +72,7 @@ class TranscriptReader:
     def read(self, limit_bytes: int = CHUNK_BYTES) -> list[TranscriptEntry]:
         """Return the next entries, at most `limit_bytes` of them; none if there is no such file.
 
-        Lines that are no entries are left out. A file shorter than the offset is read anew.
+        Lines that are no entries are left out. A file that has shrunk is read again.
         """
         data = self._bytes(limit_bytes)
         end = data.rfind(b"\n") + 1

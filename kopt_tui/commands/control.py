@@ -23,7 +23,7 @@ from kopt_tui.snapshot.phrases import clean
 
 
 class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request: `control` is its number, null where there was nothing to do.
+    """The outcome of a request: `control` is its number, null where there was nothing to do.
 
     Where the engine has not `answered` yet, kopt show lists the request.
     """

@@ -214,7 +214,7 @@ def _print_shapes(traced: TracedCalls) -> None:
 
 def _nothing_counted(target: TraceTarget, counts: Counts, table: ShapeTable,
                      code: int) -> KoptError:
-    """Return the error for a program of which no call was counted."""
+    """Return the error for a program without a counted call."""
     fix = ""
     if counts.calls:
         what = f"{counted(counts.calls, 'call')} could not be counted"

@@ -95,7 +95,7 @@ class TranscriptFeed(ReaderThread):
             self._watched.wait()
 
     def _choose(self) -> None:
-        """Open the attempt that is to be read."""
+        """Open the requested attempt."""
         attempt = self._attempt
         if not attempt.number:
             newest = self._folder.last_attempt(attempt.round, attempt.slot)

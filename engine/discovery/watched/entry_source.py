@@ -144,7 +144,7 @@ def _sizes(function: Function) -> Iterator[tuple[tuple[str, int], str]]:
 
 
 def _shape_of(node: ast.expr) -> str | None:
-    """Return the variable of which an expression is the shape."""
+    """Return the variable whose shape an expression is."""
     if isinstance(node, ast.Attribute) and node.attr == "shape":
         return node.value.id if isinstance(node.value, ast.Name) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \

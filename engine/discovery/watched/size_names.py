@@ -105,7 +105,7 @@ class SizeNames:
 
 
 def _factor(values: Sizes, of: Sizes) -> int:
-    """Return the whole number by which every value is larger, 0 if there is none."""
+    """Return the whole number that every value is larger by, 0 if there is none."""
     factors = {value // size if size and value % size == 0 else 0
                for value, size in zip(values, of, strict=True)}
     return factor if len(factors) == 1 and 1 < (factor := factors.pop()) <= MOST_FACTOR else 0

@@ -41,7 +41,7 @@ class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effect(self) -> str:
-        """The word for it, by which it is coloured."""
+        """The word for it, which selects its colour."""
         logs = (None if bound is None else math.log(bound) for bound in (self.low, self.high))
         return quantities.effect(math.log(self.value), *logs) or ""
 

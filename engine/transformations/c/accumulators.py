@@ -1,6 +1,6 @@
 """`c-accumulators`: a loop's sum, product or maximum is taken by several independent chains.
 
-The order of a loop's memory accesses stays; only the reductions are associated anew.
+The order of a loop's memory accesses stays; only the reductions are reassociated.
 """
 
 from __future__ import annotations

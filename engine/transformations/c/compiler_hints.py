@@ -1,4 +1,4 @@
-"""What a source tells the compiler.
+"""Hints for the compiler in a source.
 
 `c-relaxed-math`, `c-vector-math`: what it may do with floating-point values. `c-restrict`: that the
 pointers of a function do not overlap.

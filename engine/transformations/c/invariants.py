@@ -1,4 +1,4 @@
-"""`c-hoist` and `c-reciprocal`: what a loop computes anew each time is computed once before it."""
+"""`c-hoist` and `c-reciprocal`: values that a loop recomputes are computed once before it."""
 
 from __future__ import annotations
 

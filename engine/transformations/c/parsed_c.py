@@ -30,7 +30,7 @@ _QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restr
 _OPERANDS = {"assignment_expression": ("left",), "unary_expression": ("argument",),
              "binary_expression": ("left", "right"),
              "conditional_expression": ("consequence", "alternative")}
-"""The parts of an expression of which the widest type is its own."""
+"""The parts of an expression whose widest type is the expression's."""
 
 
 class ParsedC(EditedSource):
