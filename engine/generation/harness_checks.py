@@ -37,8 +37,7 @@ ENOUGH = 3
 """A harness that notices none of this many changed kernels that run compares nothing."""
 NAMED = 3
 LEAST_S, MOST_TIMES = 5.0, 5.0
-"""Limit of a changed kernel's run: MOST_TIMES the unpatched one's time, at least LEAST_S seconds.
-"""
+"""Limit of a changed kernel's run: MOST_TIMES the unpatched one's, at least LEAST_S seconds."""
 MOST_CHANGES = 8
 _OTHER = {"+": "-", "-": "+", "*": "+", "/": "*", "*=": "+="}
 _SKIPPED = {

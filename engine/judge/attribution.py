@@ -21,8 +21,7 @@ ROOFLINE = "% of roofline"
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The classes that gained, the largest gain first, and the class that the change was aimed at.
-    """
+    """The classes that gained, the largest gain first, and the class that the change aimed at."""
 
     gained: tuple[Row, ...]
     classes: int

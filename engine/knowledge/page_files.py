@@ -59,8 +59,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path, root: Path) -> Page:
-    """Return a page of a folder of pages. Raises InputError or OSError for a file that is not one.
-    """
+    """Return a page of a folder of pages. Raises InputError or OSError for any other file."""
     if not path.is_file() or path.stat().st_size > 4 * MAX_PAGE:
         raise InputError(f"expected a page of at most {MAX_PAGE} characters", where=str(path))
     try:

@@ -113,8 +113,7 @@ def reached_by(goal: Goal, best: Verdict | None, target: Target | CommandTarget)
 
 
 def _of_kernel(kind: Kind, best: Verdict, target: Target) -> float | None:
-    """Return microseconds, GFLOP/s or GB/s; None if the task does not say how much work a class is.
-    """
+    """Return microseconds, GFLOP/s or GB/s; None if the task does not state a class's work."""
     if kind == "latency":
         return best.latency_us
     works = [target.work(target.config_class(row.config_class)) for row in best.rows]

@@ -59,8 +59,7 @@ def _may_be_python(target: Target | CommandTarget, edit: Sequence[str]) -> bool:
 
 
 def system_prompt(judged: JudgedTarget, language: SourceLanguage, subagent: str) -> str:
-    """Return a subagent's system prompt for a target. Raises InputError if it cannot be rendered.
-    """
+    """Return a subagent's system prompt for a target. Raises InputError if rendering fails."""
     manifest = judged.manifest
     return rendering.system_prompt(
         subagent_registry.load(Path(manifest.project)).get(subagent),

@@ -190,8 +190,7 @@ class BestVerdict(NamedTuple):
 
 
 def best_verdict(past: CampaignHistory) -> BestVerdict | None:
-    """Return the best's verdict against the baseline, else that of its keep, else the baseline's.
-    """
+    """Return the best's verdict against the baseline, else its keep's, else the baseline's."""
     headline = of_headline(past)
     if headline is not None and headline.correct:
         return BestVerdict(verdict_of(headline), BASELINE_WORDS)

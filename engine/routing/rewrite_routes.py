@@ -95,8 +95,7 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
 
 
 def is_installed(requirement: str, python: str | None = None) -> bool:
-    """Return whether a program or a package of the target's Python is there; `a|b` is one of two.
-    """
+    """Return whether a program or a package of the target's Python exists; `a|b`: either."""
     return any(shutil.which(name) is not None or _has_package(name.partition(".")[0], python)
                for name in requirement.split("|"))
 

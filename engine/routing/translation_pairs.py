@@ -24,8 +24,7 @@ class RewriteLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TranslationPair(msgspec.Struct, frozen=True, array_like=True):
-    """A translation with the name of its candidates, its gate, and how often it may bring nothing.
-    """
+    """A translation with the name of its candidates, its gate, and its attempts without a gain."""
 
     source: SourceLanguage
     target: str

@@ -44,8 +44,7 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
 
 
 def _accept_best(campaign: RunningCampaign) -> str:
-    """Roll back to the newest commit that passes final acceptance; return why, "" if the best does.
-    """
+    """Roll back to the newest commit that passes acceptance; return why, "" if the best does."""
     if not rollback.failing(campaign.context):
         return ""
     campaign.write_records()

@@ -74,8 +74,7 @@ def _template(text: str) -> Template:
 
 @functools.cache
 def _environment() -> SandboxedEnvironment:
-    """A project's prompts are untrusted text: they run in a sandbox, and include shared parts only.
-    """
+    """A project's prompts are untrusted: they run in a sandbox and include shared parts only."""
     from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import SandboxedEnvironment
 

@@ -60,8 +60,7 @@ class Subagent(SubagentFields, frozen=True, kw_only=True, forbid_unknown_fields=
 
     system_prompt: str
     step_limit: int = 200
-    """Most calls of the model for one task; 0 leaves this to the campaign, as do the other limits.
-    """
+    """Most calls of the model for one task; 0 leaves this, and other limits, to the campaign."""
     cost_limit_usd: float = 0.0
     timeout_s: float = 0.0
     model: str = ""

@@ -50,8 +50,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(project: Path | None) -> Registry:
-    """Read all subagents, if a file has changed. A bad file becomes a problem and changes nothing.
-    """
+    """Read all subagents if a file has changed. A bad file becomes a problem, nothing else."""
     roots = data_folders.overriding(BUILT_IN, project)
     return _load(roots, tuple(_state(root) for root in roots))
 

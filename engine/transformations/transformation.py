@@ -95,8 +95,7 @@ class EditedSource(ABC):
         self.put(at, at, text)
 
     def transformed(self, what: str, lines: Sequence[int] = ()) -> Transformed:
-        """Return the changed source; `lines` are where something has changed, if `what` lacks that.
-        """
+        """Return the changed source; `lines` are the changed ones, if `what` lacks them."""
         return Transformed(source=replaced(self.source, [*self._declarations(), *self._edits]),
                            what=what + (f", {places(lines)}" if lines else ""),
                            knobs=tuple(knob.name for knob in self.knobs))

@@ -27,8 +27,7 @@ class NoDeviceAvailable(KoptError):
 
 
 class FailsOnHealthyDevices(NoDeviceAvailable):
-    """Several devices, each fit before and after, failed under the same work: it may be the cause.
-    """
+    """Several devices, each fit before and after, failed at the same work: a likely cause."""
 
 
 @dataclass(frozen=True, kw_only=True)

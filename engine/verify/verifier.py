@@ -31,8 +31,7 @@ from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
 ORACLE = "io"
-"""The folder that an oracle writes to; kept while the oracle waits, as no candidate can reach it.
-"""
+"""The folder that an oracle writes to; kept while it waits, as no candidate can reach it."""
 UNTRUSTED = (ORACLE, "build", "home-candidate", "runners", "outputs")
 """Parts of the scratch folder that hold what candidates wrote or compiled."""
 FULL = ("baseline", "headline", "final")

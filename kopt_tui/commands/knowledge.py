@@ -67,8 +67,7 @@ class ListedStrategy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedStrategies(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of the table of strategies that fit; `gpu` is the card of the records, "" for all.
-    """
+    """The fitting rows of the table of strategies; `gpu` is the card of the records, "" for all."""
 
     gpu: str
     strategies: tuple[ListedStrategy, ...]

@@ -97,8 +97,7 @@ class VerbCall:
             return await self.run(verb, *arguments, stdin=stdin)
 
     async def run(self, verb: str, *arguments: str, stdin: str = "", lines: bool = False) -> Any:
-        """Return the JSON of a verb, with `lines` a list. Raises VerbFailed with the verb's line.
-        """
+        """Return the JSON of a verb, with `lines` a list. Raises VerbFailed with its error."""
         process = await asyncio.create_subprocess_exec(
             *_START, str(os.getpid()), verb, *arguments, "--json", "--workspace",
             str(self._workspace), cwd=self.root, start_new_session=True,

@@ -75,8 +75,7 @@ def pool_of(backends: str = "", agent: str = "", agent_env: str = "",
 
 
 def make_manifest(known: Parameters, pool: Mapping[str, Any], **value: Any) -> Manifest:
-    """Return the manifest with the parameters' values. Raises InputError for one that does not fit.
-    """
+    """Return the manifest with the parameters' values. Raises InputError for a wrong one."""
     if pool:
         value["pool"] = pool
     value["created"] = time.strftime("%Y-%m-%d %H:%M")

@@ -1,5 +1,4 @@
-"""Turn observed calls of a function into a task: arguments, roles, ranges, config classes, weights.
-"""
+"""Turn observed calls of a function into a task: arguments, roles, ranges, classes, weights."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class TaskDraft:
 
 
 def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedCall]:
-    """Return calls without what their caller does not pass: ctx or self, and defaults at the end.
-    """
+    """Return calls without what callers do not pass: ctx or self, and defaults at the end."""
     dropped: set[str] = set()
     for name in reversed([name for name in calls[0].args if name not in calls[0].members]):
         values = [call.args[name] for call in calls if name in call.args]

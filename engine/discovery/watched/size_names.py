@@ -1,5 +1,4 @@
-"""Give names to the sizes of observed calls: what varies is a symbol, what never varies a number.
-"""
+"""Name the sizes of observed calls: what varies is a symbol, what never varies a number."""
 
 from __future__ import annotations
 

@@ -104,8 +104,7 @@ class ParsedTriton(EditedSource):
             f"{self.language}.{name}" for name in names]
 
     def range_loops(self, node: ast.AST) -> Iterator[tuple[ast.For, ast.Call]]:
-        """Yield the loops over a range in a part of the source, and the calls that make the ranges.
-        """
+        """Yield the loops over a range in a part of the source, and the calls of the ranges."""
         for part in ast.walk(node):
             if isinstance(part, ast.For) and isinstance(part.iter, ast.Call) \
                     and ast.unparse(part.iter.func) in ("range", f"{self.language}.range"):

@@ -115,7 +115,8 @@ class _Pair:
             return first.fault or other.fault
         grids = [self._grid(launched.launch) for launched in (first, other)]
         if not grids[0] or grids[0] != grids[1] or first.options != other.options:
-            return f"{first.launch.kernel} and {other.launch.kernel} differ in grid or options"
+            return f"{first.launch.kernel} and {other.launch.kernel} " \
+                   "have different grids or options"
         if not all(map(is_quiet_value, first.bound.values())) or not all(
                 map(is_quiet_value, other.bound.values())):
             return f"an argument of {first.launch.kernel} or {other.launch.kernel} is a call"
