@@ -108,11 +108,10 @@ def _values(value: object, path: str) -> list[object]:
     values = [value] if path else []
     for key in path.split("."):
         name = key.removesuffix("[]")
-        values = [element[name] for element in values if isinstance(element, dict)
-                  and name in element]
+        values = [node[name] for node in values if isinstance(node, dict) and name in node]
         if name != key:
-            values = [item for element in values if isinstance(element, list)
-                      for item in element[:MAX_VALUES]]
+            values = [item for node in values if isinstance(node, list)
+                      for item in node[:MAX_VALUES]]
     return values[:MAX_VALUES]
 
 

@@ -39,9 +39,8 @@ def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
     rows = verdict_of(tip).rows if tip else best.verdict.rows if best else ()
     total_us = math.fsum(row.latency_us or 0.0 for row in rows)
     row_of = {row.config_class: row for row in rows if row.latency_us is not None}
-    limits = [_updated(bottleneck, row_of[bottleneck.config_class], rows, total_us)
-              for bottleneck in newest
-              if bottleneck.config_class in row_of and bottleneck.metric in (ROOFLINE, SHARE)]
+    limits = [_updated(limit, row_of[limit.config_class], rows, total_us) for limit in newest
+              if limit.config_class in row_of and limit.metric in (ROOFLINE, SHARE)]
     return tuple(sorted(limits, key=lambda limit: (limit.value or 0.0) * (
         1 if limit.metric == ROOFLINE else -1)))
 

@@ -45,8 +45,7 @@ class ApplicableChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(name: str) -> Transformation | None:
-    return next((transformation for transformation in TRANSFORMATIONS
-                 if transformation.name == name), None)
+    return next((each for each in TRANSFORMATIONS if each.name == name), None)
 
 
 def language_of(source: str, language: str) -> str:

@@ -24,16 +24,14 @@ def by_class(result: KeptResult, manifest: Manifest) -> Table:
 
     Raises Refused for a source without knobs.
     """
-    return {config_class.name: _config(result, manifest, config_class.shape)
-            for config_class in result.target.classes}
+    return {each.name: _config(result, manifest, each.shape) for each in result.target.classes}
 
 
 def by_batch_size(result: KeptResult, manifest: Manifest) -> Table:
     """Return vLLM's table: the configuration of each batch size. Raises Refused."""
     table: Table = {}
     for config_class in sorted(result.target.classes,
-                               key=lambda config_class: tuning_table.batch_size(config_class.shape)
-                               or 0):
+                               key=lambda each: tuning_table.batch_size(each.shape) or 0):
         size = tuning_table.batch_size(config_class.shape)
         if size is None:
             raise Refused(f"the class {config_class.name} has no size, so no batch size",

@@ -79,12 +79,10 @@ def _looped(parsed: ParsedTriton, function: ast.FunctionDef, parts: str, part: s
     common = _common(parsed, body, program)
     inner = replaced(source, [
         Replacement(*parsed.span(program), f"{tl}.cast({part}, {tl}.int32)"),
-        *(Replacement(parsed.at(statement.lineno, 0),
-                      parsed.at((statement.end_lineno or 0) + 1, 0), "")
-          for statement in common)], begin, end)
+        *(Replacement(parsed.at(each.lineno, 0), parsed.at((each.end_lineno or 0) + 1, 0), "")
+          for each in common)], begin, end)
     kept = {name: parsed.free(f"{name}_first") for name in changed}
-    lines = [*(source[parsed.at(statement.lineno, 0):parsed.span(statement)[1]]
-               for statement in common),
+    lines = [*(source[parsed.at(each.lineno, 0):parsed.span(each)[1]] for each in common),
              *(f"{indent}{first_name} = {name}" for name, first_name in kept.items()),
              f"{indent}for {part} in {tl}.range({tl}.program_id(0), {parts}, {tl}.num_programs(0), "
              f"num_stages={stages}):",

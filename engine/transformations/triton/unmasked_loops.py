@@ -46,9 +46,9 @@ class UnmaskedLoops(Transformation):
                     fault = loop.fault()
                     why = fault or why
                     loops += [] if fault else [loop]
+        nodes = [loop.node for loop in loops]
         inner = first_places((loop for loop in loops if not any(
-            other.node is not loop.node and other.node in ast.walk(loop.node) for other in loops)),
-                             why)
+            node is not loop.node and node in ast.walk(loop.node) for node in nodes)), why)
         for loop in inner:
             parsed.edit(loop.split(parsed.free("whole")))
         return parsed.transformed("masks only in the last step of the loops",
@@ -100,9 +100,9 @@ class _StepLoop:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
                     and self._in_body[statement.targets[0].id] == 1:
                 sums.set(statement.targets[0].id, statement.value)
-                if all(before.lineno > statement.lineno for before in ast.walk(self.node)
-                       if isinstance(before, ast.Name) and isinstance(before.ctx, ast.Load)
-                       and before.id == statement.targets[0].id):  # not the step's before
+                if all(use.lineno > statement.lineno for use in ast.walk(self.node)
+                       if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)
+                       and use.id == statement.targets[0].id):  # not the step's before
                     self._masks[statement.targets[0].id] = statement.value
 
     def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
@@ -184,8 +184,7 @@ class _StepLoop:
         for name, place in (("load", 1), ("store", 2)):
             for call in self.parsed.calls(self.node, name):
                 mask = mask_of(call, place)
-                others = [keyword for keyword in call.keywords
-                          if keyword.arg not in ("mask", "other")]
+                others = [word for word in call.keywords if word.arg not in ("mask", "other")]
                 if mask is None or not self._has_block(call.args[0]):
                     continue
                 if self._is_whole(mask):
@@ -254,9 +253,8 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
                          size=bound, block=arguments[2], counts=False)
     count: ast.expr | None = bound
     if isinstance(count, ast.Name):
-        values = [statement.value for statement in function.body
-                  if isinstance(statement, ast.Assign)
-                  and ast.unparse(statement.targets[0]) == count.id]
+        values = [line.value for line in function.body if isinstance(line, ast.Assign)
+                  and ast.unparse(line.targets[0]) == count.id]
         changed = stored(function)
         count = values[0] if len(values) == 1 and changed.count(count.id) == 1 and all(
             name not in changed for name in names(values[0])) else None

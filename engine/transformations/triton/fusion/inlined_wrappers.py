@@ -208,16 +208,15 @@ def _fits(call: ast.expr, wrappers: dict[str, ast.FunctionDef]) -> bool:
             isinstance(node, ast.NamedExpr | ast.Await | ast.Yield) for node in ast.walk(call)):
         return False
     parameters = wrappers[ast.unparse(call.func)].args
-    names, keywords = [arg.arg for arg in parameters.args], [keyword.arg
-                                                             for keyword in call.keywords]
+    names = [parameter.arg for parameter in parameters.args]
+    keywords = [keyword.arg for keyword in call.keywords]
     bound = [*names[:len(call.args)], *keywords]
     values = [*call.args, *(keyword.value for keyword in call.keywords)]
     return len(call.args) <= len(names) and set(keywords) <= set(names) \
         and len(bound) == len(set(bound)) \
         and set(names[:len(names) - len(parameters.defaults)]) <= set(bound) \
         and all(_fits(value, wrappers) if _is_wrapped(value, wrappers) else not isinstance(
-            value, ast.Starred) and not any(_is_wrapped(inner, wrappers)
-                                            for inner in ast.walk(value))
+            value, ast.Starred) and not any(_is_wrapped(part, wrappers) for part in ast.walk(value))
             for value in values)
 
 

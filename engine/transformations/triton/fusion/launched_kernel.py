@@ -72,9 +72,8 @@ class LaunchedKernel:
         if not self.parsed.is_plain(name) or arguments.vararg or arguments.kwarg \
                 or arguments.kwonlyargs or arguments.posonlyargs:
             return f"{name} has an autotuner, heuristics or unusual parameters"
-        if any(isinstance(argument, ast.Starred) for argument in call.args) or any(
-                passed.arg is None for passed in call.keywords) or \
-                len(call.args) > len(arguments.args):
+        if any(isinstance(part, ast.Starred) for part in call.args) or any(
+                part.arg is None for part in call.keywords) or len(call.args) > len(arguments.args):
             return f"a launch of {name} does not list its arguments"
         names = [parameter.arg for parameter in arguments.args]
         defaults = arguments.defaults
