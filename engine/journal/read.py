@@ -147,8 +147,7 @@ class Reader:
     def surveys(self, campaign: str) -> dict[int, tuple[Bottleneck, ...]]:
         """Return the bottlenecks of every round that has some, by rank."""
         rows = self._all(Bottleneck, "WHERE campaign = ? ORDER BY round, rank", campaign)
-        return {n: tuple(bottlenecks)
-                for n, bottlenecks in groupby(rows, key=lambda row: row.round)}
+        return {n: tuple(group) for n, group in groupby(rows, key=lambda row: row.round)}
 
     def events(self, *, campaign: str | None = None, after: int = 0,
                limit: int = 200) -> list[Event]:

@@ -85,13 +85,11 @@ def attribute(candidate: Candidate, verdict: Verdict,
     gained = sorted((row for row in verdict.rows if row.outcome == "faster"),
                     key=lambda row: row.log_ratio or 0.0, reverse=True)
     name = candidate.bottleneck.partition(" ")[0]
-    named = next((bottleneck.config_class for bottleneck in bottlenecks if bottleneck.id == name),
-                 "")
+    named = next((row.config_class for row in bottlenecks if row.id == name), "")
     aimed = named or candidate.scope
     missed = next((f"{row.config_class} {describe_row(row)}" for row in verdict.rows
                    if row.config_class == aimed and row.outcome != "faster"), "")
     return Attribution(
         gained=tuple(gained), classes=len(verdict.rows), missed=missed,
         bottleneck=candidate.bottleneck.partition(": ")[0] or (aimed if aimed != GLOBAL else ""),
-        limiters={bottleneck.config_class: bottleneck.limiter for bottleneck in bottlenecks
-                  if bottleneck.metric == ROOFLINE})
+        limiters={row.config_class: row.limiter for row in bottlenecks if row.metric == ROOFLINE})

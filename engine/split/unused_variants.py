@@ -45,15 +45,14 @@ def _reduced(block: DispatchBlock, points: Sequence[Point]) -> DispatchBlock:
     """Return a dispatcher without the kernels that no point takes."""
     if not points or not all(block.columns <= point.keys() for point in points):
         return block
-    branches_taken = [block.branch_for(point) for point in points]
-    branches = tuple(branch for branch in block.branches if branch in branches_taken)
+    used = [block.branch_for(point) for point in points]
+    branches = tuple(branch for branch in block.branches if branch in used)
     default = block.default
-    if None not in branches_taken:
+    if None not in used:
         general = [branch for place, branch in enumerate(branches) if not any(
-            later.condition.holds(point)
-            for point, chosen in zip(points, branches_taken, strict=True)
+            later.condition.holds(point) for point, chosen in zip(points, used, strict=True)
             if chosen == branch for later in branches[place + 1:])]
-        best = max(reversed(general), key=branches_taken.count)
+        best = max(reversed(general), key=used.count)
         default, branches = best.kernel, tuple(branch for branch in branches if branch != best)
     return msgspec.structs.replace(block, branches=branches, default=default)
 

@@ -98,8 +98,7 @@ class Screener:
         return change
 
     def _screen_on(self, card: FleetDevice, job: VerdictRequest, tree: Path,
-                   cancel: threading.Event,
-            on_wait: Callable[[str], None]) -> Verdict:
+                   cancel: threading.Event, on_wait: Callable[[str], None]) -> Verdict:
         scratch = clean_scratch(self._setup, f"screen-{self._fleet.cards.index(card)}")
         request = harness_request(self._setup, job, card.device.id, scratch, tree)
         on_wait("")

@@ -161,8 +161,7 @@ class ScreeningDesk:
             self._next = time.monotonic() + self._spacing_s
         if reason := over.reason:
             raise Cancelled(reason)
-        is_right = verdict.correct and all(finding.severity != "reject"
-                                           for finding in verdict.audit)
+        is_right = verdict.correct and all(row.severity != "reject" for row in verdict.audit)
         return 0 if is_right else 1, msgspec.json.encode(verdict)
 
 

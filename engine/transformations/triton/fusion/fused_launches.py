@@ -122,8 +122,7 @@ class _Pair:
             return f"an argument of {first.launch.kernel} or {other.launch.kernel} is a call"
         own_names = {*names(first.launch.call), *names(
             self.values.value(ast.unparse(first.launch.grid)) or first.launch.grid)}
-        decorators = {ast.unparse(launched.function.decorator_list[0])
-                      for launched in (first, other)}
+        decorators = {ast.unparse(side.function.decorator_list[0]) for side in (first, other)}
         if first.statements[0].col_offset != other.statements[0].col_offset \
                 or len(decorators) > 1 or not self.parsed.stands_alone(
                 first.launch.call, first.launch.call):
@@ -173,12 +172,10 @@ class _Pair:
     def _access_fault(self, name: str, access: MemoryAccess) -> str:
         """Return why a value that the first kernel stores is not the one that the second loads."""
         where = f"line {access.call.lineno} of {self.second.launch.kernel}"
-        stores = [candidate for candidate in self.first.accesses if candidate.is_store
-                  and candidate.tensor == name]
+        stores = [store for store in self.first.accesses if store.is_store and store.tensor == name]
         store = stores[0]
         if len(stores) != 1 or access.tensor != name or any(
-                other_access.mentions(name) for other_access in self.first.accesses
-                if other_access is not store):
+                use.mentions(name) for use in self.first.accesses if use is not store):
             return f"{where}: {name} is written more than once, or decides what is read"
         if "program_id(" not in store.address:
             return f"{where}: all programs write the same place of {name}"

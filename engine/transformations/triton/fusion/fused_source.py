@@ -58,15 +58,15 @@ class FusedSource:
 
     def _renamed(self) -> dict[str, str]:
         """Return the names of the second kernel's parameters and values in the fused one."""
-        earlier, other = self.first, self.second
-        taken, name_of = names_in(earlier.function) | set(earlier.bound), dict[str, str]()
-        changed = {*stored(earlier.function), *stored(other.function)}
+        first, other = self.first, self.second
+        taken, name_of = names_in(first.function) | set(first.bound), dict[str, str]()
+        changed = {*stored(first.function), *stored(other.function)}
         for argument in other.function.args.args:
             value = ast.unparse(other.bound[argument.arg])
-            same = [first.arg for first in earlier.function.args.args
-                    if ast.unparse(earlier.bound[first.arg]) == value
-                    and (first.annotation is None) == (argument.annotation is None)
-                    and first.arg not in changed and argument.arg not in changed]
+            same = [known.arg for known in first.function.args.args
+                    if ast.unparse(first.bound[known.arg]) == value
+                    and (known.annotation is None) == (argument.annotation is None)
+                    and known.arg not in changed and argument.arg not in changed]
             name_of[argument.arg] = same[0] if same else ""
         for name in (*name_of, *sorted({*stored(other.function)} - name_of.keys())):
             if not name_of.get(name):
