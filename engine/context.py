@@ -64,7 +64,7 @@ class EngineContext:
         self.on_controls: Callable[[], None] = lambda: None
         self.round = 0
         self.references: ReferenceLatencies | None = None
-        """What every verdict is compared with besides the incumbent, and decides nothing."""
+        """References that are shown beside every verdict and decide nothing."""
         self.used_usd = self.reader.model_bills().get(setup.id, ModelBill()).cost_usd
         """What the campaign's models have cost so far, as far as their prices are known."""
         self.since = lease.heartbeat
@@ -77,7 +77,7 @@ class EngineContext:
         """The phase to show again after a wait for a device, empty while there is no such wait."""
 
     def use_setup(self, setup: Setup) -> None:
-        """Go on with a changed manifest or target."""
+        """Use a changed manifest or target from now on."""
         self.setup = self.verifier.setup = setup
 
     def wait(self) -> object | None:
@@ -136,7 +136,7 @@ class EngineContext:
         with self.writer.transaction():
             self.writer.model_spent(self.setup.id, answer)
             if answer.cost_usd is None and not any(
-                    own.unpriced and own.model == answer.model for own in costs):
+                    cost.unpriced and cost.model == answer.model for cost in costs):
                 self.writer.event(self.setup.id, "warning", answer.slot, message=(
                     f"the price of {answer.model} is unknown: no limit of cost holds for it"))
         self.used_usd += answer.cost_usd or 0.0

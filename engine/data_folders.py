@@ -17,6 +17,6 @@ def overriding(built_in: Path, project: Path | None) -> tuple[Path, ...]:
 
     What a later one has replaces what an earlier one has under the same name.
     """
-    own = [project / built_in.name] if project else []
+    of_project = [project / built_in.name] if project else []
     return tuple(dict.fromkeys(
-        path.resolve() for path in (built_in, of_user(built_in.name), *own)))
+        path.resolve() for path in (built_in, of_user(built_in.name), *of_project)))

@@ -76,7 +76,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     """Which attempt of its slot in its round it is, from 1; 0 before it begins."""
     instructions: str = ""
-    """What a model is asked instead of making a kernel faster, as Markdown; "" for that."""
+    """The model's task as Markdown, "" for making the kernel faster."""
 
 
 def scope_of(tasks: Sequence[Task]) -> str:

@@ -56,10 +56,10 @@ RUNS_A_PROGRAM = ("trace", "new")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
-    words, command = _split(list(sys.argv[1:] if argv is None else argv))
+    arguments, command = _split(list(sys.argv[1:] if argv is None else argv))
     _complete_streams()
     try:
-        code = _run(words, command)
+        code = _run(arguments, command)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -70,14 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except (KoptError, ImportError, OSError) as error:
         return _report(_for_a_person(error), as_json=any(
-            word in ("--j", "--js", "--jso", "--json") for word in words))
+            word in ("--j", "--js", "--jso", "--json") for word in arguments))
 
 
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return kopt's own words, and those of the program that the verb runs."""
-    if "--" in words and any(verb in words[:words.index("--")] for verb in RUNS_A_PROGRAM):
-        return words[:words.index("--")], words[words.index("--") + 1:]
-    return words, []
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return kopt's arguments, and those of the program that the verb runs."""
+    if "--" in arguments and any(verb in arguments[:arguments.index("--")]
+                                 for verb in RUNS_A_PROGRAM):
+        return arguments[:arguments.index("--")], arguments[arguments.index("--") + 1:]
+    return arguments, []
 
 
 def _complete_streams() -> None:
@@ -94,7 +95,7 @@ def _complete_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _run(words: list[str], command: list[str]) -> int:
+def _run(arguments: list[str], command: list[str]) -> int:
     parser = Parser(prog="kopt", description="Makes GPU kernels faster in campaigns that run by "
                     "themselves. Without a command, opens the dashboard.")
     parser.add_argument("--version", action="version", version=f"kopt {__version__}")
@@ -103,13 +104,13 @@ def _run(words: list[str], command: list[str]) -> int:
     parser.add_argument("--campaign", metavar="ID", default=None,
                         help="open the dashboard on this campaign")
     add_workspace(parser, default=None)
-    verb = _verb(words)
+    verb = _verb(arguments)
     if verb is None:
-        if any(word in ("-h", "--help") for word in words):
+        if any(word in ("-h", "--help") for word in arguments):
             commands = parser.add_subparsers(metavar="COMMAND", title="commands")
             for name, purpose in VERBS.items():
                 commands.add_parser(name, help=purpose)
-        args = parser.parse_args(words)
+        args = parser.parse_args(arguments)
         from kopt_tui.dashboard import launch
 
         return launch.main(workspace_of(args), readonly=args.readonly, campaign=args.campaign)
@@ -119,17 +120,17 @@ def _run(words: list[str], command: list[str]) -> int:
     own_parser.set_defaults(verb=verb)
     module.add(own_parser)
     add_workspace(own_parser, default=argparse.SUPPRESS)
-    args, unknown = parser.parse_known_args(words, argparse.Namespace(command=command))
+    args, unknown = parser.parse_known_args(arguments, argparse.Namespace(command=command))
     if unknown:
         own_parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     code: int = module.run(args)
     return code
 
 
-def _verb(words: Sequence[str]) -> str | None:
+def _verb(arguments: Sequence[str]) -> str | None:
     """Return the verb of a command line, None for the dashboard."""
     takes_value = False
-    for word in words:
+    for word in arguments:
         if takes_value:
             takes_value = False
         elif word in ("--workspace", "--campaign"):

@@ -82,21 +82,21 @@ def record(writer: Writer, reader: Reader, folder: Folder, campaign: str, stored
     """Record an archive in the journal, and delete archives of lost candidates to make room."""
     writer.event(campaign, STORED, stored.candidate, **msgspec.to_builtins(stored))
     present = of_campaign(reader, campaign)
-    size = sum(own.bytes for own in present)
+    size = sum(outputs.bytes for outputs in present)
     lost = {candidate.id for candidate in reader.candidates(campaign, states=("closed",))}
-    for own in present:
+    for outputs in present:
         if size <= most_bytes:
             break
-        if own.candidate in lost:
-            for path in filter(None, (own.path, own.profile)):
+        if outputs.candidate in lost:
+            for path in filter(None, (outputs.path, outputs.profile)):
                 (folder.path / path).unlink(missing_ok=True)
-            writer.event(campaign, REMOVED, own.candidate, path=own.path)
-            size -= own.bytes
+            writer.event(campaign, REMOVED, outputs.candidate, path=outputs.path)
+            size -= outputs.bytes
 
 
 def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
     """Delete archives that an engine wrote and was killed before it could record them."""
-    known = {own.path for own in reader.payloads(campaign, STORED, Artifacts)}
+    known = {outputs.path for outputs in reader.payloads(campaign, STORED, Artifacts)}
     for pattern in ("*.tar.gz", "*.part"):
         for path in folder.rounds.glob(f"round-*/artifacts/{pattern}"):
             if str(path.relative_to(folder.path)) not in known:
@@ -106,8 +106,8 @@ def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
 def of_campaign(reader: Reader, campaign: str, *, removed: bool = False) -> list[Artifacts]:
     """Return a campaign's archives, the oldest first; those that were deleted only if `removed`."""
     gone = set() if removed else removed_paths(reader, campaign)
-    newest = {own.path: own for own in reader.payloads(campaign, STORED, Artifacts)}
-    return [own for own in newest.values() if own.path not in gone]
+    newest = {outputs.path: outputs for outputs in reader.payloads(campaign, STORED, Artifacts)}
+    return [outputs for outputs in newest.values() if outputs.path not in gone]
 
 
 def removed_paths(reader: Reader, campaign: str) -> set[str]:

@@ -90,5 +90,5 @@ class Folder:
     def last_attempt(self, round: int, slot: str) -> int:
         """Return the number of a slot's newest attempt that left a file, 0 if there is none."""
         folder = self.of_slot(round, slot)
-        found = map(_OF_ATTEMPT.fullmatch, os.listdir(folder)) if folder.is_dir() else ()
-        return max((int(match[1] or match[2]) for match in found if match), default=0)
+        attempts = map(_OF_ATTEMPT.fullmatch, os.listdir(folder)) if folder.is_dir() else ()
+        return max((int(match[1] or match[2]) for match in attempts if match), default=0)

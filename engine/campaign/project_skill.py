@@ -16,11 +16,11 @@ MOST_CHARACTERS = 4000
 
 def find(name: str, files: Iterable[str]) -> str:
     """Return the file that `project_skill` means among a project's. Raises InputError."""
-    paths, wanted = list(files), name.removeprefix("./").rstrip("/")
-    for path in (wanted, f"{wanted}/{FILE}"):
+    paths, relative = list(files), name.removeprefix("./").rstrip("/")
+    for path in (relative, f"{relative}/{FILE}"):
         if path in paths:
             return path
-    named = sorted(path for path in paths if path.endswith(f"/{wanted}/{FILE}"))
+    named = sorted(path for path in paths if path.endswith(f"/{relative}/{FILE}"))
     if named:
         return named[0]
     known = [path.split("/")[-2] for path in paths if path.endswith(f"/{FILE}")]

@@ -241,8 +241,8 @@ def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[De
 
 def device_word(device: Device) -> str:
     """Return the part of a campaign's name that identifies a device."""
-    words = re.sub(r"(nvidia|amd|instinct|geforce|rtx)", "", device.name.lower())
-    return "cpu" if device.kind == "cpu" else re.sub(r"[^a-z0-9]+", "", words) or device.kind
+    name = re.sub(r"(nvidia|amd|instinct|geforce|rtx)", "", device.name.lower())
+    return "cpu" if device.kind == "cpu" else re.sub(r"[^a-z0-9]+", "", name) or device.kind
 
 
 def _backend(task: Target | CommandTarget) -> str:

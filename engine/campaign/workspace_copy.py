@@ -88,18 +88,18 @@ def _commands(manifest: Manifest) -> str:
 
 def commit_copy(project: Project, paths: Iterable[str], folder: Path) -> Project:
     """Commit files of the project's commit to a new repository, without running git filters."""
-    theirs = Clone(project.git_dir)
-    entries = theirs.entries(project.head)
+    source = Clone(project.git_dir)
+    entries = source.entries(project.head)
     copied = {path: entries[path] for path in paths}
     git = init(folder, object_format=project.object_format)
     blobs = dict.fromkeys(entry.id for entry in copied.values()
                           if entry.mode != submodules.GITLINK)
-    theirs.git.run("pack-objects", "--quiet", str(folder / ".git" / "objects" / "pack" / "pack"),
+    source.git.run("pack-objects", "--quiet", str(folder / ".git" / "objects" / "pack" / "pack"),
                    stdin="".join(f"{blob}\n" for blob in blobs).encode())
     git.run("update-index", "-z", "--index-info", stdin="".join(
         f"{entry.mode} {entry.id}\t{path}\0" for path, entry in copied.items()
     ).encode(errors="surrogateescape"))
-    date = theirs.git.line("log", "-1", "--format=%ct", project.head)
+    date = source.git.line("log", "-1", "--format=%ct", project.head)
     commit = git.line("commit-tree", git.line("write-tree"),
                       stdin=f"extracted from {project.head}\n".encode(),
                       env={name: f"{date} +0000" for name in ("GIT_AUTHOR_DATE",

@@ -17,11 +17,11 @@ that count."""
 MAX_VALUES, MAX_WORD = 100, 200
 """Values that one path gives in one line; characters of one that is compared or counted."""
 MOST = 1e9
-"""Counts and costs from here on are nonsense."""
+"""Counts and costs of this or more are ignored."""
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What one line says."""
+    """The content of one line."""
 
     text: str = ""
     is_fragment: bool = False
@@ -31,20 +31,20 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentStream:
-    """The state of an agent as its lines tell it: its own claims."""
+    """The state that an agent claims in its lines."""
 
     def __init__(self, agent: AgentTemplate) -> None:
         self.steps = 0
         self.cost_usd: float | None = None
-        """What the agent says that it has spent, None if it says nothing."""
+        """The cost that the agent reports, None if it reports none."""
         self.text = ""
-        """What the model has said, its end."""
+        """The end of the model's text."""
         self.error = ""
         """The last error."""
         self._agent, self._seen = agent, set[str]()
 
     def take(self, line: bytes) -> StreamEvent | None:
-        """Read one line; return what it says, None if it is no line of a JSON stream."""
+        """Read one line; return its content, None if it is not of a JSON stream."""
         if not self._agent.stream or len(line) > MAX_LINE or not line.lstrip().startswith(b"{"):
             self._take_printed(line[:MAX_PRINTED].decode(errors="replace"))
             return None
@@ -54,8 +54,8 @@ class AgentStream:
             return None
         event = StreamEvent()
         for rule in self._agent.stream:
-            if all(wanted in map(_word, _values(value, path))
-                   for path, wanted in rule.when.items()):
+            if all(expected in map(_word, _values(value, path))
+                   for path, expected in rule.when.items()):
                 event = self._apply(rule, value, event)
         return event
 
@@ -105,28 +105,29 @@ class AgentStream:
 
 def _values(value: object, path: str) -> list[object]:
     """Return the values at a path, at most MAX_VALUES."""
-    found = [value] if path else []
+    values = [value] if path else []
     for key in path.split("."):
         name = key.removesuffix("[]")
-        found = [own[name] for own in found if isinstance(own, dict) and name in own]
+        values = [node[name] for node in values if isinstance(node, dict) and name in node]
         if name != key:
-            found = [item for own in found if isinstance(own, list) for item in own[:MAX_VALUES]]
-    return found[:MAX_VALUES]
+            values = [item for node in values if isinstance(node, list)
+                      for item in node[:MAX_VALUES]]
+    return values[:MAX_VALUES]
 
 
 def _texts(value: object, path: str) -> Iterator[str]:
-    return (own for own in _values(value, path) if isinstance(own, str) and own)
+    return (text for text in _values(value, path) if isinstance(text, str) and text)
 
 
 def _numbers(value: object, path: str) -> Iterator[float]:
     """Yield the numbers at a path that can be a count or a cost."""
-    for own in _values(value, path):
-        if isinstance(own, int | float) and not isinstance(own, bool) and 0 <= own < MOST:
-            yield float(own)
+    for number in _values(value, path):
+        if isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < MOST:
+            yield float(number)
 
 
 def _word(value: object) -> str:
-    """Return a value as a rule's `when` spells it, "" for what none can name."""
+    """Return a value as a rule's `when` spells it, "" for values of other types."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

@@ -17,7 +17,7 @@ GENERIC = "generic"
 
 
 class StreamRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the lines of a JSON stream say for which `when` holds; all other fields are paths.
+    """How to read lines of a JSON stream for which `when` holds; all other fields are paths.
 
     A path is keys with dots between them; `[]` after a key stands for each item of its list.
     """

@@ -18,7 +18,7 @@ _OF_KEYS = {
     "OPENAI_API_KEY": ("api.openai.com",), "GEMINI_API_KEY": (_GOOGLE,),
     "GOOGLE_API_KEY": (_GOOGLE, "aiplatform.googleapis.com"), "OPENCODE_API_KEY": ("opencode.ai",),
     "OPENROUTER_API_KEY": ("openrouter.ai",), "DEEPSEEK_API_KEY": ("api.deepseek.com",)}
-"""The hosts for which a variable's key is."""
+"""The hosts that each variable's key is for."""
 _HOST = re.compile(r"[a-z0-9_.:-]{1,253}")
 _URL = re.compile(r"https?://[^\s\"'<>\\,]+")
 

@@ -146,8 +146,8 @@ def start_notices(devices: Sequence[Device], *, has_benchmark: bool = False,
     limits, GPUs that are hidden, shared or restricted to one process, and a missing profiler where
     the target is the project's own benchmark.
     """
-    found = [surroundings.slurm(), surroundings.logind(), surroundings.container()]
+    notices = [surroundings.slurm(), surroundings.logind(), surroundings.container()]
     if gpus := [card for device in devices for card in device.cards if card.kind != "cpu"]:
-        found += [visibility(), *cards(gpus, [])]
-        found += profilers(gpus, python) if has_benchmark else ()
-    return [check for check in found if check.status in ("note", "warn")]
+        notices += [visibility(), *cards(gpus, [])]
+        notices += profilers(gpus, python) if has_benchmark else ()
+    return [check for check in notices if check.status in ("note", "warn")]

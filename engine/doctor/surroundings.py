@@ -76,7 +76,7 @@ def slurm() -> MachineCheck:
 
 
 def job_end() -> float | None:
-    """Return when this process's Slurm job ends, by the epoch; None if that is not known.
+    """Return when this process's Slurm job ends, seconds since the epoch; None if unknown.
 
     An end in the past is that of an earlier job, whose environment a terminal has kept.
     """
@@ -139,8 +139,8 @@ def _kills_by_file() -> bool:
 
 
 def _cpu_limit() -> str:
-    if words := read(Path("/sys/fs/cgroup/cpu.max")).split():
-        quota, period = words[0], words[-1]
+    if fields := read(Path("/sys/fs/cgroup/cpu.max")).split():
+        quota, period = fields[0], fields[-1]
     else:
         quota = read(Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us")).strip()
         period = read(Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us")).strip()
@@ -202,7 +202,7 @@ def _mounted(root: Path) -> list[str]:
 def _mounts(root: Path) -> dict[str, str]:
     """Return the line of mountinfo for each mount point."""
     lines = read(root / "proc/self/mountinfo").splitlines()
-    return {words[4]: line for line in lines if len(words := line.split()) > 4}
+    return {fields[4]: line for line in lines if len(fields := line.split()) > 4}
 
 
 def _declared(root: Path) -> list[str]:

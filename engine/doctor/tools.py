@@ -56,10 +56,10 @@ def checks() -> Iterator[MachineCheck]:
 def coding_agents() -> MachineCheck:
     """Name the known coding agents that are installed."""
     known = agent_templates.names()
-    found = [name for name in known if shutil.which(agent_templates.templates()[name].program)]
+    installed = [name for name in known if shutil.which(agent_templates.templates()[name].program)]
     return MachineCheck(
-        "coding agents", "ok" if found else "note", ", ".join(found) or "none is installed",
-        "" if found else f"kopt new --agent NAME takes {', '.join(known)}, or any command")
+        "coding agents", "ok" if installed else "note", ", ".join(installed) or "none is installed",
+        "" if installed else f"kopt new --agent NAME takes {', '.join(known)}, or any command")
 
 
 def python() -> MachineCheck:
@@ -140,7 +140,7 @@ def _optional(name: str, declared: Sequence[DeclaredPackage], errors: Mapping[st
     if not errors:
         return MachineCheck(name, "ok", _versions(declared))
     broken = next(package for package in declared if package.name in errors)
-    return MachineCheck(name, "note", "; ".join(f"{one} {what}" for one, what in errors.items()),
+    return MachineCheck(name, "note", "; ".join(f"{key} {what}" for key, what in errors.items()),
                         f"{needed} {broken.fix}")
 
 

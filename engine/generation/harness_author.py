@@ -44,7 +44,7 @@ class HarnessAuthor:
 
     def work(self, folder: Path, subagent: str, instructions: str,
              on_event: Callable[[str], None]) -> tuple[bool, str]:
-        """Do one task in a folder; return whether it ended well, and how or what it printed."""
+        """Do one task in a folder; return whether it succeeded, and its summary or output."""
         scratch = Path(self.bench.scratch)
         (scratch / LOG).unlink(missing_ok=True)
         task = Task(slot=subagent, kind="fixed", backend=self.backend, option=self.option, seed=0,
@@ -94,11 +94,11 @@ def _written(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ear
     work = _work_folder(kernel, folder, earlier)
     on_event(f"{GENERATOR} works")
     try:
-        ok, said = author.work(work, GENERATOR, instructions(kernel, complaint), on_event)
+        ok, answer = author.work(work, GENERATOR, instructions(kernel, complaint), on_event)
     except KoptError as error:
         raise Refused(f"the worker failed: {error}") from None
     if not ok:
-        raise Refused(f"the worker failed: {said}")
+        raise Refused(f"the worker failed: {answer}")
     return generated_harness.read(work)
 
 
@@ -111,16 +111,17 @@ def _reviewed(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ha
     work = _work_folder(kernel, folder, harness)
     results = "\n".join(f"- {name}: {result}" for name, result in findings.passed.items())
     rows = "\n".join(weights.label([*row], [*row.values()]) for row in findings.configurations)
-    ok, said = author.work(work, VERIFIER, "\n".join((
+    ok, answer = author.work(work, VERIFIER, "\n".join((
         f"# Review {NAME}", "", f"It checks and times {_name_of(kernel)}. kopt's checks:", "",
         results, "", "Its configurations:", "", fenced(rows, 8000), "", _traced_text(kernel))),
         on_event)
-    found = list(_VERDICT.finditer(said)) if ok else []
-    if not found:
-        raise Refused("the verifier gave no verdict" + ("" if ok else f": {plain(said, 300)}"),
+    verdicts = list(_VERDICT.finditer(answer)) if ok else []
+    if not verdicts:
+        raise Refused("the verifier gave no verdict" + ("" if ok else f": {plain(answer, 300)}"),
                       where=VERIFIER, fix="run it again, or --no-review")
-    verdict, why = found[-1][1], plain(
-        said[found[-1].end():].partition("\n\n```")[0].strip(), 2000)  # then what the agent ran
+    last = verdicts[-1]
+    verdict, why = last[1], plain(
+        answer[last.end():].partition("\n\n```")[0].strip(), 2000)  # then what the agent ran
     if verdict == "ESCALATE":
         raise Refused(f"the verifier asks: {why}", where=VERIFIER,
                       fix="answer it in the project's own notes, or --no-review")

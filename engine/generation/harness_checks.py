@@ -34,11 +34,10 @@ from harness.formats.quantities import counted, listed
 from harness.formats.text import plain
 
 ENOUGH = 3
-"""Changed kernels that run; if a harness notices none of so many, it compares nothing."""
+"""A harness that notices none of this many changed kernels that run compares nothing."""
 NAMED = 3
 LEAST_S, MOST_TIMES = 5.0, 5.0
-"""Limit of a run of a changed kernel: so many times what the unpatched one took, at least LEAST_S.
-"""
+"""Limit of a changed kernel's run: MOST_TIMES the unpatched one's, at least LEAST_S seconds."""
 MOST_CHANGES = 8
 _OTHER = {"+": "-", "-": "+", "*": "+", "/": "*", "*=": "+="}
 _SKIPPED = {
@@ -155,16 +154,17 @@ class _Checks:
         traced = self.kernel.traced
         if traced is None:
             return
-        wanted = {weights.folded(shape.cells): shape.cells for shape in traced.shapes}
+        traced_cells = {weights.folded(shape.cells): shape.cells for shape in traced.shapes}
         present = {weights.folded(cells): cells for row in range(len(table.rows))
                    for cells in [table.cells(row, traced.columns)]}
-        for word, cells in (("lacks traced", [wanted[key] for key in wanted if key not in present]),
+        for word, cells in (("lacks traced", [traced_cells[key] for key in traced_cells
+                                              if key not in present]),
                             ("adds untraced", [present[key] for key in present
-                                               if key not in wanted])):
+                                               if key not in traced_cells])):
             if cells:
                 named = listed([weights.label(traced.columns, each) for each in cells], NAMED)
                 raise BenchmarkFault("changed-rows", f"{word} configurations: {named}")
-        self.findings.passed["traced arguments"] = counted(len(wanted), "configuration")
+        self.findings.passed["traced arguments"] = counted(len(traced_cells), "configuration")
 
     def _broken_copy(self, built: WorkingCopy) -> None:
         """Expect failures where the source is broken: in a new folder, and in one with a build.

@@ -1,4 +1,4 @@
-"""The campaign's history for an agent's prompt: what was tried, kept, waits and lost, and why.
+"""The campaign's history for an agent's prompt: what was kept, waits or was rejected, and why.
 
 All texts come from agents, kernels and test programs. They are quoted as data, each section is
 bounded, and the newest come first.
@@ -34,7 +34,7 @@ LIST, TABLE, DIFF, OUTPUT = 4000, 2500, 2500, 1500
 DIFFS, OUTPUTS = 4, 2
 """Most diffs and failing outputs that are quoted."""
 ONE = 1000
-"""Characters of one attempt."""
+"""Most characters of one attempt."""
 FINAL = ("tie", "regression", "reject")
 DIVERGENT = 3
 """Most changes that need a split, the newest."""
@@ -52,11 +52,11 @@ def brief(past: CampaignHistory, stored: Sequence[Artifacts] = (),
     `given_up` the slots whose workers ended without a change, the newest last.
     """
     newest = {d.candidate: d for d in past.decisions if d.candidate in past.candidates}
-    other_forms = {own.form_of for own in past.candidates.values()}
+    other_forms = {candidate.form_of for candidate in past.candidates.values()}
     lost = [d for d in reversed(past.decisions) if d.candidate in newest and (
         d.kind in FINAL or (d.kind == "runner-up" and d is newest[d.candidate]
                             and d.candidate not in other_forms))]
-    waiting = [newest[own.id] for own in reversed(past.line) if own.id in newest]
+    waiting = [newest[member.id] for member in reversed(past.line) if member.id in newest]
     kept = list(reversed(past.keeps))
     if not lost and not waiting and not kept and not given_up:
         return ""
@@ -101,11 +101,12 @@ def _classes(past: CampaignHistory) -> str:
         return ""
     verdict: Verdict = verdict_of(row)
     text = table(("class", "baseline", "the best", "change", "% of roofline"), ((
-        own.config_class, quantities.latency(before(own) or own.latency_us),
-        quantities.latency(own.latency_us),
-        "" if row.purpose == "baseline" or own.log_ratio is None else describe_row(own),
-        quantities.percent(None if own.pct_of_roofline is None else own.pct_of_roofline / 100, 1))
-        for own in verdict.rows))
+        class_row.config_class, quantities.latency(before(class_row) or class_row.latency_us),
+        quantities.latency(class_row.latency_us),
+        "" if row.purpose == "baseline" or class_row.log_ratio is None else describe_row(class_row),
+        quantities.percent(None if class_row.pct_of_roofline is None
+                           else class_row.pct_of_roofline / 100, 1))
+        for class_row in verdict.rows))
     return "\n".join(_within(str(text).splitlines(), TABLE))
 
 
@@ -127,22 +128,22 @@ def _diffs(past: CampaignHistory, gains: Sequence[DecisionRow],
 
 
 def _outputs(past: CampaignHistory, stored: Sequence[Artifacts]) -> Iterator[str]:
-    newest = {own.candidate: own for own in stored}
+    newest = {outputs.candidate: outputs for outputs in stored}
     count = 0
     for decision in reversed(past.decisions):
         row = past.row_of(decision)
-        own = newest.get(decision.candidate)
-        if count == OUTPUTS or decision.kind not in ("reject", "repair") or own is None \
+        outputs = newest.get(decision.candidate)
+        if count == OUTPUTS or decision.kind not in ("reject", "repair") or outputs is None \
                 or row is None or row.correct:
             continue
-        if text := failing_output(past.folder, own):
+        if text := failing_output(past.folder, outputs):
             count += 1
             yield f"Round {decision.round}, {plain(decision.reason, 200)}:\n\n" \
                 f"{fenced(text, OUTPUT)}"
 
 
 def needing_split(past: CampaignHistory, tree: str) -> str:
-    """Return the correct changes on a tree that divided the config classes, "" without any."""
+    """Return the correct changes on a tree that speed up some classes and slow others, or ""."""
     changes: dict[str, str] = {}
     for decision in reversed(past.decisions):
         candidate = past.candidates.get(decision.candidate)
@@ -153,8 +154,8 @@ def needing_split(past: CampaignHistory, tree: str) -> str:
             continue
         if judge.needs_split(verdict := verdict_of(row)):
             faster, slower = (", ".join(
-                f"{own.config_class} {describe_row(own)}" for own in verdict.rows
-                if own.outcome == outcome) for outcome in ("faster", "slower"))
+                f"{class_row.config_class} {describe_row(class_row)}" for class_row in verdict.rows
+                if class_row.outcome == outcome) for outcome in ("faster", "slower"))
             changes[candidate.id] = _item(f"round {decision.round}: "
                                           f"{plain(candidate.hypothesis, 300)}: {faster}; {slower}")
     return "\n".join([SPLIT_HEAD, *changes.values(), ""]) if changes else ""

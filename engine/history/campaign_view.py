@@ -110,7 +110,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     slots: dict[int, Sequence[Slot]]
     reviews: dict[int, StagnationRecord]
     stops: tuple[tuple[float, StopRecord], ...]
-    """Each with its time."""
+    """Stops with their times."""
     tips: tuple[tuple[float, TipsRead], ...] = ()
     phases: tuple[tuple[float, Phase], ...] = ()
     """When each phase began."""
@@ -132,9 +132,10 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
         """Return the phases since the round before, with the time at which each began."""
         ends = [r.ended_at for r in self.history.rounds if r.n < round.n and r.ended_at is not None]
         since, until = max(ends, default=0.0), round.ended_at or math.inf
-        own = [(at, phase) for at, phase in self.phases if since < at <= until]
-        return ", ".join(f"{phase} from {self.stamp(at)}" for number, (at, phase) in enumerate(own)
-                         if not number or own[number - 1][1] != phase)
+        begun = [(at, phase) for at, phase in self.phases if since < at <= until]
+        return ", ".join(f"{phase} from {self.stamp(at)}"
+                         for number, (at, phase) in enumerate(begun)
+                         if not number or begun[number - 1][1] != phase)
 
     @property
     def campaign(self) -> str:

@@ -90,8 +90,8 @@ def _patch(folder: Path, candidate: Candidate | None) -> Patch:
 
 
 def _describe_file(file: FilePatch) -> str:
-    if words := _words(_pairs(file)):
-        return f"{file.path}: {words}"
+    if lines := _words(_pairs(file)):
+        return f"{file.path}: {lines}"
     settings = _settings([file])
     if settings and settings.count(" -> ") == file.added == file.removed:
         return f"{file.path}: {settings}"

@@ -25,7 +25,7 @@ RECENT = 5
 
 
 class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
-    """What became of a campaign's rounds and of the candidates that lost."""
+    """The outcomes of a campaign's rounds and of its candidates."""
 
     @property
     def attempts(self) -> tuple[Round, ...]:
@@ -67,13 +67,13 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
             self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
             decisions=tuple(d for d in self.decisions if d.at <= at),
             verdicts={id: row for id, row in self.verdicts.items() if row.at <= at},
-            surveys={n: found for n, found in self.surveys.items()
+            surveys={n: bottlenecks for n, bottlenecks in self.surveys.items()
                      if any(r.n == n and r.started_at <= at for r in self.rounds)},
             rollbacks=tuple(rollback for rollback in self.rollbacks if rollback.at <= at))
 
     @property
     def slower(self) -> tuple[Regression, ...]:
-        """The regressions of all hypotheses, one for each candidate, whatever its round became."""
+        """The regressions of all hypotheses, one per candidate, whatever its round's outcome."""
         rounds = {round.n: round for round in self.rounds}
         return tuple(self._regression(rounds[d.round], d, self.verdicts[d.verdict])
                      for d in self.decisions if d.kind == "regression" and d.round in rounds
@@ -81,8 +81,8 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
 
     @property
     def slower_in_a_row(self) -> int:
-        """How many of the last hypotheses in a row were regressions; a tie of the fixed slot, a
-        repair and a split neither count nor end the row.
+        """How many of the last hypotheses in a row were regressions; ties of the fixed slot,
+        repairs and splits are ignored.
         """
         row = takewhile(lambda d: d.kind == "regression" or self._is_neutral(d),
                         reversed(self.decisions))
@@ -94,7 +94,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
             decision.kind == "tie" and candidate is not None and candidate.slot == FIXED_SLOT)
 
     def recent(self) -> tuple[Regression, ...]:
-        """Return the last RECENT of the regressions in a row that the campaign ends with."""
+        """Return at most RECENT of the regressions in a row at the campaign's end."""
         streak, suspended = self.tally.consecutive_regressions, self.suspended
         counted = [round for round in self.attempts if round.n not in suspended]
         last = counted[-min(streak, RECENT):] if streak else ()
@@ -140,10 +140,10 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         return "failed" if failed or self.fresh(n) else "tie"
 
     def outcome_now(self, round: Round) -> str:
-        """Return what an ended round came to, also by decisions that were made after it."""
+        """Return an ended round's outcome, with decisions that were made after it."""
         if any(d.round == round.n for d in self.keeps):
             return "keep"
-        waits = any(own.round == round.n for own in self.line)
+        waits = any(member.round == round.n for member in self.line)
         return "not kept" if round.outcome == "waiting" and not waits else round.outcome or ""
 
     def fresh(self, n: int) -> int:
@@ -154,7 +154,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         """Return the newest decisions on candidates that are near gains on the present best."""
         newest = {decision.candidate: decision for decision in self.decisions}
         return [decision for name, decision in newest.items() if decision.near_gain
-                and (own := self.candidates.get(name)) and own.base_commit == self.best]
+                and (candidate := self.candidates.get(name)) and candidate.base_commit == self.best]
 
     def fruitless(self) -> int:
         """Return how many of the last rounds in a row brought no new candidate."""

@@ -31,7 +31,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Why the best was not accepted."""
     destination: str = msgspec.field(name="told")  # the name in the journal
-    """In words: what it was rolled back to, and why to that."""
+    """Text: the commit that replaced it, and why that one."""
     ends: bool = True
     """Whether it ends the campaign; a gain that a person kept later may be rolled back as well."""
     undone: tuple[str, ...]

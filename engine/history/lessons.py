@@ -23,7 +23,7 @@ from harness.formats.text import one_line, plain
 from harness.verdict import Transfer
 
 REPEATS = 3
-"""Rejects of one class that make a lesson."""
+"""Rejects of one class after which it becomes a lesson."""
 LONGEST = 1500
 """Most characters of a lesson."""
 _ID = re.compile(r"^b\d+\.\d+\s+")
@@ -38,7 +38,7 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     text: str
     decision: int = 0
-    """The decision that taught it, 0 where it was read from what the campaign recorded."""
+    """The decision behind it, 0 where it was read from the campaign's recorded tips."""
 
 
 class LearnedTip(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,14 +78,14 @@ def why(past: CampaignHistory, keep: DecisionRow) -> str:
     candidate, shown = past.candidates.get(keep.candidate), past.attribution(keep)
     if candidate is None or shown is None:
         return keep.reason
-    words = [change_of(past, candidate, shown)]
+    parts = [change_of(past, candidate, shown)]
     if shown.gained:
-        words.append(f"gained {shown.evidence}")
+        parts.append(f"gained {shown.evidence}")
     if shown.aim:
-        words.append(f"aimed at {shown.aim}")
+        parts.append(f"aimed at {shown.aim}")
     if keep.actor != "engine":
-        words.append(f"kept by {keep.actor}")
-    return "; ".join(words)
+        parts.append(f"kept by {keep.actor}")
+    return "; ".join(parts)
 
 
 def change_of(past: CampaignHistory, candidate: Candidate, shown: Attribution) -> str:
@@ -112,13 +112,13 @@ def _gains(past: CampaignHistory, keeps: Iterable[DecisionRow]) -> Iterator[Less
         level = "" if verdict.speedup_low is None else quantities.alpha_level(verdict.alpha)
         lines = change_summary.quoted(past.folder, candidate) or \
             change_summary.knobs(past.folder, candidate)
-        words = [f"helped: {change_of(past, candidate, shown)}",
+        parts = [f"helped: {change_of(past, candidate, shown)}",
                  f"{describe_speedup(verdict)}{level}",
                  f"gained {shown.evidence}" if shown.gained else "",
                  describe_rows([row for row in verdict.rows if row.outcome == "slower"]),
                  f"aimed at {_ID.sub('', shown.aim)}" if shown.aim else ""]
         identity = one_line(lines or candidate.hypothesis).lower()
-        yield _lesson(keep, f"kept {identity}", "; ".join(filter(None, words)) + bound)
+        yield _lesson(keep, f"kept {identity}", "; ".join(filter(None, parts)) + bound)
 
 
 def _transfers(transfer: Transfer | None) -> bool:

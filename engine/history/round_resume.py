@@ -23,21 +23,21 @@ class RoundProgress(msgspec.Struct, frozen=True, kw_only=True):
     """Slots whose first attempt is done, with any result."""
     undecided: frozenset[str] = frozenset()
     """Slots with a candidate that has no decision yet."""
-    again: tuple[Candidate, ...] = ()
+    retrying: tuple[Candidate, ...] = ()
     """Candidates whose retry was decided on and not finished when the engine ended."""
 
     @property
     def continuing(self) -> frozenset[str]:
-        """Slots that go on with the candidates they have."""
-        return self.undecided | {candidate.slot for candidate in self.again}
+        """Slots that continue with candidates they already have."""
+        return self.undecided | {candidate.slot for candidate in self.retrying}
 
 
 def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
     """Return what earlier engines did of round `n`.
 
-    Rounds share slot names: a candidate of another round that is judged again in this one says
-    nothing about this round's slot. A patch in the inbox counts as new while its file is there;
-    judging it again costs nothing, since its candidate is known.
+    Rounds share slot names: another round's candidate that is judged again in this one does not
+    count for this round's slot. A patch in the inbox counts as new while its file is there; judging
+    it again costs nothing, since its candidate is known.
     """
     captured: dict[str, list[Candidate]] = {}
     for candidate in reader.candidates(campaign):
@@ -50,9 +50,9 @@ def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
             slot.slot in captured or slot.candidate or slot.stage in WITHOUT)),
         undecided=frozenset(slot for slot, candidates in captured.items()
                             if any(candidate.state in UNDECIDED for candidate in candidates)),
-        again=tuple(captured[slot.slot][-1] for slot in slots if slot.slot in captured
-                    and decided.get(captured[slot.slot][-1].id) in RETRIES
-                    and slot.stage not in VOID))
+        retrying=tuple(captured[slot.slot][-1] for slot in slots if slot.slot in captured
+                       and decided.get(captured[slot.slot][-1].id) in RETRIES
+                       and slot.stage not in VOID))
 
 
 def is_work_of(reader: Reader, candidate: Candidate, n: int) -> bool:

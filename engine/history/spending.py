@@ -132,7 +132,7 @@ def gains_of(past: CampaignHistory, candidates: int) -> int:
     return -(-candidates * sum(is_gain.values()) // len(is_gain)) if is_gain else 0
 
 
-def margin_s(budget: BudgetSpec, each: DurationEstimates, candidates: int, *, cards: int = 1,
+def margin_s(budget: BudgetSpec, durations: DurationEstimates, candidates: int, *, cards: int = 1,
              gains: int = 0, formats: bool = False, work: int = 0) -> float:
     """Return the seconds to keep for everything that follows once the workers have ended.
 
@@ -148,7 +148,7 @@ def margin_s(budget: BudgetSpec, each: DurationEstimates, candidates: int, *, ca
         return 0.0
     in_turn = -(-candidates // max(1, cards)) + max(0, gains - 1) + formats * gains + work
     return min(budget.wall_s / 2,
-               ENDING_S + each.verdict * in_turn + each.final + each.end_to_end)
+               ENDING_S + durations.verdict * in_turn + durations.final + durations.end_to_end)
 
 
 def declared_cost(task: Task, pool: PoolSpec) -> float:
@@ -158,10 +158,10 @@ def declared_cost(task: Task, pool: PoolSpec) -> float:
 
 
 def unpaid(task: Task, pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed) -> str:
-    """Return why the budget does not pay for one more attempt, "" if it does.
+    """Return why the budget does not cover one more attempt, "" if it does.
 
-    A declared cost must fit into what is left. What a model will cost is not known before: its
-    attempt needs something to be left, and ends when nothing is.
+    A declared cost must fit into what is left. A model's cost is not known beforehand: its attempt
+    starts while something is left, and ends when nothing is.
     """
     cost = declared_cost(task, pool)
     if budget.cost is not None and cost and used.cost + cost > budget.cost:

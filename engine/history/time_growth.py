@@ -1,4 +1,4 @@
-"""How a class's time depends on its columns: what a benchmark says of its cost."""
+"""How a class's time depends on its columns, from a benchmark's own times."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class TimeGrowth(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A class whose rows are another's but for their value of one column."""
+    """A class that differs from another in the value of one column."""
 
     column: str
-    own: float
-    theirs: float
+    value: float
+    other_value: float
     row: Row
 
     @property
     def size(self) -> float:
-        return abs(math.log(self.own / self.theirs))
+        return abs(math.log(self.value / self.other_value))
 
 
 def unknown() -> TimeGrowth:
-    """Return what is said of a class that no other one explains."""
+    """Return the growth of a class that differs from no other in one column alone."""
     return TimeGrowth("unexplained time", "no other class differs from it in one column alone",
                       strategy_table.advice("unexplained time"))
 
@@ -51,15 +51,15 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
     steps = [step for other in rows if other.latency_us for step in _steps(row, other)]
     if not steps or not row.latency_us:
         return unknown()
-    smaller = [step for step in steps if step.theirs < step.own] or steps
+    smaller = [step for step in steps if step.other_value < step.value] or steps
     nearest = [step for step in smaller if step.size == min(
         other.size for other in smaller if other.column == step.column)]
     exponent, step = max(((_exponent(row, step), step) for step in nearest),
                          key=lambda growth: growth[0])
     name, other_us = step.column, step.row.latency_us or 1.0
-    evidence = f"{latency(row.latency_us)} at {name}={step.own:g}, {latency(other_us)} " \
-               f"at {name}={step.theirs:g}: {ratio(row.latency_us / other_us)} the " \
-               f"time for {ratio(step.own / step.theirs)} the {name}"
+    evidence = f"{latency(row.latency_us)} at {name}={step.value:g}, {latency(other_us)} " \
+               f"at {name}={step.other_value:g}: {ratio(row.latency_us / other_us)} the " \
+               f"time for {ratio(step.value / step.other_value)} the {name}"
     if exponent < FIXED:
         limiter = "fixed cost"
     else:
@@ -69,14 +69,14 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
 
 def _steps(row: Row, other: Row) -> Iterator[Step]:
     """Yield the step from another class, if all their rows agree but for one column's value."""
-    own, theirs = _shapes(row), _shapes(other)
-    for name in own[0] if own and theirs else ():
-        values = [{shape.get(name, "") for shape in shapes} for shapes in (own, theirs)]
-        if values[0] != values[1] and len(values[0]) == len(values[1]) == 1 \
-                and _without(own, name) == _without(theirs, name):
-            mine, its = (number(cell) or 0.0 for [cell] in values)
-            if all(0 < value < math.inf for value in (mine, its)):
-                yield Step(name, mine, its, other)
+    here, there = _shapes(row), _shapes(other)
+    for name in here[0] if here and there else ():
+        cells = [{shape.get(name, "") for shape in shapes} for shapes in (here, there)]
+        if cells[0] != cells[1] and len(cells[0]) == len(cells[1]) == 1 \
+                and _without(here, name) == _without(there, name):
+            value, other_value = (number(cell) or 0.0 for [cell] in cells)
+            if 0 < value < math.inf and 0 < other_value < math.inf:
+                yield Step(name, value, other_value, other)
 
 
 def _shapes(row: Row) -> list[Shape]:
@@ -91,4 +91,4 @@ def _without(shapes: Sequence[Shape], name: str) -> list[list[tuple[str, str]]]:
 def _exponent(row: Row, step: Step) -> float:
     """Return the power of a column that a class's time follows."""
     times = (row.latency_us or 1.0) / (step.row.latency_us or 1.0)
-    return math.log(times) / math.log(step.own / step.theirs)
+    return math.log(times) / math.log(step.value / step.other_value)

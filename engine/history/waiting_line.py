@@ -26,7 +26,7 @@ PROVISIONAL = "provisional"
 ASKS = " — asks because "
 """What separates a verdict's result from the reasons to ask a person."""
 NAMED = 4
-"""Candidates that a text names, at most."""
+"""Most candidates that a text names."""
 ON_LINE: tuple[CandidateState, ...] = ("waiting", "provisional")
 Line = tuple[Candidate, ...]
 
@@ -71,7 +71,7 @@ def obstacle(line: Line, candidate: Candidate) -> str:
 
 
 def resting(line: Line, candidate: str) -> str:
-    """Return what rests on a candidate and would be tried without it, in words, or ""."""
+    """Describe the gains that rest on a candidate and would be tried without it, or ""."""
     upper = above(line, candidate)
     if not upper:
         return ""

@@ -29,7 +29,7 @@ NETWORK_FILE_SYSTEMS = frozenset({
 
 
 class OwnedConnection:
-    """A connection that only its own thread and process get: others would corrupt transactions."""
+    """A connection for the thread that made it: others would corrupt its transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

@@ -100,9 +100,9 @@ def _trials(connection: sqlite3.Connection) -> None:
         at, = connection.execute("SELECT at FROM events WHERE seq = ?", (seq,)).fetchone()
         rows = [cells for cells in event.pop("rows", ()) if len(cells) == _CELLS]
         for cells in rows:
-            experiment, tag, _, _, _, _, correctness, latency, pct, source, kernel, words = cells
+            experiment, tag, _, _, _, _, correctness, latency, pct, source, kernel, text = cells
             round, _, rest = experiment.partition(".")
-            config, kind, reason = _description(words)
+            config, kind, reason = _description(text)
             if latency and not kind:  # the text was cut off before it
                 latency, reason = "", f"{latency} us; {reason}"
             connection.execute(
@@ -113,13 +113,13 @@ def _trials(connection: sqlite3.Connection) -> None:
         _replace(connection, seq, {**event, "count": len(rows)})
 
 
-def _description(words: str) -> tuple[str, str, str]:
+def _description(text: str) -> tuple[str, str, str]:
     """Return a trial's configuration as JSON, its kind of latency and its reason."""
     try:
-        config, end = json.JSONDecoder().raw_decode(words)
+        config, end = json.JSONDecoder().raw_decode(text)
     except ValueError:
-        return "{}", "", words
-    rest = words[end:].removeprefix("; ")
+        return "{}", "", text
+    rest = text[end:].removeprefix("; ")
     kind = next((kind for kind in _LATENCY_KINDS if re.match(rf"{kind}(; |$)", rest)), "")
     return json.dumps(config), kind, rest.removeprefix(kind).removeprefix("; ") if kind else rest
 

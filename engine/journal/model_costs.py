@@ -1,5 +1,4 @@
-"""What the answers of language models cost: a row for each attempt, their sum, and that in words.
-"""
+"""What language models cost: a row for each attempt, and the sum as a number and as text."""
 
 from __future__ import annotations
 
@@ -28,15 +27,15 @@ class ModelCost(JournalRow, frozen=True, kw_only=True):
     steps: int
     """Answers of the model."""
     unpriced: int
-    """Those of them whose price is unknown."""
+    """Answers whose price is unknown."""
     cost_usd: float
-    """What the others cost."""
+    """The cost of all other answers."""
     tokens_read: int
     tokens_written: int
 
 
 class ModelBill(msgspec.Struct, frozen=True, kw_only=True):
-    """What attempts have cost together; the price of `unpriced` of them is unknown, or in part."""
+    """The sum of attempts; `unpriced` of them have answers whose price is unknown."""
 
     attempts: int = 0
     unpriced: int = 0
@@ -61,8 +60,8 @@ class ModelBill(msgspec.Struct, frozen=True, kw_only=True):
 def bill(costs: Iterable[ModelCost]) -> ModelBill:
     """Return the sum of attempts."""
     costs = list(costs)
-    return ModelBill(attempts=len(costs), unpriced=sum(own.unpriced > 0 for own in costs),
-                     cost_usd=sum(own.cost_usd for own in costs))
+    return ModelBill(attempts=len(costs), unpriced=sum(cost.unpriced > 0 for cost in costs),
+                     cost_usd=sum(cost.cost_usd for cost in costs))
 
 
 def total(costs: Iterable[ModelCost], gains: int) -> str:
@@ -77,7 +76,7 @@ def total(costs: Iterable[ModelCost], gains: int) -> str:
 
 def of_round(costs: Iterable[ModelCost], n: int) -> str:
     """Return what models cost in a round, "" if none was asked."""
-    return str(bill(own for own in costs if own.round == n))
+    return str(bill(cost for cost in costs if cost.round == n))
 
 
 def rows(costs: Sequence[ModelCost]) -> list[tuple[str, ...]]:
@@ -85,7 +84,7 @@ def rows(costs: Sequence[ModelCost]) -> list[tuple[str, ...]]:
     groups: dict[tuple[int, str], list[ModelCost]] = {}
     for cost in costs:
         groups.setdefault((cost.round, cost.model), []).append(cost)
-    return [(str(n), model, str(len(own)), str(sum(cost.steps for cost in own)),
-             str(sum(cost.tokens_read for cost in own)),
-             str(sum(cost.tokens_written for cost in own)), str(bill(own)))
-            for (n, model), own in groups.items()]
+    return [(str(n), model, str(len(group)), str(sum(cost.steps for cost in group)),
+             str(sum(cost.tokens_read for cost in group)),
+             str(sum(cost.tokens_written for cost in group)), str(bill(group)))
+            for (n, model), group in groups.items()]

@@ -31,13 +31,13 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Best plausible speedup times success rate, of planned slots and of all others."""
     routing: str
     model: str = ""
-    """What came of asking a model for hypotheses, "" if none was asked."""
+    """The outcome of asking a model for hypotheses, "" if none was asked."""
     suggested: tuple[SuggestedIdea, ...] = ()
-    """The hypotheses that were used of its answer, for a round that is resumed."""
+    """The hypotheses used from its answer, for a round that is resumed."""
     analysis: str = ""
-    """What came of asking a model what limits the best, "" if none was asked."""
+    """The outcome of asking a model what limits the best, "" if none was asked."""
     causes: tuple[str, ...] = ()
-    """What it reads in the measurements of the commit `surveyed`."""
+    """The causes that it names for the times of the commit `surveyed`."""
     surveyed: str = ""
 
     def __str__(self) -> str:

@@ -93,15 +93,16 @@ class Reader:
         candidates = self._all(
             Candidate, "WHERE substr(id, 1, ?) = ? AND campaign = COALESCE(?, campaign)",
             len(start), start, campaign or owner or None)
-        matches = [one for one in candidates if one.id == start] or candidates
+        matches = [match for match in candidates if match.id == start] or candidates
         if not start or not matches:
             raise InputError(f"no candidate {id_prefix!r}", where=campaign or str(self.path),
                              fix="`kopt show` lists them")
         if len(matches) > 1:
             raise InputError(
                 f"candidate {id_prefix!r} is ambiguous: {counted(len(matches), 'candidate')} in "
-                f"{counted(len({one.campaign for one in matches}), 'campaign')}",
-                fix=f"name one: {listed([f'{one.campaign}/{one.id[:12]}' for one in matches], 4)}")
+                f"{counted(len({match.campaign for match in matches}), 'campaign')}",
+                fix="name one: " + listed(
+                    [f"{match.campaign}/{match.id[:12]}" for match in matches], 4))
         return matches[0]
 
     def task(self, campaign: str, candidate: str) -> Task | None:
@@ -146,7 +147,7 @@ class Reader:
     def surveys(self, campaign: str) -> dict[int, tuple[Bottleneck, ...]]:
         """Return the bottlenecks of every round that has some, by rank."""
         rows = self._all(Bottleneck, "WHERE campaign = ? ORDER BY round, rank", campaign)
-        return {n: tuple(found) for n, found in groupby(rows, key=lambda row: row.round)}
+        return {n: tuple(group) for n, group in groupby(rows, key=lambda row: row.round)}
 
     def events(self, *, campaign: str | None = None, after: int = 0,
                limit: int = 200) -> list[Event]:

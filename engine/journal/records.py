@@ -29,7 +29,7 @@ Phase = Literal["PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE", "ANAL
 
 
 def in_phase(phase: Phase, detail: str = "") -> str:
-    """Return a campaign's phase as its row and its events say it: `ANALYZE: round 2`."""
+    """Return a phase as a campaign's row and events record it: `ANALYZE: round 2`."""
     return f"{phase}: {detail}" if detail else phase
 
 
@@ -169,7 +169,7 @@ class Candidate(JournalRow, frozen=True, kw_only=True):
     form_of: str = ""
     """The candidate that it is another form of: rebased on another base, or formatted."""
     left_out: str = ""
-    """What of the worker's change is not in the patch, and why."""
+    """Files of the worker's change that are not in the patch, and why."""
     cut: str = ""
     """Why its worker was ended before it was done."""
     scope: str = ""
@@ -177,7 +177,7 @@ class Candidate(JournalRow, frozen=True, kw_only=True):
 
 
 class CandidateTask(JournalRow, frozen=True, kw_only=True):
-    """The task that a worker's candidate came of."""
+    """The task that a worker's candidate came from."""
 
     TABLE = "tasks"
     campaign: str
@@ -241,7 +241,7 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     is_fault: bool = False
     """Whether the machine was the reason to reject, not the kernel."""
     near_gain: float | None = None
-    """By which share a candidate was faster, if it is not kept only because that may be noise."""
+    """The share by which it was faster, if it is not kept only because that may be noise."""
 
     @property
     def measured_only(self) -> bool:

@@ -21,8 +21,7 @@ ROOFLINE = "% of roofline"
 
 
 class Attribution(msgspec.Struct, frozen=True, kw_only=True):
-    """The classes that gained, the largest gain first, and the class that the change was aimed at.
-    """
+    """The classes that gained, the largest gain first, and the class that the change aimed at."""
 
     gained: tuple[Row, ...]
     classes: int
@@ -86,11 +85,11 @@ def attribute(candidate: Candidate, verdict: Verdict,
     gained = sorted((row for row in verdict.rows if row.outcome == "faster"),
                     key=lambda row: row.log_ratio or 0.0, reverse=True)
     name = candidate.bottleneck.partition(" ")[0]
-    named = next((own.config_class for own in bottlenecks if own.id == name), "")
+    named = next((row.config_class for row in bottlenecks if row.id == name), "")
     aimed = named or candidate.scope
     missed = next((f"{row.config_class} {describe_row(row)}" for row in verdict.rows
                    if row.config_class == aimed and row.outcome != "faster"), "")
     return Attribution(
         gained=tuple(gained), classes=len(verdict.rows), missed=missed,
         bottleneck=candidate.bottleneck.partition(": ")[0] or (aimed if aimed != GLOBAL else ""),
-        limiters={own.config_class: own.limiter for own in bottlenecks if own.metric == ROOFLINE})
+        limiters={row.config_class: row.limiter for row in bottlenecks if row.metric == ROOFLINE})

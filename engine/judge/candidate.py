@@ -181,9 +181,9 @@ def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
 
 def _allowed(setup: Setup, entry: CandidateTree, change: Change) -> Change:
     """Undo the formatter's changes to files that the candidate neither changed nor may change."""
-    own = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
+    paths = {path for file in entry.patch.files for path in (file.old_path, file.new_path)}
     forbidden = {violation.path for violation in
-                 violations(change.patch, setup.edit, setup.frozen)} - own
+                 violations(change.patch, setup.edit, setup.frozen)} - paths
     return narrowed(setup.repo, change, msgspec.structs.replace(
         change.patch, files=tuple(file for file in change.patch.files
                                   if file.path not in forbidden)))

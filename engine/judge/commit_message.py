@@ -80,9 +80,9 @@ def _of_file(file: FilePatch, language: str, before: Read, after: Read) -> Patch
         return PatchWords(f"{'removes' if file.is_deleted else 'adds'} {file.path}")
     knob_changes, knobs_only = _knob_changes(file, language, before, after)
     names = [] if knobs_only else [f"{name}()" for name in functions(file)]
-    words = [*knob_changes, *([listed(names, NAMED)] if names else [])]
+    parts = [*knob_changes, *([listed(names, NAMED)] if names else [])]
     size = "" if knobs_only else f" (+{file.added} -{file.removed})"
-    text = f"{listed(words, NAMED)}{' in' if words else ''} {file.path}{size}".strip()
+    text = f"{listed(parts, NAMED)}{' in' if parts else ''} {file.path}{size}".strip()
     return PatchWords(text, listed(knob_changes, NAMED) if knobs_only else "")
 
 

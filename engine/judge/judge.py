@@ -68,7 +68,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     doubts: tuple[str, ...] = ()
     near_gain: float | None = None
-    """By which share a tie is faster, if it is not kept only because that may be noise."""
+    """The share by which a tie is faster, if it is not kept only because that may be noise."""
 
 
 def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = ()) -> Ruling:
@@ -101,7 +101,7 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
 
 
 def breach(violations: Sequence[Violation]) -> Ruling | None:
-    """Return the reject that a patch earns unbuilt, or None; one outside of `edit` earns none."""
+    """Return the reject of a patch that breaks a rule, or None; files outside `edit` break none."""
     for violation in violations:
         if violation.kind != "outside":
             return Ruling(kind="reject", reason=f"{violation.path} {violation.detail}")
@@ -114,10 +114,10 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
     no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
     if no_gain == "regression" and speedup.startswith("uncertain"):
         slower_first = sorted(verdict.rows, key=_sure_loss, reverse=True)
-        rows = f"a class is surely slower: {describe_rows(slower_first)}"
+        rows = f"a class is significantly slower: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
-    words = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
-    measured = f"{speedup}; {words}{rows}"
+    note = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
+    measured = f"{speedup}; {note}{rows}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)
@@ -135,7 +135,7 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
 
 
 def _near_gain(verdict: Verdict, margin: float) -> float | None:
-    """Return by which share a candidate is faster if that may be noise and reaches the margin."""
+    """Return the share by which a candidate is faster if it reaches the margin and may be noise."""
     value, low, high = verdict.speedup or 1.0, verdict.speedup_low, verdict.speedup_high
     is_open = low is not None and high is not None and low <= 1 and high <= quantities.WIDE * low
     is_lost = any(row.outcome == "slower" for row in verdict.rows)
@@ -143,7 +143,7 @@ def _near_gain(verdict: Verdict, margin: float) -> float | None:
 
 
 def regressed(verdict: Verdict, margin: float) -> bool:
-    """Return whether a candidate is slower by more than the margin, and some class surely so."""
+    """Return whether a candidate is slower by more than the margin, a class significantly."""
     slower = verdict.speedup is not None and verdict.speedup < 1 / (1 + margin)
     return slower and max(map(_sure_loss, verdict.rows), default=0.0) > margin
 
@@ -174,7 +174,7 @@ def asks_once(verdict: Verdict) -> bool:
 
 
 def core_loss(rows: Sequence[Row]) -> str:
-    """Return which core class surely loses UNSPLIT_LOSS or more, or ""."""
+    """Return which core class significantly loses UNSPLIT_LOSS or more, or ""."""
     for row in rows:
         if row.core and (loss := _sure_loss(row)) >= UNSPLIT_LOSS:
             return f"core class {row.config_class} loses {loss:.1%}"
@@ -200,7 +200,7 @@ def _doubts(verdict: Verdict, policy: Policy, violations: Sequence[Violation],
 
 
 def _sure_loss(row: Row) -> float:
-    """Return by which share a class takes longer, 0 where that is not sure at 5 %."""
+    """Return the share by which a class is slower, 0 if that is not significant at 5 %."""
     if row.log_ratio is None or row.stderr is None or row.pairs < 2 or row.log_ratio >= 0:
         return 0.0
     estimate = Estimate(mean=row.log_ratio, stderr=row.stderr, low=0.0, high=0.0, pairs=row.pairs,

@@ -27,7 +27,7 @@ BUILT_IN = Path(__file__).resolve().parents[2] / "knowledge"
 MAX_PAGE = 5000
 """Characters of the longest page."""
 CHECKS = "--- checks ---"
-"""What follows a comment with this in a snippet is for the tests."""
+"""In a snippet, what follows a comment with this text is for tests only."""
 _HEAD = re.compile(r"\A---\n(.*?\n)---\n+", re.DOTALL)
 _FENCES = {".py": "python", ".c": "c"}
 
@@ -59,8 +59,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path, root: Path) -> Page:
-    """Return a page of a folder of pages. Raises InputError or OSError for a file that is not one.
-    """
+    """Return a page of a folder of pages. Raises InputError or OSError for any other file."""
     if not path.is_file() or path.stat().st_size > 4 * MAX_PAGE:
         raise InputError(f"expected a page of at most {MAX_PAGE} characters", where=str(path))
     try:
@@ -72,8 +71,8 @@ def read(path: Path, root: Path) -> Page:
 
 def parse(raw: str, path: Path, root: Path) -> Page:
     """Return the page that a file of a folder of pages is, or would be. Raises InputError."""
-    where, own = path.relative_to(root).as_posix(), root == BUILT_IN
-    shown = where if own else str(path)
+    where, is_built_in = path.relative_to(root).as_posix(), root == BUILT_IN
+    shown = where if is_built_in else str(path)
     head = _HEAD.match(raw)
     if head is None:
         raise InputError("a page begins with a head between two lines `---`", where=shown)
@@ -83,11 +82,12 @@ def parse(raw: str, path: Path, root: Path) -> Page:
     if name.startswith("hardware/"):
         fields = msgspec.structs.replace(fields, gpus=(path.stem,))
     text = raw[head.end():]
-    text = _fill(text, path.stem) if own else plain(text, len(raw))
+    text = _fill(text, path.stem) if is_built_in else plain(text, len(raw))
     if len(text) > MAX_PAGE:
         raise InputError(f"a page has at most {MAX_PAGE} characters, this one has {len(text)}",
                          where=shown)
-    return Page(name=name, path=where, head=fields, text=text, folder="" if own else str(root))
+    return Page(name=name, path=where, head=fields, text=text, folder="" if is_built_in
+                else str(root))
 
 
 def _fill(text: str, stem: str) -> str:

@@ -46,28 +46,28 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, name: str) -> Page:
         """Return a page by its name or its path. Raises InputError."""
-        wanted = name.removesuffix(".md").removesuffix("/SKILL")
-        if wanted in self.by_name:
-            return self.by_name[wanted]
-        ends = [page for page in self.pages if page.name.endswith(f"/{wanted}")]
+        wanted_name = name.removesuffix(".md").removesuffix("/SKILL")
+        if wanted_name in self.by_name:
+            return self.by_name[wanted_name]
+        ends = [page for page in self.pages if page.name.endswith(f"/{wanted_name}")]
         if len(ends) == 1:
             return ends[0]
         raise InputError(f"there is no page {plain(name, 200)!r}",
-                         fix=suggest(wanted, list(self.by_name)))
+                         fix=suggest(wanted_name, list(self.by_name)))
 
     def search(self, words: Sequence[str], most_lines: int = 3) -> list[PageHit]:
         """Return the pages that contain every word, those that contain them more often first."""
-        wanted = [word.lower() for text in words for word in text.split()]
-        found = []
-        for page in self.pages if wanted else ():
+        terms = [word.lower() for text in words for word in text.split()]
+        hits = []
+        for page in self.pages if terms else ():
             lines = [page.head.summary, page.name, *page.text.splitlines()]
-            counts = [sum(word in line.lower() for word in wanted) for line in lines]
-            if all(any(word in line.lower() for line in lines) for word in wanted):
+            counts = [sum(word in line.lower() for word in terms) for line in lines]
+            if all(any(word in line.lower() for line in lines) for word in terms):
                 best = sorted(range(2, len(lines)), key=lambda at: -counts[at])[:most_lines]
-                found.append((-sum(counts), PageHit(
+                hits.append((-sum(counts), PageHit(
                     page=page.name, summary=page.head.summary,
                     lines=tuple(lines[at].strip() for at in sorted(best) if counts[at]))))
-        return [hit for _, hit in sorted(found, key=lambda pair: pair[0])]
+        return [hit for _, hit in sorted(hits, key=lambda pair: pair[0])]
 
 
 def load(project: Path | None) -> Library:

@@ -45,10 +45,10 @@ def subject_of(target: Target | CommandTarget, source: str, gpu: str, *, op: str
     its own.
     """
     names = [op, target.op, "" if isinstance(target, CommandTarget) else target.entry]
-    own = source_language.detect(source, target.source)
+    detected = source_language.detect(source, target.source)
     return Subject(
         op=op_class.classify(names, source, target.source).name, gpu=gpu,
-        language=source_language.KERNEL_TYPES.get(language, language) or own)
+        language=source_language.KERNEL_TYPES.get(language, language) or detected)
 
 
 def relevant(subject: Subject, project: Path | None = None) -> list[Page]:

@@ -17,7 +17,7 @@ LISTED = 8
 
 
 class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Slots that followed a row and brought a candidate, those of them kept, their median gain."""
+    """How often a row led to a candidate, how many were kept, and their median gain."""
 
     tried: int = 0
     kept: int = 0
@@ -49,13 +49,13 @@ def of_card(reader: Reader, gpu: str = "") -> dict[str, StrategyRecord]:
             continue
         kept = {decision.candidate for decision in reader.decisions(campaign.id)
                 if decision.kind in KEPT}
-        found: dict[tuple[int, str], list[str]] = {}
+        ids_by_slot: dict[tuple[int, str], list[str]] = {}
         for candidate in reader.candidates(campaign.id):
-            found.setdefault((candidate.round, candidate.slot), []).append(candidate.id)
+            ids_by_slot.setdefault((candidate.round, candidate.slot), []).append(candidate.id)
         for slot in reader.slots(campaign.id):
-            candidates = found.get((slot.round, slot.slot), [])
+            candidates = ids_by_slot.get((slot.round, slot.slot), [])
             if candidates:
-                best = next((own for own in candidates if own in kept), "")
+                best = next((candidate for candidate in candidates if candidate in kept), "")
                 for key in set(_keys(slot)):
                     outcomes.setdefault(key, []).append(
                         _gain(reader, campaign.id, best) if best else None)
@@ -74,8 +74,8 @@ def _keys(slot: Slot) -> Iterator[str]:
 
 
 def _gain(reader: Reader, campaign: str, candidate: str) -> float:
-    verdict = next((own for own in reader.verdicts(campaign, candidate=candidate)
-                    if own.purpose == "verify" and own.speedup), None)
+    verdict = next((row for row in reader.verdicts(campaign, candidate=candidate)
+                    if row.purpose == "verify" and row.speedup), None)
     return verdict.speedup or 1.0 if verdict is not None else 1.0
 
 
@@ -93,7 +93,7 @@ def brief(limiters: Sequence[str], place: StrategyPlace,
         for row in against(limiter, place):
             if row.against and "{column}" not in row.text:
                 rows.setdefault(row.text, (limiter, row))
-    best = sorted(rows.values(), key=lambda own: -records.get(own[1].key, NO_RECORD).chance)
+    best = sorted(rows.values(), key=lambda pair: -records.get(pair[1].key, NO_RECORD).chance)
     lines = [f"- against {limiter}: {row.text} (expected {row.gain}; risk: {row.risk}; here "
              f"{records.get(row.key, NO_RECORD)})" for limiter, row in best[:LISTED]]
     return "\n".join(["## Strategies against these limits", "", *lines, ""]) if lines else ""

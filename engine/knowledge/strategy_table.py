@@ -32,7 +32,7 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     languages: tuple[str, ...] = ()
     on: Literal["", "cpu", "gpu"] = ""
     shows: bool = False
-    """Whether its text is what kopt says of such a bottleneck."""
+    """Whether kopt shows its text with such a bottleneck."""
     review: Literal["", "review", "instructions", "state of the art"] = ""
     """The depth of the stagnation review that proposes it."""
     transformations: tuple[str, ...] = ()

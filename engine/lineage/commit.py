@@ -86,7 +86,7 @@ def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
             kept.append(_finish(writer, repo, candidate))
         except Refused as refusal:
             writer.event(repo.campaign, "warning", candidate.id, message=str(refusal))
-    _agree(writer, repo)
+    _align_branch(writer, repo)
     repo.note_best()
     return kept
 
@@ -137,7 +137,7 @@ def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
     raise Refused(reason, where=f"candidate {candidate.id}")
 
 
-def _agree(writer: Writer, repo: CampaignRepo) -> None:
+def _align_branch(writer: Writer, repo: CampaignRepo) -> None:
     """Set the branch to the journal's best commit, if they differ."""
     campaign = writer.one(Campaign, "WHERE id = ?", repo.campaign)
     if campaign is None or campaign.best_commit == repo.git.find(repo.ref):

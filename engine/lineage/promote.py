@@ -25,9 +25,9 @@ from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict
 
 AGAIN = "again-"
-"""Begins the purpose of another verdict that a person has asked for."""
+"""Prefix of the purpose of a verdict that a person requested again."""
 OF_CANDIDATE = ("verify", "format", AGAIN)
-"""Begin the purposes of verdicts that rule on a candidate."""
+"""Prefixes of the purposes of verdicts that rule on a candidate."""
 NO_PROFILER_ANSWER = "answer.no-profiler"
 """The event of a person who approved a gain without kernel time, for the whole campaign."""
 
@@ -81,8 +81,7 @@ class Keeper:
             if asks_once(verdict) and self._has_answer() else self.policy
 
     def _has_answer(self) -> bool:
-        """Return whether a person has said, or is being asked, if gains count without kernel time.
-        """
+        """Return whether a person decided, or is asked, if gains count without kernel time."""
         reader, campaign = self.context.reader, self.setup.id
         return bool(reader.events_of(campaign, NO_PROFILER_ANSWER)) or any(
             member.state == "waiting" and asks_once(verdict_of(row))
@@ -136,7 +135,7 @@ class Keeper:
         failpoint(f"decided.{kind}")
 
     def known_as(self, identity: str) -> str:
-        """Describe the state of a candidate that was found before."""
+        """Describe the state of a known candidate."""
         candidate = self.context.reader.candidate(identity, self.setup.id)
         gone = kept_commits.undone(kept_commits.rollbacks(self.context.reader, self.setup.id))
         state = "rolled back" if candidate.commit in gone else candidate.state

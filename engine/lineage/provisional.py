@@ -76,7 +76,7 @@ def settle(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[KeptCommi
 
 def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate, *,
            reason: str, actor: str) -> list[Candidate]:
-    """Close a waiting candidate; return what rested on it, which is to be tried without it.
+    """Close a waiting candidate; return the gains that rested on it, to try without it.
 
     `reason` reads `rejected by ann@box: it changes the rounding`.
     """
@@ -93,7 +93,7 @@ def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candid
 
 
 def release(writer: Writer, reader: Reader, repo: CampaignRepo, reason: str) -> list[Candidate]:
-    """Take the line apart: its gains are verified again, and are to be tried on the tip."""
+    """Take the line apart: its gains return to `verified`, to be tried on the tip."""
     line = waiting_line.read(reader, repo.campaign)
     with writer.transaction():
         _release(writer, reader, line, reason)

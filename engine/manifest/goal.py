@@ -1,4 +1,4 @@
-"""Parse the manifest's `performance_target`, and tell whether the best has reached it for sure.
+"""Parse the manifest's `performance_target`, and check whether the best has reached it.
 
 `1.5x`, `20%` and `20% less` are relative to the baseline; `850 us`, `>500 TFLOPS`, `1.2 TB/s` and
 `>60% of peak` are absolute. Any other text is a note for people. So is a goal that verdicts on the
@@ -113,8 +113,7 @@ def reached_by(goal: Goal, best: Verdict | None, target: Target | CommandTarget)
 
 
 def _of_kernel(kind: Kind, best: Verdict, target: Target) -> float | None:
-    """Return microseconds, GFLOP/s or GB/s; None if the task does not say how much work a class is.
-    """
+    """Return microseconds, GFLOP/s or GB/s; None if the task does not state a class's work."""
     if kind == "latency":
         return best.latency_us
     works = [target.work(target.config_class(row.config_class)) for row in best.rows]

@@ -16,7 +16,7 @@ LIMITS = ("max_iterations", "performance_target", "budget.wall_s", "budget.trial
           "budget.cost_usd", "budget.disk_gb", "stop.consecutive_regressions",
           "stop.efficiency_pct", "stop.no_gain_rounds", "pool.worker_timeout_s",
           "pool.agent.step_limit", "pool.agent.cost_limit_usd", "pool.agent.timeout_s")
-"""Their names; `budget.pairs` is none of them: all verdicts of a campaign measure alike."""
+"""Without `budget.pairs`: all verdicts of a campaign are measured alike."""
 
 
 def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
@@ -66,8 +66,9 @@ def _expected(message: str) -> str:
     """Return what msgspec expected, in words."""
     kind, _, bound = message.removeprefix("Expected ").partition(" - at ")[0].partition(",")[0] \
         .removeprefix("`").partition("`")
-    for name, words in (("int", "a whole number"), ("float", "a number"), (" | null", " or none")):
-        kind = kind.replace(name, words)
+    for name, expected in (("int", "a whole number"), ("float", "a number"),
+                           (" | null", " or none")):
+        kind = kind.replace(name, expected)
     return f"expected {kind}{bound}"
 
 

@@ -72,9 +72,9 @@ def _decode(document: Document) -> Manifest:
     return manifest
 
 
-def _convert(value: object, wanted: type[Manifest]) -> Manifest:
+def _convert(value: object, into: type[Manifest]) -> Manifest:
     """Convert strictly: msgspec ignores unknown keys of dataclasses, such as a Metric's."""
-    manifest = msgspec.convert(value, wanted)
+    manifest = msgspec.convert(value, into)
     if lost := _lost_key(value, msgspec.to_builtins(manifest), "$"):
         raise msgspec.ValidationError(lost)
     return manifest

@@ -18,7 +18,7 @@ Seconds = Annotated[float, Meta(gt=0, le=604_800)]
 SCRIPTED = "scripted/"
 """What a model's name begins with if a script of the project answers."""
 NETWORK_FIX = "name its provider's key in `env`, or write `network: [HOST]` or `network: true`"
-"""What gives a command of one's own a network."""
+"""How a custom command gets a network."""
 
 
 class ManifestPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,11 +75,12 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
             return None
         if self.network is not None:
             return tuple(filter(None, map(provider_address.parse, self.network or ())))
-        given = {name: passed[name] for name in self.variables if name in passed}
-        keys = () if self.agent is None or given.keys() & set(self.agent.keys) else self.agent.keys
+        variables = {name: passed[name] for name in self.variables if name in passed}
+        agent_keys = () if self.agent is None else self.agent.keys
+        keys = () if variables.keys() & set(agent_keys) else agent_keys
         return tuple(dict.fromkeys(
-            address for name in (*keys, *given)
-            for address in provider_address.of_variable(name, given.get(name, ""))))
+            address for name in (*keys, *variables)
+            for address in provider_address.of_variable(name, variables.get(name, ""))))
 
 
 class ModelSpec(ManifestPart, frozen=True, kw_only=True):

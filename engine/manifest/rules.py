@@ -137,9 +137,9 @@ def _commands(manifest: Manifest) -> Iterator[FieldFault]:
         yield from _harness_faults(faults(command_target(manifest)), _KEYS_OF_COMMAND)
 
 
-def _harness_faults(found: Iterator[FieldFault], keys: Mapping[str, str]) -> Iterator[FieldFault]:
+def _harness_faults(faults: Iterator[FieldFault], keys: Mapping[str, str]) -> Iterator[FieldFault]:
     """Yield what the harness would refuse, under the manifest's keys."""
-    for key, what, fix in found:
+    for key, what, fix in faults:
         at = (keys[str(key[0])], *key[1:]) if str(key[0]) in keys else ("target", *key)
         label = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at)
         yield at, f"{label.removeprefix('.')}: {what}", fix
@@ -213,11 +213,11 @@ def _pool(manifest: Manifest) -> Iterator[FieldFault]:
         yield from _cli(cli, ("pool", "cli", index), {other.name for other in pool.cli[:index]})
 
 
-def _cli(cli: CliSpec, key: Key, taken: set[str]) -> Iterator[FieldFault]:
+def _cli(cli: CliSpec, key: Key, names: set[str]) -> Iterator[FieldFault]:
     label = f"pool.cli[{key[-1]}]"
     if not _SLUG.fullmatch(cli.name):
         yield (*key, "name"), f"{label}.name: {cli.name!r} is not a plain name", ""
-    if cli.name in taken:
+    if cli.name in names:
         yield (*key, "name"), f"{label}.name: {cli.name!r} is given twice", ""
     if cli.template and cli.agent is None:
         yield (*key, "template"), f"{label}.template: unknown coding agent {cli.template!r}", \

@@ -116,7 +116,7 @@ class BudgetSpec(ManifestPart, frozen=True, kw_only=True):
 
 
 class EndToEndSpec(ManifestPart, frozen=True, kw_only=True):
-    """What follows when the whole program is surely slower with the best."""
+    """What follows when the whole program is significantly slower with the best."""
 
     rollback: bool = False
     """Roll back commit by commit until it is not; if false, the report recommends that."""

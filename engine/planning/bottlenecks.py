@@ -25,7 +25,7 @@ REACH = 12
 SHORT_US = 10.0
 """A kernel with shorter launches spends much of its time on launching."""
 FAR = 25.0
-"""Percent of the roofline below which what bounds the roofline does not bound the kernel."""
+"""Percent of the roofline below which something else than the roofline's bound limits a kernel."""
 KERNELS, SHARE = 3, 0.05
 """Most kernels of a benchmark that are listed, and their least share of its GPU time."""
 
@@ -53,7 +53,7 @@ def of_c(target: Target, source: str, knobs: Sequence[Knob], rows: Sequence[Row]
 
 def of_resources(target: Target, knobs: Sequence[Knob], rows: Sequence[Row], reach: Roofline | None,
               limits: Sequence[KernelLimit]) -> list[TunableBottleneck]:
-    """Return the limits from what the compiler says of a GPU kernel, then measured ones."""
+    """Return the limits from a GPU kernel's compiler report, then the measured ones."""
     compiled = [_tunable(limit.kernel, limit.limiter, limit.config_class, limit.metric, limit.value,
                          limit.detail, knobs) for limit in limits]
     timed = [row for row in rows if row.latency_us is not None]
@@ -71,8 +71,7 @@ def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
               source: str) -> list[TunableBottleneck]:
     """Return the source's kernels with the most GPU time of a benchmark, then its classes by time.
 
-    A run also has kernels that are not the source's: they fill buffers, flush a cache, or are the
-    reference.
+    A run also launches other kernels: to fill buffers, flush a cache, or compute the reference.
     """
     kernels = [_tunable(
         kernel.name, f"time in {kernel.name}", "", "% of the run's GPU time", 100 * kernel.share,
@@ -95,10 +94,10 @@ def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
 
 def is_in(source: str, kernel: str) -> bool:
     """Return whether a source defines a kernel of that name, also a template or mangled one."""
-    words = set(re.findall(r"[A-Za-z_]\w*", source))
+    identifiers = set(re.findall(r"[A-Za-z_]\w*", source))
     name = re.split(r"[<(]", kernel)[0].rpartition("::")[2].split()
-    return bool(name) and (name[-1] in words or any(
-        len(word) > 3 and f"{len(word)}{word}" in kernel for word in words))
+    return bool(name) and (name[-1] in identifiers or any(
+        len(word) > 3 and f"{len(word)}{word}" in kernel for word in identifiers))
 
 
 def ranked(campaign: str, round: int,

@@ -20,16 +20,16 @@ from engine.planning.stagnation import BottleneckPlace, TriedDirections
 from harness.formats.text import one_line
 
 LONGEST = 240
-"""Characters of a hypothesis that quotes others."""
+"""Most characters of a hypothesis that quotes a tip or a failure."""
 SAME = 0.7
-"""Share of words in common from which two hypotheses are one idea."""
+"""Share of common words at which two hypotheses count as the same idea."""
 QUOTED = 3
-"""Most tips, and most failures, of which a round makes hypotheses."""
+"""Most tips, and most failures, that a round turns into hypotheses."""
 ANYWHERE = StrategyPlace()
 NO_RECORDS: Mapping[str, StrategyRecord] = {}
 _FILLERS = re.compile(r"(?:an?|the|of|in|on|to|for|and|or|so|that|it|is|be|by|with|from|into|at|as"
                       r"|its|against|relieve|use|instead)")
-"""Words that tell no two hypotheses apart."""
+"""Words that do not distinguish hypotheses."""
 
 
 class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +48,10 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
           tips: Sequence[str] = (), failures: Sequence[str] = (), *,
           place: StrategyPlace = ANYWHERE,
           records: Mapping[str, StrategyRecord] = NO_RECORDS) -> list[PlannedIdea]:
-    """Return the ideas that no slot has followed on this best, the most promising first.
-
-    `tips` are lessons of earlier campaigns, the newest last; `failures` are promising changes that
-    were rejected, with the reason. Bottlenecks take turns; of the rows for one, those come first
-    that were kept most often on this card. Ideas that have lost on an earlier best come last.
+    """Return the ideas that no slot has followed on this best, the most promising first. `tips` are
+    lessons of earlier campaigns, the newest last; `failures` are promising changes that were
+    rejected, with the reason. Bottlenecks take turns; strategies kept most often on this card come
+    first. Ideas that lost on an earlier best come last.
     """
     quoted = [*(PlannedIdea(key=_key("repair", text), text=one_line(
         f"make it right: {text}", LONGEST))
@@ -73,8 +72,7 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
 
 def _in_turns(columns: Sequence[list[PlannedIdea]],
               others: Sequence[PlannedIdea]) -> list[PlannedIdea]:
-    """Return one idea of each column in turn, none that says what an earlier or another one does.
-    """
+    """Return the columns' ideas in turn, without repeats of each other or of `others`."""
     texts = [_words(idea.text) for idea in others]
     queues, kept = [iter(column) for column in columns], list[PlannedIdea]()
     while queues:
@@ -89,14 +87,14 @@ def _in_turns(columns: Sequence[list[PlannedIdea]],
     return kept
 
 
-def distinct(found: Iterable[PlannedIdea], known: Iterable[str] = ()) -> list[PlannedIdea]:
-    """Return ideas without those that say what an earlier one, or a `known` text, says."""
+def distinct(proposed: Iterable[PlannedIdea], known: Iterable[str] = ()) -> list[PlannedIdea]:
+    """Return ideas without those that repeat an earlier one or a `known` text."""
     kept: list[PlannedIdea] = []
     texts = [_words(text) for text in known]
-    for idea in found:
-        words = _words(idea.text)
-        if not any(_is_same(words, other) for other in texts):
-            texts.append(words)
+    for idea in proposed:
+        idea_words = _words(idea.text)
+        if not any(_is_same(idea_words, other) for other in texts):
+            texts.append(idea_words)
             kept.append(idea)
     return kept
 
@@ -120,8 +118,8 @@ def _words(text: str) -> frozenset[str]:
                      if not _FILLERS.fullmatch(word))
 
 
-def _is_same(one: frozenset[str], other: frozenset[str]) -> bool:
-    return one == other or len(one & other) >= SAME * max(1, len(one | other))
+def _is_same(left: frozenset[str], right: frozenset[str]) -> bool:
+    return left == right or len(left & right) >= SAME * max(1, len(left | right))
 
 
 def _key(kind: str, text: str) -> str:

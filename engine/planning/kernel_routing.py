@@ -23,7 +23,7 @@ from harness.devices.device import DeviceKind
 from harness.tasks.target import OF_CARD, Target
 
 FRUITLESS_STAGES = ("no change", "tie", "regression", "reject", "repeat", "failed")
-"""Stages with which a slot ends that has brought nothing."""
+"""Last stages of a slot without a gain."""
 
 
 def of_target(judged: JudgedTarget, tree: Path, spent: Mapping[str, int] | None = None) -> Routing:
@@ -52,16 +52,14 @@ def of_source(manifest: Manifest, target: Target | CommandTarget, text: str, dev
 
 
 def _may_be_python(target: Target | CommandTarget, edit: Sequence[str]) -> bool:
-    """Return whether a candidate may be written in Python: the harness builds C++ sources itself.
-    """
+    """Return whether a candidate may be in Python: the harness builds C++ sources itself."""
     if not isinstance(target, CommandTarget):
         return target.language not in (*OF_CARD, "c")
     return any(PurePosixPath(glob).suffix in (".py", "", ".*") for glob in edit)
 
 
 def system_prompt(judged: JudgedTarget, language: SourceLanguage, subagent: str) -> str:
-    """Return a subagent's system prompt for a target. Raises InputError if it cannot be rendered.
-    """
+    """Return a subagent's system prompt for a target. Raises InputError if rendering fails."""
     manifest = judged.manifest
     return rendering.system_prompt(
         subagent_registry.load(Path(manifest.project)).get(subagent),

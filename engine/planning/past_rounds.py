@@ -16,9 +16,9 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.task import AGENT_BACKENDS
 
 LOST_STAGES = ("no change", "tie", "regression", "reject", "repeat")
-"""Stages with which a slot ends whose work brought nothing."""
+"""Last stages of a slot that worked without a gain."""
 FAILURES = 3
-"""Most rejected changes that a plan takes up again."""
+"""Most rejected changes that a plan retries."""
 
 
 def tried(past: CampaignHistory, reader: Reader, campaign: str,
@@ -30,10 +30,10 @@ def tried(past: CampaignHistory, reader: Reader, campaign: str,
     on_tip = {commit for commit in {round.incumbent for round in past.attempts}
               if repo.has_tree(commit, tree)}
     slots = {round: reader.slots(campaign, round.n) for round in past.attempts}
-    lost = [slot for own in slots.values() for slot in own if slot.stage in LOST_STAGES]
+    lost = [slot for of_round in slots.values() for slot in of_round if slot.stage in LOST_STAGES]
     return msgspec.structs.replace(
-        TriedDirections.of(slot for round, own in slots.items()
-                           if round.incumbent in on_tip for slot in own),
+        TriedDirections.of(slot for round, of_round in slots.items()
+                           if round.incumbent in on_tip for slot in of_round),
         lost=frozenset(frozenset(slot.knobs) for slot in lost if slot.knobs),
         lost_transforms=stagnation.transforms_of(lost),
         lost_ideas=frozenset(slot.idea for slot in lost if slot.idea))

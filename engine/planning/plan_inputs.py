@@ -68,11 +68,11 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     suggested: tuple[PlannedIdea, ...] = ()
     """What a model suggests to try."""
     model_note: str = ""
-    """What came of asking a model, "" if none was asked."""
+    """The outcome of asking a model for ideas, "" if none was asked."""
     causes: tuple[str, ...] = ()
-    """What a model reads in the best's measurements."""
+    """What a model names as the causes of the best's times."""
     analysis: str = ""
-    """What came of asking for that, "" if no model was asked."""
+    """The outcome of asking for causes, "" if no model was asked."""
     tips: tuple[str, ...] = ()
     """Lessons of earlier campaigns, the newest last."""
     failures: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     inbox_slots: Mapping[str, str] = {}
     """The slots that an interrupted round has given to patches, by file name."""
     may_split: bool = False
-    """Whether classes and knobs may go apart: there are several, and a gain was kept before."""
+    """Whether classes may get their own knobs: there are several, and a gain was kept before."""
 
     @property
     def trials(self) -> int:
@@ -111,20 +111,21 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         """
         if "transform" not in self.pool.backends:
             return []
-        return sorted((own for own in self.changes if own.name not in self.tried.transforms),
-                      key=lambda own: (own.name in self.tried.lost_transforms,
-                                       -self.records.get(own.name, NO_RECORD).chance,
-                                       self.strategy_of(own.name)[:2]))
+        return sorted((change for change in self.changes
+                       if change.name not in self.tried.transforms),
+                      key=lambda change: (change.name in self.tried.lost_transforms,
+                                          -self.records.get(change.name, NO_RECORD).chance,
+                                          self.strategy_of(change.name)[:2]))
 
     def strategy_of(self, name: str) -> tuple[int, int, str]:
-        """Return for a transformation the first bottleneck whose strategies name it, the place of
-        it there, and the row's key; a row for any limit counts less than one for this limit.
+        """Return the rank of the first bottleneck whose strategies name a transformation, its
+        position there, and the strategy's key. Strategies for this limit come before those for any.
         """
         for rank, tunable in enumerate(self.bottlenecks):
-            listed = [(own, row.key) for row in strategy_table.against(
-                tunable.bottleneck.limiter, self.place) for own in row.transformations]
-            for at, (own, key) in enumerate(listed):
-                if own == name:
+            listed = [(transformation, row.key) for row in strategy_table.against(
+                tunable.bottleneck.limiter, self.place) for transformation in row.transformations]
+            for at, (transformation, key) in enumerate(listed):
+                if transformation == name:
                     return rank, at, key
         return len(self.bottlenecks), 0, ""
 
@@ -141,8 +142,8 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
             return []
         depth = "review" if self.review is None else self.review.depth
         every = {knob.name for knob in self.knobs}
-        return [own for own in stagnation.new_directions(self.bottlenecks, tried, depth)
-                if set(own.knobs) != every]
+        return [direction for direction in stagnation.new_directions(self.bottlenecks, tried, depth)
+                if set(direction.knobs) != every]
 
     def seed(self, slot: str) -> int:
         """Return the slot's seed, the same when the round is run again after a crash."""
@@ -151,8 +152,9 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     def scope(self, tunable: TunableBottleneck | None) -> str:
         """Return the class that work on a bottleneck is about, GLOBAL unless there are several."""
         classes = {tunable.bottleneck.config_class for tunable in self.bottlenecks} - {""}
-        own = "" if tunable is None or len(classes) < 2 else tunable.bottleneck.config_class
-        return own or GLOBAL
+        if tunable is None or len(classes) < 2:
+            return GLOBAL
+        return tunable.bottleneck.config_class or GLOBAL
 
 
 class PlanWeights(msgspec.Struct, frozen=True):

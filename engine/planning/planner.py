@@ -43,11 +43,11 @@ from engine.workers import inbox
 FRUITLESS = 2
 """After this many rounds in a row without a new candidate, only a new direction can bring one."""
 FRUITLESS_MOST = 5
-"""After this many, the reviews' directions have brought none either."""
+"""After this many, the reviews' directions have failed too."""
 LEAST_WORK = 2
-"""A round starts only if there is time for its verdicts and for work as long as this many more."""
+"""A round starts only if there is time for its verdicts and for this many more of work."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
-"""So long before its Slurm job ends a campaign is to have ended, and at the latest is cut off."""
+"""Seconds before its Slurm job ends by which a campaign should end, and is cut off."""
 AGENT = "a worker under pool.cli, or pool.agent"
 KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
               "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
@@ -55,17 +55,17 @@ C_KNOB_LINE = "#define TILE 32  // kopt: knob TILE in [16, 32]"
 
 
 def submitted(setup: Setup) -> list[Path]:
-    """Return the patches that people have handed in and no round has judged, oldest first."""
+    """Return the submitted patches that no round has judged, oldest first."""
     return inbox.waiting(setup.folder.inbox) if "inbox" in setup.manifest.pool.backends else []
 
 
 class Planner:
-    """Plans a campaign's rounds from its journal alone, so that another engine can go on."""
+    """Plans a campaign's rounds from its journal alone, so that another engine can continue."""
 
     def __init__(self, context: EngineContext, meter: SpendingMeter) -> None:
         self.context, self.meter = context, meter
         self.job_end = surroundings.job_end()
-        """When the Slurm job ends in which the campaign runs, by the epoch."""
+        """When the Slurm job of the campaign ends, seconds since the epoch."""
 
     @property
     def setup(self) -> Setup:
@@ -103,7 +103,7 @@ class Planner:
 
     @property
     def job_reason(self) -> str:
-        """Why a campaign ends that ends for its Slurm job."""
+        """Why a campaign ends because of its Slurm job."""
         end = time.strftime("%H:%M", time.localtime(self.job_end))
         return f"the Slurm job ends at {end}; kopt resume in another job continues"
 
@@ -117,11 +117,11 @@ class Planner:
         Its arguments are the numbers of candidates in flight and of gains.
         """
         past = self.history()
-        each = self._each(past)
+        durations = self._each(past)
 
         def reason(candidates: int, gains: int) -> str:
             used_s, wall_s = self.meter.spent.wall_s, self.budget.wall_s
-            margin_s = self._margin_s(past, candidates, gains, each=each)
+            margin_s = self._margin_s(past, candidates, gains, durations=durations)
             if wall_s is None or used_s + margin_s < wall_s:
                 return ""
             return f"{used_s:.0f} s of {wall_s:g} s used; the rest is for verdicts"
@@ -131,9 +131,9 @@ class Planner:
     def may_accept(self) -> bool:
         """Return whether there is time for one more final verdict and for the end after it."""
         wall_s = self.budget.wall_s
-        each = self._each(self.history())
+        durations = self._each(self.history())
         return wall_s is None or \
-            self.meter.spent.wall_s + each.final + each.end_to_end <= wall_s
+            self.meter.spent.wall_s + durations.final + durations.end_to_end <= wall_s
 
     def tasks(self, n: int) -> tuple[list[Task], str]:
         """Survey the best and return the tasks of round `n`, or none and the reason."""
@@ -166,7 +166,7 @@ class Planner:
         return affordable, "" if affordable else "the budget left pays for no attempt"
 
     def submitted(self, n: int) -> list[Task]:
-        """Return round `n` if it judges nothing but the patches in the inbox."""
+        """Return the tasks of a round `n` that judges only the patches in the inbox."""
         setup = self.setup
         return inbox_tasks(PlanInputs(
             campaign=setup.id, round=n, pool=setup.manifest.pool, slots=0, knobs=(),
@@ -185,24 +185,23 @@ class Planner:
         known_tips = tips.known(reader, setup.id)
         place = StrategyPlace(op=view.routing.op.name, language=setup.target.language,
                               on_gpu=setup.device.kind != "cpu")
-        own = reader.campaign(setup.id)
-        records = strategy_record.of_card(reader, own.gpu if own else "")
+        campaign = reader.campaign(setup.id)
+        records = strategy_record.of_card(reader, campaign.gpu if campaign else "")
         return PlanInputs(
             campaign=setup.id, round=n, pool=setup.manifest.pool, slots=self._slots,
-            tips=known_tips, failures=past_rounds.failures(past),
-            place=place, records=records, routes=view.routing.routes,
+            tips=known_tips, failures=past_rounds.failures(past), place=place, records=records,
+            routes=view.routing.routes,
             translations={route.language: kernel_routing.translation_brief(
                 setup, view.routing, route.language) for route in view.routing.routes},
             knobs=view.knobs, bottlenecks=view.bottlenecks, templates=view.templates,
-            changes=view.changes,
-            inbox=view.inbox, planned=planned, fixed=fixed, review=review, tried=tried,
+            changes=view.changes, inbox=view.inbox, planned=planned, fixed=fixed, review=review,
+            tried=tried,
             may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
                 stagnation.brief(review),
-                strategy_record.brief([own.bottleneck.limiter for own in view.bottlenecks], place,
-                                      records),
-                attempt_digest.needing_split(
-                    past, setup.repo.tree_of(setup.repo.tip)),
+                strategy_record.brief([tunable.bottleneck.limiter for tunable in view.bottlenecks],
+                                      place, records),
+                attempt_digest.needing_split(past, setup.repo.tree_of(setup.repo.tip)),
                 tips.brief(known_tips),
                 attempt_digest.brief(past, artifacts.of_campaign(reader, setup.id),
                                      past_rounds.given_up(past, reader, setup.id)),
@@ -219,10 +218,10 @@ class Planner:
         return self.setup.manifest.pool.slots or pool_size.default_slots(self.setup)
 
     def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
-                  each: DurationEstimates | None = None) -> float:
+                  durations: DurationEstimates | None = None) -> float:
         """Return the seconds to keep for candidates in flight and `gains`."""
         manifest = self.setup.manifest
-        return spending.margin_s(self.budget, each or self._each(past), candidates,
+        return spending.margin_s(self.budget, durations or self._each(past), candidates,
                                  cards=len(self.setup.devices),
                                  gains=gains + spending.gains_of(past, candidates),
                                  formats=bool(manifest.format_command), work=work)
@@ -260,7 +259,7 @@ class Planner:
         """Return why another round would bring nothing new, or ""."""
         count = past.fruitless()
         if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
-            return ""  # a patch that cannot leave the inbox would bring rounds for ever
+            return ""  # a patch that cannot leave the inbox would start rounds forever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
         failed = [slot for slot in last if slot.stage == "failed"]
         if failed:

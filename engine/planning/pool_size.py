@@ -49,5 +49,5 @@ def workers_of(pool: PoolSpec, cards: int, cores: int, memory_bytes: int) -> int
     """
     if not authors(pool):
         return max(1, min(SEARCHES_PER_CARD * max(1, cards), cores))
-    wanted = max(pool.min_workers, pool.workers_per_gpu * cards)
-    return max(1, min(wanted, AGENTS_PER_CORE * cores, memory_bytes // AGENT_BYTES))
+    workers = max(pool.min_workers, pool.workers_per_gpu * cards)
+    return max(1, min(workers, AGENTS_PER_CORE * cores, memory_bytes // AGENT_BYTES))

@@ -57,8 +57,8 @@ def _planned(inputs: PlanInputs, share: int) -> list[Task]:
     changes, directions = inputs.new_changes, _directions(inputs)
     for i in range(share):
         slot = f"planned-{i + 1}"
-        own = (directions, changes) if inputs.round % 2 == 0 else (changes, directions)
-        queues: list[Sequence[object]] = [queue for queue in (ideas, *own) if queue]
+        without_agents = (directions, changes) if inputs.round % 2 == 0 else (changes, directions)
+        queues: list[Sequence[object]] = [queue for queue in (ideas, *without_agents) if queue]
         if not queues:
             break
         queue = queues[i % len(queues)]
@@ -76,8 +76,8 @@ def _planned(inputs: PlanInputs, share: int) -> list[Task]:
 def _further_changes(inputs: PlanInputs, planned: Sequence[Task], room: int) -> list[Task]:
     """Return at most `room` more transformations, for slots that have nothing else to do."""
     made = {task.option for task in planned if task.backend == "transform"}
-    others = [own for own in inputs.new_changes if own.name not in made]
-    return [_change(inputs, f"planned-{number}", own) for number, own in enumerate(
+    others = [change for change in inputs.new_changes if change.name not in made]
+    return [_change(inputs, f"planned-{number}", change) for number, change in enumerate(
         others[:max(0, room)], len(planned) + 1)] if inputs.pool.mode != "fixed" else []
 
 
@@ -116,13 +116,13 @@ def _directions(inputs: PlanInputs) -> list[SearchDirection]:
     if not inputs.may_search:
         return []
     tunables = [tunable for tunable in inputs.bottlenecks if tunable.knobs]
-    found = inputs.new if inputs.review is not None else []
+    directions = inputs.new if inputs.review is not None else []
     for i in range(inputs.slots if tunables else 0):
         tunable = tunables[(i + inputs.round) % len(tunables)]
-        found.append(SearchDirection(tunable=tunable,
-                                     knobs=narrow_knobs(tunable.knobs, inputs.round + i)))
+        directions.append(SearchDirection(tunable=tunable,
+                                          knobs=narrow_knobs(tunable.knobs, inputs.round + i)))
     first: dict[frozenset[str], SearchDirection] = {}
-    for direction in (*found, *inputs.directions(TriedDirections())):
+    for direction in (*directions, *inputs.directions(TriedDirections())):
         first.setdefault(frozenset(direction.knobs), direction)
     first.pop(frozenset(knob.name for knob in inputs.knobs), None)  # the canonical slot's
     return list(first.values())
@@ -137,7 +137,7 @@ def _search(inputs: PlanInputs, slot: str, direction: SearchDirection) -> Task:
 
 
 def narrow_knobs(names: Sequence[str], turn: int) -> tuple[str, ...]:
-    """Narrow a bottleneck's knobs to one or two, others each round: one hypothesis, no sweep."""
+    """Narrow a bottleneck's knobs to one or two that vary by `turn`: one hypothesis, no sweep."""
     if len(names) <= 1:
         return tuple(names)
     first = turn % len(names)
@@ -202,7 +202,7 @@ def _printable(name: str) -> str:
 
 
 def _aimed(inputs: PlanInputs, tunable: TunableBottleneck | None, task: Task) -> Task:
-    """Return a task that is about a bottleneck, or about none in particular."""
+    """Return a task aimed at a bottleneck, or unchanged without one."""
     if tunable is None:
         return task
     bottleneck = tunable.bottleneck

@@ -34,13 +34,13 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     ideas: frozenset[tuple[str, str, str]] = frozenset()
     """Ideas of reviews: key, and limiter and config class of the bottleneck they were aimed at."""
     lost: frozenset[frozenset[str]] = frozenset()
-    """The sets of knobs whose search brought nothing, on any best of the campaign."""
+    """The sets of knobs whose search gained nothing, on any best of the campaign."""
     lost_ideas: frozenset[str] = frozenset()
-    """The keys of ideas that brought nothing, on any best of the campaign."""
+    """The keys of ideas that gained nothing, on any best of the campaign."""
     transforms: frozenset[str] = frozenset()
     """The transformations of the source that slots have made."""
     lost_transforms: frozenset[str] = frozenset()
-    """Those that brought nothing, on any best of the campaign."""
+    """Those that gained nothing, on any best of the campaign."""
     split: bool = False
     """Whether a slot has searched for config classes that need kernels of their own."""
 
@@ -100,10 +100,10 @@ class BottleneckPlace(msgspec.Struct, frozen=True):
 
 
 class AimedIdea(msgspec.Struct, frozen=True, kw_only=True):
-    """A review's direction in words, for agents and people, aimed at a bottleneck or at none."""
+    """A review's direction as text, aimed at a bottleneck or at none."""
 
     key: str
-    """The journal records it."""
+    """As recorded in the journal."""
     text: str
     place: BottleneckPlace | None = None
     is_repeat: bool = False
@@ -138,13 +138,13 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
     If fewer than DIRECTIONS ideas are new, tried ones are aimed at other `places`, and after that
     repeated.
     """
-    levels = [own for own in _LEVELS if own.rounds_without_gain <= rounds_without_gain]
+    levels = [level for level in _LEVELS if level.rounds_without_gain <= rounds_without_gain]
     if not levels:
         return None
     level = levels[-1]
     ideas = [AimedIdea(key=key, text=text)
-             for own in reversed(levels)
-             for key, text in strategy_table.of_review(own.depth).items()]
+             for shallower in reversed(levels)
+             for key, text in strategy_table.of_review(shallower.depth).items()]
     tried_keys = {key for key, *_ in tried.ideas}
     new = [idea for idea in ideas if idea.key not in tried_keys]
     tried_ideas = [idea for idea in ideas if idea.key in tried_keys]
@@ -193,7 +193,7 @@ def _listed(heading: str, ideas: Sequence[AimedIdea]) -> list[str]:
 def new_directions(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
                    depth: Depth) -> list[SearchDirection]:
     """Return the directions whose knobs no search has moved together on this best, the most
-    different first, those that lost on an earlier one last.
+    different first; those that lost on an earlier best come last.
 
     Bottlenecks take turns. At depth `instructions`, bottlenecks that a compiler named come first;
     at `state of the art`, all knobs of a bottleneck move at once before single ones do.

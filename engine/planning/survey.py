@@ -45,7 +45,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     classes: int = 1
     """The number of config classes that were measured."""
     unmatched: str = ""
-    """Why a module has no rewrite with templates, "" if it has one or is no module."""
+    """Why no template fits a module, "" if one does or the target is no module."""
     unread: str = ""
     """Why the source's knobs cannot be read."""
     routing: Routing = Routing(op=OpClass(UNKNOWN), source="unknown")
@@ -69,11 +69,11 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     except InputError as error:
         context.writer.event(setup.id, "warning", setup.target.source, message=str(error))
         knobs, unread = (), str(error)
-    found = bottlenecks.ranked(setup.id, round, _bottlenecks(context, tree, source, knobs))
+    ranked = bottlenecks.ranked(setup.id, round, _bottlenecks(context, tree, source, knobs))
     if not context.reader.bottlenecks(setup.id, round):  # else an interrupted round recorded them
-        context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in found])
+        context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in ranked])
     templates, unmatched = _templates(context, again)
-    return Survey(knobs=knobs, bottlenecks=found, templates=templates, unmatched=unmatched,
+    return Survey(knobs=knobs, bottlenecks=ranked, templates=templates, unmatched=unmatched,
                   changes=transformation_registry.applicable(source, language),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(measured_best(context).rows), unread=unread,
@@ -154,15 +154,14 @@ def _templates(context: EngineContext, again: bool) -> tuple[tuple[Offer, ...], 
     tree = setup.repo.tree_of(setup.repo.tip)
     tried = {c.slot for c in context.reader.candidates(setup.id)
              if not again or c.base_tree == tree}
-    found, why = template.offers(
+    offers, why = template.offers(
         target, setup.tree(setup.repo.tip), setup.tree(setup.repo.base),
         setup.folder.scratch("graph"), python=setup.manifest.python)
-    return tuple(offer for offer in found if f"rewrite-{offer.name}" not in tried), why
+    return tuple(offer for offer in offers if f"rewrite-{offer.name}" not in tried), why
 
 
 def reached(context: EngineContext) -> float | None:
-    """Return the lowest share of the roofline among the best's classes, percent, if all have one.
-    """
+    """Return the lowest percent of the roofline of the best's classes, None if one is unknown."""
     values = [row.pct_of_roofline for row in measured_best(context).rows]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None

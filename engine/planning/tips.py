@@ -1,7 +1,7 @@
 """Tips: lessons of campaigns on the same hardware, op and backend, in one file for each.
 
-The file is historical_experience/<gpu>/<op>/<backend>/tips.md in the workspace. It is read before
-the baseline, and a lesson is appended after the round that it comes from. People may write there.
+The file is historical_experience/<gpu>/<op>/<backend>/tips.md in the workspace. kopt reads it
+before the baseline and appends each lesson after its round. People may edit it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _COMMENT = re.compile(r"(?<!\\)<!--.*?-->", re.DOTALL)
 
 def path(workspace: Path, manifest: Manifest) -> Path:
     """Return the path of the tips for a manifest's hardware, op and backend."""
-    words = (manifest.target_gpu, manifest.target_op, manifest.target_backend.lower())
-    return workspace.joinpath(FOLDER, *map(_folder, words), FILE)
+    parts = (manifest.target_gpu, manifest.target_op, manifest.target_backend.lower())
+    return workspace.joinpath(FOLDER, *map(_folder, parts), FILE)
 
 
 def read(file: Path) -> tuple[tuple[str, ...], int]:
@@ -124,8 +124,8 @@ def brief(lessons: Sequence[str]) -> str:
 def learn(context: EngineContext) -> None:
     """Append the campaign's new lessons to the file.
 
-    Written lessons are never changed, so a gain is only written after its final acceptance, or
-    that of a commit on top of it.
+    Written lessons are never changed, so a gain is written only once it, or a commit on top of it,
+    passes final acceptance.
     """
     setup = context.setup
     file = path(setup.workspace, setup.manifest)

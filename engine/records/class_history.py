@@ -57,11 +57,11 @@ def steps(past: CampaignHistory) -> Iterator[ClassStep]:
         yield _step(1, past.base, first, first, None)
     headlines = {row.candidate: row for row in reversed(rows) if row.purpose == "headline"}
     for keep in past.keeps:
-        own = past.row_of(keep)
-        if own is not None and _is_unmeasured(past, keep, headlines):
-            yield _step(keep.round, keep.commit, own, None, own)
+        keep_row = past.row_of(keep)
+        if keep_row is not None and _is_unmeasured(past, keep, headlines):
+            yield _step(keep.round, keep.commit, keep_row, None, keep_row)
         if headline := headlines.get(keep.commit[:12]):
-            yield _step(keep.round, keep.commit, headline, headline, own)
+            yield _step(keep.round, keep.commit, headline, headline, keep_row)
 
 
 def by_class(past: CampaignHistory) -> list[ClassMeasurement]:
@@ -70,22 +70,22 @@ def by_class(past: CampaignHistory) -> list[ClassMeasurement]:
         return []
     of_class: dict[str, list[ClassMeasurement]] = {}
     for step in steps(past):
-        for own in step.classes:
-            of_class.setdefault(own.config_class, []).append(own)
-    return [own for steps_of_class in of_class.values() for own in steps_of_class]
+        for measurement in step.classes:
+            of_class.setdefault(measurement.config_class, []).append(measurement)
+    return [measurement for steps_of_class in of_class.values() for measurement in steps_of_class]
 
 
 def rows(past: CampaignHistory) -> list[tuple[str, ...]]:
     """Return the table of HEAD: each class's baseline and its time after every keep."""
-    return [(str(own.round),
-             own.commit[:12] + (" (rolled back)" if own.commit in past.undone else ""), *cells(own))
-            for own in by_class(past)]
+    undone = past.undone
+    return [(str(row.round), row.commit[:12] + (" (rolled back)" if row.commit in undone else ""),
+             *cells(row)) for row in by_class(past)]
 
 
-def cells(own: ClassMeasurement) -> tuple[str, str, str, str]:
+def cells(measurement: ClassMeasurement) -> tuple[str, str, str, str]:
     """Return a table's cells: the class, its time, its gains over the last best and baseline."""
-    return (own.name, quantities.latency_us(own.latency_us), own.words_last_best,
-            own.words_baseline)
+    return (measurement.name, quantities.latency_us(measurement.latency_us),
+            measurement.words_last_best, measurement.words_baseline)
 
 
 def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
@@ -99,9 +99,9 @@ def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
 
 
 def _step(n: int, commit: str, shown: VerdictRow, headline: VerdictRow | None,
-          own: VerdictRow | None) -> ClassStep:
+          keep_row: VerdictRow | None) -> ClassStep:
     is_baseline = shown.purpose == "baseline"
-    against_best = {} if own is None else {row.config_class: row for row in verdict_of(own).rows}
+    against_best = {row.config_class: row for row in verdict_of(keep_row).rows} if keep_row else {}
     return ClassStep(at=shown.at, round=n, commit=commit, classes=tuple(ClassMeasurement(
         round=n, commit=commit, config_class=row.config_class, core=row.core,
         latency_us=row.latency_us, outcome="" if is_baseline else row_word(row),

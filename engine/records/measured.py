@@ -40,10 +40,10 @@ def latencies(verdict: Verdict, score: Score) -> tuple[str, str]:
 
 def change(verdict: Verdict) -> str:
     """Return how a candidate's time differs from the last best's: `-6.2% time; 1.07x [...]`."""
-    words = speedup(verdict)
-    if verdict.speedup is None or words.startswith("uncertain"):
-        return words
-    return f"{1 / verdict.speedup - 1:+.1%} time; {words}"
+    text = speedup(verdict)
+    if verdict.speedup is None or text.startswith("uncertain"):
+        return text
+    return f"{1 / verdict.speedup - 1:+.1%} time; {text}"
 
 
 def speedup(verdict: Verdict) -> str:
@@ -122,8 +122,8 @@ def reference_rows(past: CampaignHistory) -> list[tuple[str, ...]]:
     """Return how the best compares with eager PyTorch, torch.compile and libraries, by class."""
     known, best = reference_lines.of_campaign(past.verdicts.values()), best_verdict(past)
     return [] if known is None or best is None else [
-        (name, quantities.latency_us(latency_us), *words)
-        for name, latency_us, *words in known.compare(best.verdict.rows)]
+        (name, quantities.latency_us(latency_us), *comparisons)
+        for name, latency_us, *comparisons in known.compare(best.verdict.rows)]
 
 
 def standing(past: CampaignHistory) -> str:
@@ -139,7 +139,7 @@ def reference_notes(view: JournalView) -> list[str]:
         f"{', '.join(known.bars) or 'No compiler or library'} "
         f"{'are' if len(known.bars) > 1 else 'is'} the bar; they decide nothing; "
         f"{known.measured(view.utc_offset_s)}.",
-        *([f"The best is {words}."] if (words := standing(view.history)) else []),
+        *([f"The best is {position}."] if (position := standing(view.history)) else []),
         *([f"{known.failure}."] if known.failure else [])]
 
 
@@ -160,13 +160,13 @@ def recent_regressions(past: CampaignHistory) -> tuple[Regression, ...]:
     return past.recent() or past.slower[-RECENT:]
 
 
-def regressions(view: JournalView, found: Sequence[Regression]) -> str:
+def regressions(view: JournalView, rows: Sequence[Regression]) -> str:
     """Return the table of regressions."""
     return table(REGRESSIONS, [(
-        f"round {own.round}", view.stamp(own.at), own.baseline[:8], own.candidate[:8],
-        f"{own.hypothesis} (against {own.bottleneck})" if own.bottleneck else own.hypothesis,
-        ", ".join(own.files), times(own.wall_us), times(own.kernel_us), f"{own.change:+.1%}",
-        "; ".join(own.points)) for own in found])
+        f"round {row.round}", view.stamp(row.at), row.baseline[:8], row.candidate[:8],
+        f"{row.hypothesis} (against {row.bottleneck})" if row.bottleneck else row.hypothesis,
+        ", ".join(row.files), times(row.wall_us), times(row.kernel_us), f"{row.change:+.1%}",
+        "; ".join(row.points)) for row in rows])
 
 
 def gain(row: Row) -> str:
@@ -190,9 +190,7 @@ class BestVerdict(NamedTuple):
 
 
 def best_verdict(past: CampaignHistory) -> BestVerdict | None:
-    """Return the verdict on the best against the baseline, before that its keep's own; that of the
-    baseline if nothing was kept.
-    """
+    """Return the best's verdict against the baseline, else its keep's, else the baseline's."""
     headline = of_headline(past)
     if headline is not None and headline.correct:
         return BestVerdict(verdict_of(headline), BASELINE_WORDS)
@@ -241,9 +239,9 @@ def times(pair: Change | None) -> str:
 
 def waiting(past: CampaignHistory) -> list[tuple[str, ...]]:
     """Return a row for each gain of the waiting line, each below what it rests on."""
-    return [(own.id[:12], str(own.round), own.slot, own.state,
-             recorded_speedup(past.placed(own.id)), own.hypothesis, own.reason)
-            for own in past.line]
+    return [(member.id[:12], str(member.round), member.slot, member.state,
+             recorded_speedup(past.placed(member.id)), member.hypothesis, member.reason)
+            for member in past.line]
 
 
 def incumbent(past: CampaignHistory, round: Round) -> str:

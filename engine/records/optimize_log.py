@@ -34,7 +34,7 @@ def page(view: JournalView) -> str:
     entries: list[tuple[float, str, object]] = [
         *((at, "tips", tips) for at, tips in view.tips),
         *((round.ended_at, "round", round) for round in past.rounds if round.ended_at is not None),
-        *((own.at, "late", own) for own in _late(past, ended)),
+        *((decision.at, "late", decision) for decision in _late(past, ended)),
         *((row.at, "end to end", row) for row in view.end_to_end),
         *((at, "not run", record) for at, record in view.not_run),
         *((at, "limits", change) for at, change in view.limits),
@@ -72,27 +72,28 @@ def ideas(view: JournalView, past: CampaignHistory) -> list[str]:
 
 
 def near_gains(past: CampaignHistory) -> list[str]:
-    """Return the near gains on the best, and how a person has each measured again."""
-    return [f"measure {own.candidate[:12]} of round {past.candidates[own.candidate].round} again "
-            f"(near gain of {quantities.percent(own.near_gain, 1)}): kopt submit --from "
-            f"{own.candidate[:12]}" for own in past.near_gains()][-NEXT_STEPS:]
+    """Return the near gains on the best, each with the command that measures it again."""
+    return [f"measure {near.candidate[:12]} of round {past.candidates[near.candidate].round} again "
+            f"(near gain of {quantities.percent(near.near_gain, 1)}): kopt submit --from "
+            f"{near.candidate[:12]}" for near in past.near_gains()][-NEXT_STEPS:]
 
 
 def _late(past: CampaignHistory, ended: Mapping[int, float | None]) -> list[DecisionRow]:
-    """Return a person's decisions, and the engine's after a candidate's round; what the engine did
-    with one gain that it put aside, such as trying it on another base, is one decision.
+    """Return people's decisions, and the engine's after a candidate's round; consecutive runner-up
+    decisions on a gain are merged.
     """
     late: list[DecisionRow] = []
     place: dict[str, int] = {}
-    for own in past.decisions:
-        if own.actor == "engine" and (ended.get(own.round) or math.inf) >= own.at:
+    for decision in past.decisions:
+        if decision.actor == "engine" and (ended.get(decision.round) or math.inf) >= decision.at:
             continue
-        before = late[place[own.candidate]] if own.candidate in place else None
-        if before is not None and before.kind == own.kind == "runner-up":
-            late[place[own.candidate]] = replace(before, reason=f"{before.reason}; {own.reason}")
+        before = late[place[decision.candidate]] if decision.candidate in place else None
+        if before is not None and before.kind == decision.kind == "runner-up":
+            late[place[decision.candidate]] = replace(before,
+                                                      reason=f"{before.reason}; {decision.reason}")
             continue
-        place[own.candidate] = len(late)
-        late.append(own)
+        place[decision.candidate] = len(late)
+        late.append(decision)
     return late
 
 

@@ -69,8 +69,9 @@ def _scope(view: JournalView, keep: DecisionRow) -> str:
 
 
 def _kernel_rows(split: KernelSplit) -> list[tuple[str, ...]]:
-    return [(f"{'old' if own.is_default else 'new'}: {own.kernel}", own.condition,
-             own.serves or ("all others" if own.is_default else "")) for own in split.kernels]
+    return [(f"{'old' if kernel.is_default else 'new'}: {kernel.kernel}", kernel.condition,
+             kernel.serves or ("all others" if kernel.is_default else ""))
+            for kernel in split.kernels]
 
 
 def trend(view: JournalView) -> str:
@@ -86,8 +87,8 @@ def trend(view: JournalView) -> str:
     for step in class_history.steps(view.history):
         if step.round in ended:
             at = max(step.at, ended[step.round])  # an approval after the round comes later
-            lines += [(at, step.round, (str(step.round), CLASS, *class_history.cells(own),
-                                        own.outcome)) for own in step.classes]
+            lines += [(at, step.round, (str(step.round), CLASS, *class_history.cells(measurement),
+                                        measurement.outcome)) for measurement in step.classes]
     lines.sort(key=lambda trend_line: trend_line[:2])
     rows = table(TREND, (cells for _, _, cells in lines))
     return f"# {line(view.campaign)}\n\n{rows}"

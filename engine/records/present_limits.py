@@ -17,7 +17,7 @@ from harness.formats.quantities import latency
 from harness.verdict import Row
 
 AT_ROOFLINE = 95.0
-"""Percent of its roofline from which on a class has nothing left to gain that is worth a round."""
+"""Percent of its roofline from which a class is not worth another round."""
 SHARE = "% of the benchmark"
 """The metric of a bottleneck that is a class's share of a benchmark's time."""
 
@@ -29,20 +29,20 @@ def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
     rejected since the newest survey, its classes have the values of the verdict on the provisional
     best, or else on the best; what compilers and profilers said of the earlier source is left out.
     """
-    surveyed = [n for n, found in past.surveys.items() if found]
+    surveyed = [n for n, bottlenecks in past.surveys.items() if bottlenecks]
     if not surveyed:
         return ()
-    found = tuple(past.surveys[max(surveyed)])
+    newest = tuple(past.surveys[max(surveyed)])
     if _is_current(past, max(surveyed)):
-        return found
+        return newest
     tip, best = past.provisional_verdict, measured.best_verdict(past)
     rows = verdict_of(tip).rows if tip else best.verdict.rows if best else ()
     total_us = math.fsum(row.latency_us or 0.0 for row in rows)
     row_of = {row.config_class: row for row in rows if row.latency_us is not None}
-    limits = [_again(own, row_of[own.config_class], rows, total_us) for own in found
-              if own.config_class in row_of and own.metric in (ROOFLINE, SHARE)]
-    return tuple(sorted(limits, key=lambda own: (own.value or 0.0) * (
-        1 if own.metric == ROOFLINE else -1)))
+    limits = [_updated(limit, row_of[limit.config_class], rows, total_us) for limit in newest
+              if limit.config_class in row_of and limit.metric in (ROOFLINE, SHARE)]
+    return tuple(sorted(limits, key=lambda limit: (limit.value or 0.0) * (
+        1 if limit.metric == ROOFLINE else -1)))
 
 
 def _is_current(past: CampaignHistory, n: int) -> bool:
@@ -61,16 +61,16 @@ def directions(limits: Iterable[Bottleneck]) -> list[str]:
     roofline), in odd (50 % of roofline): load less`. Classes at their roofline are left out.
     """
     places: dict[tuple[str, str], list[str]] = {}
-    found = list(limits)
-    limits = [own for own in found
-              if own.metric != ROOFLINE or (own.value or 0.0) < AT_ROOFLINE]
-    if found and not limits:
+    every = list(limits)
+    limits = [limit for limit in every
+              if limit.metric != ROOFLINE or (limit.value or 0.0) < AT_ROOFLINE]
+    if every and not limits:
         return [f"every config class reaches {AT_ROOFLINE:.0f} % of its roofline: only an "
                 "algorithm that moves or computes less can gain"]
-    for own in limits:
-        words, where = value(own), f" in {own.config_class}" if own.config_class else ""
-        places.setdefault((own.limiter, own.advice), []).append(
-            f"{where}{words and f' ({words})'}")
+    for limit in limits:
+        where, text = f" in {limit.config_class}" if limit.config_class else "", value(limit)
+        places.setdefault((limit.limiter, limit.advice), []).append(
+            f"{where}{text and f' ({text})'}")
     return [f"{limiter}{','.join(dict.fromkeys(named))}: {advice}"
             for (limiter, advice), named in places.items()]
 
@@ -80,12 +80,13 @@ def value(bottleneck: Bottleneck) -> str:
     return "" if bottleneck.value is None else f"{bottleneck.value:.4g} {bottleneck.metric}"
 
 
-def _again(own: Bottleneck, row: Row, rows: tuple[Row, ...], total_us: float) -> Bottleneck:
-    """Return a class's bottleneck as the best's verdict shows it."""
+def _updated(bottleneck: Bottleneck, row: Row, rows: tuple[Row, ...],
+             total_us: float) -> Bottleneck:
+    """Return a class's bottleneck with the values of the best's verdict."""
     now = f"{latency(row.latency_us)} as last measured"
-    if own.metric == ROOFLINE:
-        return msgspec.structs.replace(own, value=row.pct_of_roofline, detail=now)
+    if bottleneck.metric == ROOFLINE:
+        return msgspec.structs.replace(bottleneck, value=row.pct_of_roofline, detail=now)
     growth = time_growth.of_class(rows, row)
     return msgspec.structs.replace(
-        own, value=100 * (row.latency_us or 0.0) / total_us, limiter=growth.limiter,
+        bottleneck, value=100 * (row.latency_us or 0.0) / total_us, limiter=growth.limiter,
         detail=f"{now}; {growth.evidence}", advice=growth.advice)

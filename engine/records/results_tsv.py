@@ -34,12 +34,12 @@ def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
                          model=model, gpu=gpu)
         trials.setdefault(row, recorded.at)
     rows = [(at, row) for row, at in trials.items()]
-    rows += [(own.at, _row(f"{own.purpose}.{own.candidate[:12]}", own.purpose, verdict_of(own),
-                           model, gpu, own.purpose)) for own in past.verdicts.values()
-             if own.purpose in ("baseline", "headline", "headline-doubted", "e2e")]
-    rows += [(own.at, _decided(own, past.candidates.get(own.candidate),
-                               verdict_of(past.verdicts[own.verdict]), model, gpu))
-             for own in past.decisions if own.verdict in past.verdicts]
+    rows += [(row.at, _row(f"{row.purpose}.{row.candidate[:12]}", row.purpose, verdict_of(row),
+                           model, gpu, row.purpose)) for row in past.verdicts.values()
+             if row.purpose in ("baseline", "headline", "headline-doubted", "e2e")]
+    rows += [(decision.at, _decided(decision, past.candidates.get(decision.candidate),
+                                    verdict_of(past.verdicts[decision.verdict]), model, gpu))
+             for decision in past.decisions if decision.verdict in past.verdicts]
     rows.sort(key=lambda entry: entry[0])
     return trials_tsv.HEAD + trials_tsv.text(row for _, row in rows)
 

@@ -39,15 +39,16 @@ def page(view: JournalView, round: Round) -> str:
         if decision is None else measured.classes(verdict),
         models=model_costs.of_round(view.costs, n), outcome=outcome,
         decision=decision_word(past, round), late=[
-            own for own in past.decisions_of(n)
-            if own.kind != "keep" and not measured.is_within(own, round)],
+            decision for decision in past.decisions_of(n)
+            if decision.kind != "keep" and not measured.is_within(decision, round)],
         slots=[(slot.slot, slot.kind, slot.backend,
                 f"{(past.candidates.get(slot.candidate) or slot).hypothesis}"
                 f"{scope_note(slot.scope, round)}", slot.bottleneck,
                 slot.stage, slot.detail) for slot in view.slots.get(n, ())],
         changes=[_change(view, decision) for decision in past.decisions_of(n)],
-        limits=[(own.id, own.kernel, own.config_class, own.limiter, present_limits.value(own),
-                 own.detail, own.advice) for own in past.surveys.get(n, ())],
+        limits=[(bottleneck.id, bottleneck.kernel, bottleneck.config_class, bottleneck.limiter,
+                 present_limits.value(bottleneck),
+                 bottleneck.detail, bottleneck.advice) for bottleneck in past.surveys.get(n, ())],
         checks=transfer_audit.of_round(past, n), fate=lambda id: _fate(past, id),
         regression=regression and measured.regressions(view, [regression]),
         candidate=past.candidates.get(decision.candidate) if decision else None,
@@ -69,7 +70,7 @@ def _fate(past: CampaignHistory, candidate: str) -> str:
     """Return what became of a candidate that is not kept, "" for a kept one."""
     if any(keep.candidate == candidate for keep in past.keeps):
         return ""
-    waits = candidate in {own.id for own in past.line}
+    waits = candidate in {member.id for member in past.line}
     return ", not kept yet: it is on the waiting line" if waits else ", for other reasons not kept"
 
 
@@ -108,8 +109,8 @@ def shown(view: JournalView, round: Round, *,
     `later`, also by decisions that were made after the round.
     """
     if round.outcome == "baseline":
-        own = measured.best_verdict(view.history.until(round.ended_at or round.started_at))
-        return None if own is None else (None, own.verdict)
+        verdict = measured.best_verdict(view.history.until(round.ended_at or round.started_at))
+        return None if verdict is None else (None, verdict.verdict)
     judged = measured.of_round(view.history, round, later=later)
     kept = [pair for pair in judged if pair[0].kind == "keep"]
     timed = sorted((pair for pair in judged if pair[1].speedup is not None),

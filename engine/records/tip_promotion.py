@@ -56,14 +56,14 @@ class PromotedPage(msgspec.Struct, frozen=True, kw_only=True):
 def promotable(reader: Reader, project: Path | None) -> list[PromotableTip]:
     """Return the tips of a workspace whose evidence still stands, the newest last."""
     known = page_library.load(project).by_name
-    found = []
+    tips = []
     for campaign in reader.campaigns():
         for lesson in _standing(reader, campaign)[1]:
             page = _page_name(campaign, lesson)
-            found.append(PromotableTip(
+            tips.append(PromotableTip(
                 tip=lesson.key, campaign=campaign.id, round=lesson.round, at=lesson.at,
                 device=campaign.device, text=lesson.text, page=page if page in known else ""))
-    return sorted(found, key=lambda tip: tip.at)
+    return sorted(tips, key=lambda tip: tip.at)
 
 
 def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = False
@@ -72,18 +72,18 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
 
     Raises InputError if there is no such tip, Refused if it has a page.
     """
-    chosen = [(own, past, lesson) for own in reader.campaigns() if own.id.startswith(campaign)
-              for past, found in [_standing(reader, own)] for lesson in found
+    chosen = [(row, past, lesson) for row in reader.campaigns() if row.id.startswith(campaign)
+              for past, standing in [_standing(reader, row)] for lesson in standing
               if tip and lesson.key.startswith(tip)]
     if len(chosen) != 1:
-        names = ", ".join(f"{lesson.key} of {own.id}" for own, _, lesson in chosen[:4])
+        names = ", ".join(f"{lesson.key} of {row.id}" for row, _, lesson in chosen[:4])
         raise InputError(f"{plain(tip, 100)!r} means {names}" if chosen else
                          f"no campaign here has learned a tip {plain(tip, 100)!r} that stands",
                          where=str(reader.path.parent),
                          fix="name the campaign too" if chosen else
                          "kopt knowledge promote lists the tips")
-    own, past, lesson = chosen[0]
-    root = (Path(own.project) / BUILT_IN.name if in_project else
+    row, past, lesson = chosen[0]
+    root = (Path(row.project) / BUILT_IN.name if in_project else
             data_folders.of_user(BUILT_IN.name)).resolve()
     if in_project and not root.parent.is_dir():
         raise InputError("the campaign's project is gone", where=str(root.parent),
@@ -91,8 +91,8 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
     if root == BUILT_IN:
         raise Refused("this project is kopt itself, whose pages are templates", where=str(root),
                       fix="promote it for yourself, without --project")
-    path = root / f"{_page_name(own, lesson)}.md"
-    text = page_text(own, past, lesson, _subject(reader, own, past, lesson))
+    path = root / f"{_page_name(row, lesson)}.md"
+    text = page_text(row, past, lesson, _subject(reader, row, past, lesson))
     page = page_files.parse(text, path, root)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -164,8 +164,8 @@ def _decision(past: CampaignHistory, lesson: Lesson) -> DecisionRow:
 
 
 def _page_name(campaign: Campaign, lesson: Lesson) -> str:
-    words = "-".join((campaign.op, campaign.backend, campaign.gpu)).lower()
-    safe = "".join(char if char.isascii() and char.isalnum() else "-" for char in words)
+    name = "-".join((campaign.op, campaign.backend, campaign.gpu)).lower()
+    safe = "".join(char if char.isascii() and char.isalnum() else "-" for char in name)
     return f"{LEARNED}/{safe.strip('-')[:80]}-{lesson.key[:8]}"
 
 

@@ -120,7 +120,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_inflated(self) -> bool:
-        """Whether the headline surely exceeds the believed gain: noise does not explain the gap."""
+        """Whether the headline exceeds the believed gain by more than noise explains."""
         return self._exceeds and not self._may_be_noise
 
     @property
@@ -162,11 +162,11 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     def items(self) -> Iterator[str]:
         """Yield each kept round in words."""
         for kept in self.kept:
-            own = kept.check
+            check = kept.check
             yield f"round {kept.round}, {kept.commit[:12]}: " \
-                f"{'; '.join([own.bucket, *own.cache_keys])}; benchmark gain " \
-                f"{quantities.gain(own.measured)}; estimated real gain " \
-                f"{quantities.gain(own.real)}: {own.derivation}; {own.decision}"
+                f"{'; '.join([check.bucket, *check.cache_keys])}; benchmark gain " \
+                f"{quantities.gain(check.measured)}; estimated real gain " \
+                f"{quantities.gain(check.real)}: {check.derivation}; {check.decision}"
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -250,15 +250,15 @@ def of_round(past: CampaignHistory, n: int) -> list[tuple[str, TransferCheck]]:
     return [(decision.candidate, check(verdict_of(row))) for decision, row in shown]
 
 
-def _estimate(found: Transfer, measured: float | None) -> tuple[float | None, str]:
-    if found.bucket in ("W2", "W3") or found.decision == "REJECT-as-overfit":
+def _estimate(audit: Transfer, measured: float | None) -> tuple[float | None, str]:
+    if audit.bucket in ("W2", "W3") or audit.decision == "REJECT-as-overfit":
         return 0.0, "the tensors that it recognises do not recur in real use, so it gains nothing"
     if measured is None:
         return None, "it was not timed"
-    if found.bucket != "W1":
-        doubt = ", if groups are as it assumes" if found.skew else ""
-        return measured, f"{found.bucket}: every call gains as the benchmark's calls do{doubt}"
-    steps = found.hit_rates or ()
+    if audit.bucket != "W1":
+        doubt = ", if groups are as it assumes" if audit.skew else ""
+        return measured, f"{audit.bucket}: every call gains as the benchmark's calls do{doubt}"
+    steps = audit.hit_rates or ()
     if not steps:
         return min(measured, UNTRACED), \
             f"W1, not traced: the cost of preparing a weight, at most {quantities.gain(UNTRACED)}"

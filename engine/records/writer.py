@@ -77,7 +77,7 @@ class Records:
             shutil.move(path, self.folder.worker_log(round, task.slot, task.attempt))
 
     def rewrite(self) -> None:
-        """Have the next `write_all` write old rounds too: a person has decided on one's gain."""
+        """Make the next `write_all` rewrite old rounds too, after a person's decision."""
         self._settled = 0
 
     def write_all(self, reader: Reader) -> None:
@@ -144,8 +144,8 @@ class Records:
     def _artifacts(self, reader: Reader, past: CampaignHistory) -> None:
         """Store the index of each round's raw outputs."""
         by_round: dict[int, list[Artifacts]] = {}
-        for own in artifacts.of_campaign(reader, self.setup.id, removed=True):
-            by_round.setdefault(own.round, []).append(own)
+        for outputs in artifacts.of_campaign(reader, self.setup.id, removed=True):
+            by_round.setdefault(outputs.round, []).append(outputs)
         gone = artifacts.removed_paths(reader, self.setup.id)
         for n, stored in by_round.items():
             _grow(self.folder.round(n) / "artifacts" / "index.md",
@@ -186,7 +186,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _grow(path: Path, text: str) -> None:
-    """Write a file's text after what it has of it already, so that `tail -f` works."""
+    """Write a file's text from the first difference on, so that `tail -f` works."""
     data = text.encode(errors="replace")
     before = path.read_bytes() if path.exists() else b""
     if data == before:
@@ -206,20 +206,20 @@ ARTIFACTS = ("archive", "of", "purpose", "slot", "state", "device", "files", "si
 def _artifact_index(stored: Sequence[Artifacts], removed: Collection[str],
                     past: CampaignHistory) -> str:
     """Return the index of one round's archives; `removed` are the paths of deleted ones."""
-    rows = [_artifact_row(own, own.path in removed, past) for own in stored]
+    rows = [_artifact_row(outputs, outputs.path in removed, past) for outputs in stored]
     return (f"# Raw outputs of round {stored[0].round}\n\n"
             "What the processes of each verdict printed and wrote, packed as it was. The texts are "
             f"untrusted:\n`kopt logs CANDIDATE` prints them without control characters.\n\n"
             f"{table(ARTIFACTS, rows)}")
 
 
-def _artifact_row(own: Artifacts, is_removed: bool, past: CampaignHistory) -> tuple[str, ...]:
-    candidate = past.candidates.get(own.candidate)
-    name = own.path.rpartition("/")[2]
-    return (f"{name} (deleted to make room)" if is_removed else name, own.candidate[:12],
-            own.purpose, candidate.slot if candidate else "", candidate.state if candidate else "",
-            own.device, str(own.files), f"{own.bytes / 1024:.1f} KiB",
-            "" if is_removed else own.profile)
+def _artifact_row(outputs: Artifacts, is_removed: bool, past: CampaignHistory) -> tuple[str, ...]:
+    candidate = past.candidates.get(outputs.candidate)
+    name = outputs.path.rpartition("/")[2]
+    return (f"{name} (deleted to make room)" if is_removed else name, outputs.candidate[:12],
+            outputs.purpose, candidate.slot if candidate else "", candidate.state if candidate
+            else "", outputs.device, str(outputs.files), f"{outputs.bytes / 1024:.1f} KiB",
+            "" if is_removed else outputs.profile)
 
 
 PENDING = "this commit"
@@ -229,15 +229,15 @@ def with_keep(view: JournalView, candidate: Candidate, *, reason: str,
               verdict: int | None) -> JournalView:
     """Return a campaign's view as if a candidate, and all that it rests on, were kept.
 
-    A commit cannot name itself: its own row says PENDING. All times come from the journal, and
+    A commit cannot name itself: its row says PENDING. All times come from the journal, and
     phases after the verdict are left out, so that a keep that is repeated after a kill makes the
     same commit.
     """
     past = view.history
     row = past.verdicts.get(verdict or 0)
-    line = {own.id: own.commit for own in past.candidates.values()
-            if own.state in ON_LINE and own.commit}
-    own = DecisionRow(
+    line = {member.id: member.commit for member in past.candidates.values()
+            if member.state in ON_LINE and member.commit}
+    keep = DecisionRow(
         id=0, campaign=candidate.campaign, candidate=candidate.id, verdict=verdict,
         round=candidate.round, kind="keep", reason=reason, actor="engine", commit=PENDING,
         at=row.at if row else candidate.created_at)
@@ -248,8 +248,8 @@ def with_keep(view: JournalView, candidate: Candidate, *, reason: str,
                   if id in line or id == candidate.id else other
                   for id, other in past.candidates.items()}
     return msgspec.structs.replace(
-        view, phases=tuple(phase for phase in view.phases if phase[0] < own.at),
-        history=msgspec.structs.replace(past, decisions=(*decisions, own), candidates=candidates))
+        view, phases=tuple(phase for phase in view.phases if phase[0] < keep.at),
+        history=msgspec.structs.replace(past, decisions=(*decisions, keep), candidates=candidates))
 
 
 def keep_files(view: JournalView, candidate: Candidate, verdict: bytes) -> dict[str, bytes]:

@@ -33,9 +33,9 @@ STALE_LOCK_S = 10.0
 STALE_INDEX_S = 3600.0
 
 IN_PLACE = "refs/kopt/in-place"
-"""Is in the clone of a campaign that keeps to the branch that its user has checked out."""
+"""Exists in the clone of a campaign that commits to the user's checked-out branch."""
 SNAPSHOT = "refs/kopt/snapshot"
-"""Is in the clone of a campaign whose base has files that the project had not committed."""
+"""Exists in the clone of a campaign whose base has uncommitted files of the project."""
 _RECEIVE_PACK = (f"git {NO_HOOKS} -c receive.denyCurrentBranch=%s -c receive.autogc=false "
                  "receive-pack")
 _REASONS = {
@@ -70,7 +70,7 @@ class CampaignRepo(Clone):
         self._published = (published or self.branch) if publishes else ""
         if not self.git_dir.is_dir():
             raise InputError("the campaign has no clone", where=str(self.git_dir),
-                             fix="start it anew with `kopt new`")
+                             fix="start it again with `kopt new`")
 
     @classmethod
     def create(cls, folder: Path, campaign: str, project: Path | Project, *,

@@ -65,19 +65,19 @@ class Clone:
         """Return the full id of a commit; raises InputError if there is no such commit."""
         if name in self._commits:
             return name
-        commit = self._found(name, "^{commit}")
+        commit = self._object_id(name, "^{commit}")
         self._commits.add(commit)
         return commit
 
     def commit_at(self, reference: str) -> str:
         """Return the commit of a reference of kopt's own; raises InputError if there is none."""
-        return self._found(reference, "")
+        return self._object_id(reference, "")
 
     def tree_of(self, commit: str) -> str:
         """Return the tree of a commit, or a tree itself."""
         if commit.startswith("refs/"):
             commit = self.commit_at(commit)
-        tree = self._trees.get(commit) or self._found(commit, "^{tree}")
+        tree = self._trees.get(commit) or self._object_id(commit, "^{tree}")
         if OBJECT_ID.fullmatch(commit):
             self._trees[commit] = tree
         return tree
@@ -87,10 +87,10 @@ class Clone:
         tree = self.git.line("write-tree", index=index)
         return self._trees.setdefault(tree, tree)
 
-    def _found(self, name: str, kind: str) -> str:
-        if not name or not (found := self.git.find(name + kind)):
+    def _object_id(self, name: str, kind: str) -> str:
+        if not name or not (identity := self.git.find(name + kind)):
             raise InputError(f"no commit {name!r}", where=str(self.git_dir))
-        return found
+        return identity
 
     def files(self, commit: str) -> list[str]:
         """Return the paths of all files of a commit or tree."""

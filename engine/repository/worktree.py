@@ -50,18 +50,18 @@ def create(clone: Clone, path: Path, commit: str) -> None:
     commit = clone.resolve(commit)
     path.mkdir(parents=True)
     git = init(path, object_format=object_format(commit))
-    own = path / ".git"
-    with (own / "config").open("a") as config:
+    git_folder = path / ".git"
+    with (git_folder / "config").open("a") as config:
         config.write(_CONFIG)
-    (own / "objects" / "info").mkdir(exist_ok=True)
-    (own / "objects" / "info" / "alternates").write_text(f"{clone.git_dir / 'objects'}\n")
+    (git_folder / "objects" / "info").mkdir(exist_ok=True)
+    (git_folder / "objects" / "info" / "alternates").write_text(f"{clone.git_dir / 'objects'}\n")
     if (clone.git_dir / "shallow").exists():
-        shutil.copy(clone.git_dir / "shallow", own / "shallow")
-    (own / "HEAD").write_text(f"{commit}\n")
+        shutil.copy(clone.git_dir / "shallow", git_folder / "shallow")
+    (git_folder / "HEAD").write_text(f"{commit}\n")
     git.run("read-tree", "--reset", "-u", commit, work_tree=path)
     kept = _kept_index(clone, path)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(own / "index", kept)  # with its time, by which git knows which files to reread
+    shutil.copy2(git_folder / "index", kept)  # its time tells git which files to reread
 
 
 def remove(path: Path) -> None:
@@ -72,7 +72,7 @@ def remove(path: Path) -> None:
 
 
 Settled = Callable[[str], str | None]
-"""Returns the reason to skip a path, "" if it is unchanged, None if it is to be captured."""
+"""Returns the reason to skip a path, "" if it is unchanged, None to capture it."""
 
 
 def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),

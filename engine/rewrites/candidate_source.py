@@ -93,14 +93,14 @@ class _ForwardWriter:
         assert isinstance(call, ast.Call)
         first = ast.unparse(call.args[0])
         bound = {**region.bound, first: region.input}
-        given = [*operands, *(self._argument(part, bound) for part in call.args)]
+        arguments = [*operands, *(self._argument(part, bound) for part in call.args)]
         for word in call.keywords:
             text = self._argument(word.value, bound)
             if text != "None" or word.arg != "dtype":
-                given.append(f"{word.arg}={text}")
-        if call.args and ast.unparse(call.args[-1]) == "dtype" and given[-1] == "None":
-            given.pop()
-        return f"{entry}({', '.join(given)})"
+                arguments.append(f"{word.arg}={text}")
+        if call.args and ast.unparse(call.args[-1]) == "dtype" and arguments[-1] == "None":
+            arguments.pop()
+        return f"{entry}({', '.join(arguments)})"
 
     def _argument(self, expression: ast.expr, bound: Mapping[str, Any]) -> str:
         writer = self
@@ -161,8 +161,8 @@ class _ForwardWriter:
         if node.layer is None:
             return ""
         layer = self.graph.layers[node.layer]
-        own = [each for each in self.graph.nodes if each.layer == node.layer]
-        if any(each.name in inside for each in own) or not isinstance(layer.result, Ref) \
+        in_layer = [each for each in self.graph.nodes if each.layer == node.layer]
+        if any(each.name in inside for each in in_layer) or not isinstance(layer.result, Ref) \
                 or layer.result.kind != "node" or layer.result.item is not None:
             return ""
         return f"{self.values[layer.result.name]} = self.{indexed(layer.path)}" \
@@ -170,22 +170,22 @@ class _ForwardWriter:
 
     def _statement(self, node: Node) -> str:
         head, _, last = node.target.removesuffix(".__get__").rpartition(".")
-        given = list(map(self.text, node.args))
+        arguments = list(map(self.text, node.args))
         named = [f"{name}={self.text(value)}" for name, value in node.kwargs.items()]
         name = self.values[node.name]
         if node.target.endswith(".__get__"):
-            return f"{name} = {given[0]}.{last}"
+            return f"{name} = {arguments[0]}.{last}"
         word = last.strip("_")
         if last == "__getitem__":
-            return f"{name} = {given[0]}[{given[1]}]"
+            return f"{name} = {arguments[0]}[{arguments[1]}]"
         if word.removeprefix("r") in INFIX and last.startswith("__"):
-            pair = reversed(given) if word not in INFIX else given
+            pair = reversed(arguments) if word not in INFIX else arguments
             return f"{name} = " + f" {INFIX[word if word in INFIX else word[1:]]} ".join(pair)
         if head == "torch.Tensor":
-            return f"{name} = {given[0]}.{last}({', '.join([*given[1:], *named])})"
+            return f"{name} = {arguments[0]}.{last}({', '.join([*arguments[1:], *named])})"
         assert all(part.isidentifier() and not keyword.iskeyword(part)
                    for part in node.target.split("."))
-        return f"{name} = {node.target}({', '.join([*given, *named])})"
+        return f"{name} = {node.target}({', '.join([*arguments, *named])})"
 
 
 def indexed(path: str) -> str:

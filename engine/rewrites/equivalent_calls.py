@@ -47,10 +47,10 @@ def _is_private(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
 def _is_seen(graph: ModuleGraph, node: Node, written: Ref) -> bool:
     """Return whether the tensor is used by anything that may read it after the call."""
     users = [user for user in graph.users(written.name) if user is not node
-             and any(own in (written, Ref("node", written.name)) for own in user.reads)]
+             and any(ref in (written, Ref("node", written.name)) for ref in user.reads)]
     return any(int(user.name[1:]) > int(node.name[1:]) or not FRESH.search(user.target)
                for user in users) or any(
-        own in (written, Ref("node", written.name)) for own in refs_of(graph.result))
+        ref in (written, Ref("node", written.name)) for ref in refs_of(graph.result))
 
 
 def as_products(graph: ModuleGraph) -> ModuleGraph:
@@ -90,8 +90,9 @@ def _products(graph: ModuleGraph, node: Node, moved: Node, first: int) -> list[N
     previous = [Ref("node", f"n{first + number}") for number in range(4)]
 
     def call(number: int, target: str, named: dict[str, Any], shape: tuple[int, ...]) -> Node:
-        given = tuple(part for part in named.values() if part is not None)
-        return Node(name=f"n{first + number}", target=target, args=given, kwargs={}, bound=named,
+        arguments = tuple(part for part in named.values() if part is not None)
+        return Node(name=f"n{first + number}", target=target, args=arguments, kwargs={},
+                    bound=named,
                     outputs=(TensorForm(dtype=q.dtype, shape=shape),), several=False, written=None,
                     layer=node.layer)
 

@@ -70,12 +70,12 @@ class _LoopReader:
     def __init__(self, graph: ModuleGraph) -> None:
         self.graph = graph
 
-    def call(self, value: Any, *words: str) -> Node | None:
-        """Return the node of a value if it calls a function that is named by one of the words."""
+    def call(self, value: Any, *names: str) -> Node | None:
+        """Return the node of a value if it calls one of the named functions."""
         if not isinstance(value, Ref) or value.kind != "node":
             return None
         node = self.graph.node(value.name)
-        return node if node.target.rpartition(".")[2].strip("_") in words else None
+        return node if node.target.rpartition(".")[2].strip("_") in names else None
 
     def terms(self, last: Node) -> list[ExpertTerm]:
         """Return the experts' terms of which a node is the sum, [] if it is no such sum."""
@@ -83,10 +83,10 @@ class _LoopReader:
         value: Any = Ref("node", last.name)
         while value is not None and value != 0 and not self.call(
                 value, "zeros", "zeros_like", "new_zeros"):
-            found = self._added(value)
-            if found is None:
+            added = self._added(value)
+            if added is None:
                 return []
-            value, term = found
+            value, term = added
             terms.append(term)
         return terms
 
@@ -94,8 +94,8 @@ class _LoopReader:
         """Return the partial sum that a node adds to (None for the first) and the expert added."""
         node = self.call(value, "index_add", "setitem", "add", "iadd", "radd")
         if node is None:
-            own = self._for_all(value)
-            return None if own is None else (None, own)
+            first = self._for_all(value)
+            return None if first is None else (None, first)
         word = node.target.rpartition(".")[2].strip("_")
         if word == "index_add":
             term = self._chosen(node.args[3], node.args[2]) \
@@ -197,13 +197,13 @@ class _LoopReader:
                 not isinstance(shares, Ref):
             return None
         for expression, activation in FORMS:
-            found = match(self.graph, self.graph.node(value.name), expression)
-            if found is not None and isinstance(found.bound["x"], Ref):
+            matched = match(self.graph, self.graph.node(value.name), expression)
+            if matched is not None and isinstance(matched.bound["x"], Ref):
                 return ExpertTerm(
-                    number=choice[1], indices=choice[0], shares=shares, x=found.bound["x"],
+                    number=choice[1], indices=choice[0], shares=shares, x=matched.bound["x"],
                     activation=activation, linear=expression.startswith("F.linear"),
                     weights={name: ref for name in WEIGHTS
-                             if isinstance(ref := found.bound.get(name), Ref)})
+                             if isinstance(ref := matched.bound.get(name), Ref)})
         return None
 
     def experts(self, indices: Ref) -> int:
@@ -234,10 +234,10 @@ class _LoopReader:
         """Return the graph with one call for all terms, None if they cannot be combined."""
         graph, terms = self.graph, sorted(terms, key=lambda term: term.number)
         x, dtype = terms[0].x, last.form.dtype
-        own = {(term.indices, term.shares, term.x, term.activation, term.linear,
+        kinds = {(term.indices, term.shares, term.x, term.activation, term.linear,
                 tuple(term.weights)) for term in terms}
         numbers = [term.number for term in terms]
-        if len(own) > 1 or numbers != list(range(self.experts(terms[0].indices))) or \
+        if len(kinds) > 1 or numbers != list(range(self.experts(terms[0].indices))) or \
                 dtype not in FLOATS or len(last.form.shape) != 2 or any(
                     graph.form(ref).dtype != dtype for term in terms
                     for ref in (term.x, *term.weights.values())) or \

@@ -39,10 +39,10 @@ def is_elementwise(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
     """Return whether a node has lines, and operands that they can read."""
     if node.written is not None or len(node.outputs) != 1 or node.form.dtype not in FLOATS:
         return False
-    found = known.form(node)
-    if found is None or not isinstance(node.bound.get("input"), Ref):
+    form_and_arguments = known.form(node)
+    if form_and_arguments is None or not isinstance(node.bound.get("input"), Ref):
         return False
-    _, arguments = found
+    _, arguments = form_and_arguments
     if arguments.get("alpha", 1) != 1 or arguments.get("rounding_mode") is not None:
         return False
     return all(graph.form(ref).dtype in LOADABLE and operand_of(
@@ -56,26 +56,26 @@ def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: 
     Without `sizes_known` only what needs no size of the shape itself can be read, but for the
     product of all dimensions from the third on where a template has it as `places`.
     """
-    own = graph.form(ref).shape
-    if math.prod(own) == 1:
+    ref_shape = graph.form(ref).shape
+    if math.prod(ref_shape) == 1:
         return Operand(index="")
-    if own == tuple(shape):
+    if ref_shape == tuple(shape):
         return Operand(index="at")
-    if len(own) > len(shape):
+    if len(ref_shape) > len(shape):
         return None
-    padded = (1,) * (len(shape) - len(own)) + tuple(own)
+    padded = (1,) * (len(shape) - len(ref_shape)) + tuple(ref_shape)
     blocks: list[tuple[bool, list[int]]] = []
-    for axis, (mine, full) in enumerate(zip(padded, shape, strict=True)):
-        if mine not in (1, full):
+    for axis, (length, full) in enumerate(zip(padded, shape, strict=True)):
+        if length not in (1, full):
             return None
         if full == 1:
             continue
-        kind = mine == full
+        kind = length == full
         if blocks and blocks[-1][0] == kind:
             blocks[-1][1].append(axis)
         else:
             blocks.append((kind, [axis]))
-    operand = _indexed(blocks, ref, len(shape) - len(own))
+    operand = _indexed(blocks, ref, len(shape) - len(ref_shape))
     unknown = [size for size in operand.sizes if size.tensor is None
                and not (places and is_places(size, len(shape)))]
     return None if unknown and not sizes_known else operand
@@ -101,7 +101,7 @@ def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int) -
         if not kind:
             continue
         inner = [axis for _, after in blocks[number + 1:] for axis in after]
-        scale = [axis for own, after in blocks[number + 1:] if own for axis in after]
+        scale = [axis for before, after in blocks[number + 1:] if before for axis in after]
         term = f"(at // {size(inner)})" if inner else "at"
         term += f" % {size(axes)}" if number else ""
         terms.append(f"({term}) * {size(scale)}" if scale else term)
@@ -135,17 +135,17 @@ class FusedCode:
         variables = {first: variable}
         lines: list[str] = []
         for node in nodes:
-            found = known.form(node)
-            assert found is not None
-            form, arguments = found
+            form_and_arguments = known.form(node)
+            assert form_and_arguments is not None
+            form, arguments = form_and_arguments
             values: dict[str, str] = {}
             for name, value in arguments.items():
                 values[name] = self._variable(graph, value, node, variables, lines) \
                     if isinstance(value, Ref) else number(value)
-            own = f"f_{node.name}"
-            lines.append(f"{own} = {values['input']}")
-            lines += filled(form.code, own, values.__getitem__)
-            variables[Ref("node", node.name)] = own
+            result = f"f_{node.name}"
+            lines.append(f"{result} = {values['input']}")
+            lines += filled(form.code, result, values.__getitem__)
+            variables[Ref("node", node.name)] = result
         if nodes:
             lines.append(f"{variable} = {variables[Ref('node', nodes[-1].name)]}")
         return lines
@@ -156,14 +156,14 @@ class FusedCode:
             operand = operand_of(graph, ref, node.form.shape, True)
             assert operand is not None
             pointer = self.name_of(ref)
-            own = f"f_{pointer}"
+            variable = f"f_{pointer}"
             index = operand.index.format(*(
                 f"({self.places})" if self.places and is_places(size, len(node.form.shape))
                 else self.name_of(size) for size in operand.sizes))
             read = f"tl.load({pointer} + {index}, mask=inside, other=0.0)" if index else \
                 f"tl.load({pointer})"
-            lines.append(f"{own} = {read}.to(tl.float32)")
-            variables[ref] = own
+            lines.append(f"{variable} = {read}.to(tl.float32)")
+            variables[ref] = variable
         return variables[ref]
 
 

@@ -124,14 +124,14 @@ class ModuleGraph:
     def before(self, names: Iterable[str],
                follows: Callable[[Ref], bool] = lambda ref: True) -> set[str]:
         """Return some nodes and all on which they depend, through the results that it `follows`."""
-        found, waiting = set[str](), list(names)
+        reached, waiting = set[str](), list(names)
         while waiting:
             name = waiting.pop()
-            if name not in found:
-                found.add(name)
+            if name not in reached:
+                reached.add(name)
                 waiting += [ref.name for ref in self.node(name).reads
                             if ref.kind == "node" and follows(ref)]
-        return found
+        return reached
 
     def returned(self) -> set[str]:
         return {ref.name for ref in refs_of(self.result) if ref.kind == "node"}

@@ -121,23 +121,23 @@ class _Matcher:
             and self.value(pattern.right, left)
 
     def _call(self, pattern: ast.Call, node: Node) -> bool:
-        target, given = called(pattern)
+        target, arguments = called(pattern)
         if target == "torch.Tensor.to":
-            return self._cast(given, node)
+            return self._cast(arguments, node)
         if target not in spellings(node.target):
             return False
-        words = {word.arg: word.value for word in pattern.keywords}
+        keywords = {word.arg: word.value for word in pattern.keywords}
         if not node.bound:  # a function of any number of tensors
-            return not words and not node.kwargs and len(given) == len(node.args) and all(
-                map(self.value, given, node.args))
-        named: dict[Any, ast.expr] = dict(zip(node.bound, given, strict=False))
-        named |= words
+            return not keywords and not node.kwargs and len(arguments) == len(node.args) and all(
+                map(self.value, arguments, node.args))
+        named: dict[Any, ast.expr] = dict(zip(node.bound, arguments, strict=False))
+        named |= keywords
         return named.keys() <= node.bound.keys() and self._usual(node, set(named)) and all(
             self.value(part, node.bound[str(name)]) for name, part in named.items())
 
-    def _cast(self, given: Sequence[ast.expr], node: Node) -> bool:
+    def _cast(self, arguments: Sequence[ast.expr], node: Node) -> bool:
         """Compare `x.to(dtype)` with any of the functions that convert a tensor to a dtype."""
-        source, dtype = given
+        source, dtype = arguments
         others = [value for value in (*node.args[1:], *node.kwargs.values())
                   if not isinstance(value, SourceCode) or not value.text.startswith("torch.")
                   or value.text.startswith("torch.device")]

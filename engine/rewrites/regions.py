@@ -107,24 +107,24 @@ class _Cutter:
         """Take the nodes of a template's expression whose values are used nowhere else."""
         for template in reversed(self.known.templates):
             for pattern in template.forms:
-                found = None if root.name in self.taken else match(
+                matched = None if root.name in self.taken else match(
                     self.graph, root, pattern.expression)
-                source = None if found is None else main_input(pattern.call, found.bound)
-                if found is None or source is None or \
+                source = None if matched is None else main_input(pattern.call, matched.bound)
+                if matched is None or source is None or \
                         self.graph.form(source).dtype not in template.dtypes or \
-                        not holds(pattern.when, values(self.graph, found.bound,
+                        not holds(pattern.when, values(self.graph, matched.bound,
                                                        root.form.dtype)):
                     continue
-                inside = {root.name, *(node.name for node in found.inner)}
-                results = self._results(root, pattern, found.inner, found.bound)
+                inside = {root.name, *(node.name for node in matched.inner)}
+                results = self._results(root, pattern, matched.inner, matched.bound)
                 if results is None or inside & self.taken or not all(
                         self.users[node.name] <= inside
-                        for node in found.inner if node not in results):
+                        for node in matched.inner if node not in results):
                     continue
                 self.taken |= inside
                 after = self._after(root, template if pattern.fuses else None, source)
                 self._add(Region(template=template, replacement=pattern, core=root, input=source,
-                                 inner=found.inner, bound=found.bound, epilogue=after,
+                                 inner=matched.inner, bound=matched.bound, epilogue=after,
                                  more=results))
 
     def _results(self, root: Node, pattern: Pattern, inner: tuple[Node, ...],
@@ -192,15 +192,15 @@ class _Cutter:
 
     def _backwards(self, last: Node) -> tuple[Node, ...]:
         """Return the elementwise nodes of one shape that lead to `last` and nowhere else."""
-        found = {last.name}
+        names = {last.name}
         # a value that several of the nodes use joins once all of them are in
-        while more := [name for node in found for ref in self.graph.node(node).reads
-                       if ref.kind == "node" and (name := ref.name) not in found
+        while more := [name for node in names for ref in self.graph.node(node).reads
+                       if ref.kind == "node" and (name := ref.name) not in names
                        and self._is_free(self.graph.node(name))
                        and self.graph.node(name).form.shape == last.form.shape
-                       and self.users[name] <= found]:
-            found.update(more)
-        return self._ordered(found)
+                       and self.users[name] <= names]:
+            names.update(more)
+        return self._ordered(names)
 
     def _after(self, core: Node, template: TritonTemplate | None,
                source: Ref) -> tuple[Node, ...]:

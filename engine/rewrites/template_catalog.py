@@ -119,10 +119,10 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         The closest one lacks the fewest comparisons; an equality counts twice, as something that
         is not the same is further away than something that is too small.
         """
-        given = values(graph, node.bound, node.form.dtype)
+        bound = values(graph, node.bound, node.form.dtype)
         lacking = list[tuple[str, list[str]]]()
         for template, each in self._of_target(node):
-            lacks = [part for part in parts_of(each.when) if not holds(part, given)]
+            lacks = [part for part in parts_of(each.when) if not holds(part, bound)]
             if other := sorted(tensors_of(node) - names_in(each.call)):
                 lacks.append(f"no tensor as {' or '.join(other)}")
             lacking.append((template.name, lacks))
@@ -130,9 +130,9 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
                           default=("", []))
         if not lacks:
             return ""
-        words = set(re.findall(r"\w+", " ".join(lacks)))
+        missing = set(re.findall(r"\w+", " ".join(lacks)))
         here = [f"{each} is {value.dtype} {list(value.shape)}" if isinstance(value, TensorForm)
-                else f"{each} is {value!r}" for each, value in given.items() if each in words]
+                else f"{each} is {value!r}" for each, value in bound.items() if each in missing]
         return f"the closest template, {name}, needs {' and '.join(lacks)}" \
             + (f"; here {', '.join(here)}" if here else "")
 

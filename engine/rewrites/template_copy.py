@@ -78,7 +78,7 @@ def _top_level(text: str) -> set[str]:
 
 
 def _renamed(name: str, prefix: str, number: str) -> str:
-    for own in (prefix, prefix.upper()):
-        if number and name.startswith(own):
-            return f"{own}{number}{name[len(own):]}"
+    for start in (prefix, prefix.upper()):
+        if number and name.startswith(start):
+            return f"{start}{number}{name[len(start):]}"
     return f"{name}{number}"

@@ -44,7 +44,7 @@ class RoundSlots:
             self.context.writer.end_slot(self._campaign, self.n, slot, stage=stage, detail=detail,
                                          candidate=candidate)
 
-    def end_of(self, candidate: Candidate, stage: str, detail: str) -> None:
+    def end_slot_of(self, candidate: Candidate, stage: str, detail: str) -> None:
         """Record the last stage of a candidate's slot, in the round that made it."""
         if round_resume.is_work_of(self.context.reader, candidate, candidate.round):
             notes = round_resume.notes(self.context.reader, candidate)
@@ -77,7 +77,7 @@ class RoundSlots:
         with self.context.writer.transaction():
             self.context.writer.set_candidate_state(self._campaign, candidate.id, state,
                                                     reason=reason)
-            self.end_of(candidate, stage, reason)
+            self.end_slot_of(candidate, stage, reason)
 
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                verdict: int | None = None, stage: str = "", detail: str = "",
@@ -85,16 +85,17 @@ class RoundSlots:
         """Record that a candidate is not kept, and end its slot with `stage` (or the kind)."""
         with self.context.writer.transaction():
             self.keeper.refuse(entry, kind, reason, verdict=verdict, is_fault=is_fault)
-            self.end_of(entry.candidate, stage or kind, detail or reason)
+            self.end_slot_of(entry.candidate, stage or kind, detail or reason)
 
     def take_fault(self, entry: CandidateTree, fault: KoptError) -> None:
         """Reject an unjudged candidate; raises the fault if the task or the machine is to blame.
 
-        A fault that may pass, and did not when the verdict was tried again, rejects one candidate.
-        It is raised if the next candidate meets the same one.
+        A transient fault that a second try repeats rejects one candidate; it is raised if the next
+        candidate meets it too.
         """
         if isinstance(fault, NoDeviceAvailable) or (
-                fault.exit_code in (2, 3) and (not fault.may_pass or self._was_last(str(fault)))):
+                fault.exit_code in (2, 3)
+                and (not fault.may_pass or self._repeats_last_fault(str(fault)))):
             raise fault
         self.refuse_unjudged(entry, str(fault))
 
@@ -102,7 +103,7 @@ class RoundSlots:
         """Reject a candidate without a verdict."""
         self.refuse(entry, "reject", UNJUDGED + cause, stage="failed", detail=cause, is_fault=True)
 
-    def _was_last(self, cause: str) -> bool:
+    def _repeats_last_fault(self, cause: str) -> bool:
         """Return whether the campaign's last decision rejected a candidate for this fault."""
         last = self.context.reader.decisions(self._campaign)[-1:]
         return [decision.reason for decision in last if decision.is_fault] == [UNJUDGED + cause]
@@ -116,7 +117,7 @@ class RoundSlots:
             reason = f"on {candidate.base_commit[:12]}: {reason}"
         with self.context.writer.transaction():
             self.keeper.close(judged)
-            self.end_of(candidate, judged.ruling.kind, reason)
+            self.end_slot_of(candidate, judged.ruling.kind, reason)
 
     def defer(self, judged: JudgedCandidate, reason: str) -> None:
         """Record, unless it is known, why a gain is deferred; its candidate stays verified."""
@@ -130,7 +131,7 @@ class RoundSlots:
             self.context.writer.set_candidate_state(self._campaign, candidate.id, "verified",
                                                     reason=reason)
             failpoint("decided.deferred")
-            self.end_of(candidate, "runner-up", reason)
+            self.end_slot_of(candidate, "runner-up", reason)
 
 
 @dataclass(kw_only=True)
@@ -151,7 +152,7 @@ class ActiveRound:
     """Slots whose worker runs or is queued."""
     verifying: dict[str, CandidateTree] = field(default_factory=dict)
     """Candidates that wait for a verdict, by id."""
-    again: dict[str, Task] = field(default_factory=dict)
+    remeasured: dict[str, Task] = field(default_factory=dict)
     """Submissions that ask for another measurement, by the id of the known candidate."""
     gains: list[JudgedCandidate] = field(default_factory=list)
     """Candidates that may be kept, of this engine and of earlier ones."""
@@ -170,7 +171,7 @@ class ActiveRound:
 
     @property
     def may_retry(self) -> bool:
-        """Whether a slot may still be given its work back."""
+        """Whether a slot may still retry."""
         return not self.cut_reason and not self.closing
 
     def drain(self, cause: NoDeviceAvailable) -> None:

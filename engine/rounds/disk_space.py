@@ -1,4 +1,4 @@
-"""Disk room: what a campaign takes, what a round may delete, and which slot takes too much."""
+"""Disk space: what a campaign takes, what a round may delete, which slot writes too much."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.formats.quantities import data_size
 DISPOSABLE = ("worktrees", "trees", "scratch", "jit")
 """Folders that an engine recreates when it needs them; the record and the clone stay."""
 RESERVE_BYTES = 8 << 20
-"""Room for what a round writes to the journal, the clone and the records."""
+"""Space for what a round writes to the journal, the clone and the records."""
 NOTICE_BYTES = 64 << 20
 """A smaller clean-up is not worth a line in the log."""
 COPIES_PER_SLOT = 2
@@ -69,13 +69,13 @@ def disposable(folder: Path) -> Iterator[Path]:
 
 
 def trim(folder: Path, keep: Collection[str]) -> int:
-    """Delete a campaign's checkouts between rounds, but these trees; return the bytes."""
+    """Delete a campaign's checkouts, except `keep`, between rounds; return the freed bytes."""
     return _delete(_entries(folder / "trees", keep)) + _delete(_entries(folder / "worktrees"))
 
 
 def make_room(folder: Path, *, base_tree: str, slots: int, cards: int = 1,
               keep: Collection[str] = (), limit_bytes: int | None = None) -> str:
-    """Make room for a round; return a line if much was deleted. Raises EnvironmentFault."""
+    """Make room for a round; return a message if much was deleted. Raises EnvironmentFault."""
     round_bytes = need(folder, base_tree=base_tree, slots=slots, cards=cards)
     freed = trim(folder, {base_tree, *keep})
     free = shutil.disk_usage(folder).free
@@ -87,11 +87,11 @@ def make_room(folder: Path, *, base_tree: str, slots: int, cards: int = 1,
             f"a round of {slots} slots needs about {data_size(round_bytes + RESERVE_BYTES)}, and "
             f"{data_size(free)} are free", where=str(folder),
             fix="free some space (kopt prune removes what ended campaigns left), then resume")
-    if limit_bytes is not None and (taken := used(folder)) + round_bytes > limit_bytes:
+    if limit_bytes is not None and (used_bytes := used(folder)) + round_bytes > limit_bytes:
         freed += _delete(_entries(folder / "scratch"))
-        if (taken := used(folder)) + round_bytes > limit_bytes:
+        if (used_bytes := used(folder)) + round_bytes > limit_bytes:
             raise EnvironmentFault(
-                f"the campaign takes {data_size(taken)} and its next round about "
+                f"the campaign takes {data_size(used_bytes)} and its next round about "
                 f"{data_size(round_bytes)}, and its budget is {data_size(limit_bytes)}",
                 where=str(folder), fix="raise the budget, or use fewer slots, then resume")
     return f"removed {data_size(freed)} of checkouts that are no longer needed" \
@@ -177,7 +177,7 @@ class DiskWatch:
         with self._lock:
             slots = list(self._slots)
         if any(slot.reason for slot in slots):
-            return  # the files of a slot that was ended are about to go
+            return  # the files of an ended slot are being deleted
         written = [(slot.written_bytes, slot) for slot in slots]
         if sum(count for count, _ in written) < excess_bytes:
             return  # the slots are not the cause: the start of the next round reports it
@@ -192,9 +192,10 @@ class DiskWatch:
             return RESERVE_BYTES - free, f"{data_size(free)} are free on the disk"
         if self._limit_bytes is None:
             return 0, ""
-        taken = used(self._folder)
-        return taken - self._limit_bytes, (f"the campaign takes {data_size(taken)} of the "
-                                           f"{data_size(self._limit_bytes)} of budget.disk_gb")
+        used_bytes = used(self._folder)
+        return used_bytes - self._limit_bytes, (
+            f"the campaign takes {data_size(used_bytes)} of the "
+            f"{data_size(self._limit_bytes)} of budget.disk_gb")
 
     def _watch(self) -> None:
         pause_s = self._interval_s
@@ -203,5 +204,5 @@ class DiskWatch:
             try:
                 self.look()
             except OSError as error:
-                log.warning("the disk room cannot be measured: %s", error)
+                log.warning("free disk space cannot be measured: %s", error)
             pause_s = max(self._interval_s, IDLE_FACTOR * (time.monotonic() - began))

@@ -31,7 +31,7 @@ def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
     file_copy.remove(round.setup.folder.searches(task.slot))
     round.records.worker_log(round.n, task)
     _capture(round, finished)
-    if task.backend == "inbox" and task not in round.again.values():
+    if task.backend == "inbox" and task not in round.remeasured.values():
         _empty_inbox(round, task)
 
 
@@ -51,9 +51,10 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
         _end_failed(round, finished)
         return
     if not finished.change:
-        lost, said = _left_out(finished), report.hypothesis
-        summary = report.summary + lost + (f"; it says: {said}" if said else "")
-        gave_up = task.repair is not None and not report.cut and not lost
+        left_out, hypothesis = _left_out(finished), report.hypothesis
+        summary = report.summary + left_out + (
+            f"; the worker says: {hypothesis}" if hypothesis else "")
+        gave_up = task.repair is not None and not report.cut and not left_out
         if gave_up or not _start_retry(round, task, f"no change; {summary}"):
             round.slots.end(task.slot, "failed" if report.cut else "no change", summary)
         return
@@ -94,7 +95,7 @@ def _measure_again(round: ActiveRound, task: Task, identity: str) -> None:
     number = len(reader.verdicts(campaign, candidate=identity)) + 1
     request(round, known, f"{AGAIN}{number}", slot=task.slot)
     if identity in round.verifying:
-        round.again[identity] = task
+        round.remeasured[identity] = task
     else:
         round.slots.end(task.slot, "failed", "its files cannot be written", identity)
 
@@ -151,23 +152,23 @@ def take_verdict(round: ActiveRound, result: VerdictResult) -> None:
     if entry is None:
         return
     if isinstance(result.fault, FailsOnHealthyDevices):
-        # this candidate is the likely cause: left undecided, it would end every next engine too
+        # this candidate is the likely cause: undecided, it would stop every later engine too
         round.slots.refuse_unjudged(entry, result.fault.what)
     elif isinstance(result.fault, NoDeviceAvailable):
-        round.again.pop(entry.id, None)
+        round.remeasured.pop(entry.id, None)
         round.drain(result.fault)  # the next engine requests its verdict
     elif result.fault is not None:
         round.slots.take_fault(entry, result.fault)
     elif result.verdict is not None:
         take_ruling(round, round.keeper.record(entry, result.verdict, result.job.purpose))
-    if task := round.again.pop(entry.id, None):
+    if task := round.remeasured.pop(entry.id, None):
         newest = round.context.reader.candidate(entry.id, round.setup.id)
         round.slots.end(task.slot, "measured", f"again: {newest.reason}", entry.id)
         _empty_inbox(round, task)
 
 
 def take_ruling(round: ActiveRound, judged: JudgedCandidate) -> None:
-    """Put a gain aside until the round ends; retry or close anything else."""
+    """Hold a gain until the round ends; retry or close anything else."""
     round.records.verdict(round.n, judged)
     if judged.is_gain:
         round.gains.append(judged)

@@ -1,7 +1,7 @@
 """Puts gains in their place: the fastest goes onto the tip, and the others are tried again on it.
 
-The tip is the last commit of the waiting line, else the best. A gain on the best that does not go
-onto a line that waits is deferred until that is decided, or takes its place if it is faster.
+The tip is the last commit of the waiting line, else the best. A gain on the best that conflicts
+with the waiting line is deferred until the line is decided, or replaces it if it is faster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHALLENGE = "challenge"
 
 @dataclass(frozen=True)
 class Placing:
-    """Places gains; a round does so at its end, a run also when a person has decided."""
+    """Places gains: at the end of a round, and after a person's decision."""
 
     slots: RoundSlots
     records: Records
@@ -51,16 +51,16 @@ class Placing:
                 gain.entry.candidate.base_tree == tree, gain.verdict.speedup or 0.0))
             del pending[gain.entry.id]
             if gain.entry.candidate.base_tree != tree:
-                pending |= {again.entry.id: again for again in self._try_on_tip(gain)}
+                pending |= {retried.entry.id: retried for retried in self._try_on_tip(gain)}
                 continue
             state = self.slots.keeper.place(gain.on(tip), refuse=self.slots.refuse)
             if state in COMMITTED:
-                self.slots.end_of(gain.entry.candidate, state, gain.ruling.reason)
+                self.slots.end_slot_of(gain.entry.candidate, state, gain.ruling.reason)
 
-    def judged(self, found: Iterable[Candidate]) -> list[JudgedCandidate]:
-        """Return recorded gains with their verdicts; what cannot be read any more is closed."""
+    def judged(self, verified: Iterable[Candidate]) -> list[JudgedCandidate]:
+        """Return recorded gains with their verdicts; close candidates that cannot be read."""
         gains = []
-        for candidate in found:
+        for candidate in verified:
             try:
                 judged = self.slots.keeper.judged_before(
                     candidates.load(self.context.setup, candidate))
@@ -72,12 +72,12 @@ class Placing:
         return gains
 
     def _try_on_tip(self, gain: JudgedCandidate) -> list[JudgedCandidate]:
-        """Rebase a gain on the tip and judge it there; return what is to be placed then."""
+        """Rebase a gain on the tip and judge it there; return the gains to place next."""
         entry, setup = gain.entry, self.context.setup
         line = waiting_line.read(self.context.reader, setup.id)
         is_on_best = entry.candidate.base_tree == setup.repo.tree_of(setup.repo.best)
-        waits = line[0].id[:12] if line and is_on_best else ""
-        if waits and (forms := self._tried_on(line, entry)):
+        waiting_id = line[0].id[:12] if line and is_on_best else ""
+        if waiting_id and (forms := self._tried_on(line, entry)):
             if forms[-1].state != "closed":  # a killed engine had begun to try it
                 self.slots.refuse(entry, "runner-up", _tried_again(forms[-1]),
                                   verdict=gain.verdict_id)
@@ -90,18 +90,18 @@ class Placing:
             if self._is_on_line(entry):
                 why = "conflicts with " + ("a gain that waits for approval" if line else
                                            "what was kept")
-            if waits and self._beats(gain, line):
+            if waiting_id and self._beats(gain, line):
                 released = provisional.release(
                     self.context.writer, self.context.reader, setup.repo,
                     f"{entry.id[:12]}, with which it conflicts, is faster")
                 self.place([gain])
                 return self.judged(released)
         if moved is not None:
-            return self._judge_moved(gain, moved, waits)
-        if waits:
-            self.slots.defer(gain, f"conflicts with {waits}, which waits for approval"
+            return self._judge_moved(gain, moved, waiting_id)
+        if waiting_id:
+            self.slots.defer(gain, f"conflicts with {waiting_id}, which waits for approval"
                              if why.startswith("conflicts") else
-                             f"{waits} waits for approval: {why}")
+                             f"{waiting_id} waits for approval: {why}")
         else:
             self.slots.refuse(entry, "runner-up", why, verdict=gain.verdict_id)
         return []
@@ -119,44 +119,44 @@ class Placing:
                 if other.form_of == entry.id and other.base_tree in trees]
 
     def _judge_moved(self, gain: JudgedCandidate, moved: CandidateTree,
-                     waits: str) -> list[JudgedCandidate]:
-        """Judge a rebased gain; where the line `waits`, a gain that fails on it is deferred."""
+                     waiting_id: str) -> list[JudgedCandidate]:
+        """Judge a rebased gain; if it fails while `waiting_id` waits, it is deferred."""
         entry, writer, slots = gain.entry, self.context.writer, self.slots
         tried = _tried_again(moved.candidate)
         with writer.transaction():
             is_new = writer.add_candidate(moved.candidate, form_of=entry.id)
             failpoint("retry.captured")
-            if is_new and not waits:
+            if is_new and not waiting_id:
                 slots.keeper.refuse(entry, "runner-up", tried, verdict=gain.verdict_id)
-        again = None if is_new else self._reopened(moved)
-        if not is_new and again is None:
+        judged = None if is_new else self._reopened(moved)
+        if not is_new and judged is None:
             slots.refuse(entry, "runner-up",
                          f"on the new best it is {slots.keeper.known_as(moved.id)}",
                          verdict=gain.verdict_id)
             return []
         slots.tick(entry.candidate, "again, on the new best")
         try:
-            again = again or slots.keeper.judge(moved, "verify")
+            judged = judged or slots.keeper.judge(moved, "verify")
         except KoptError as fault:
             slots.take_fault(moved, fault)
             return []
-        self.records.verdict(moved.candidate.round, again)
-        if again.is_gain:
+        self.records.verdict(moved.candidate.round, judged)
+        if judged.is_gain:
             with writer.transaction():
-                if waits or not is_new:
+                if waiting_id or not is_new:
                     slots.keeper.refuse(entry, "runner-up", tried, verdict=gain.verdict_id)
                 writer.set_candidate_state(self.context.setup.id, moved.id, "verified",
-                                           reason=again.ruling.reason,
+                                           reason=judged.ruling.reason,
                                            base=moved.candidate.base_commit)
-            return [again]
-        slots.close(again)
-        if waits:
-            slots.defer(gain, f"{waits} waits for approval: on top of it this is a "
-                              f"{again.ruling.kind}")
+            return [judged]
+        slots.close(judged)
+        if waiting_id:
+            slots.defer(gain, f"{waiting_id} waits for approval: on top of it this is a "
+                              f"{judged.ruling.kind}")
         return []
 
     def _reopened(self, moved: CandidateTree) -> JudgedCandidate | None:
-        """Return a known gain that only another gain has put aside, None for any other."""
+        """Return a known gain that lost only to another gain, None for any other candidate."""
         reader, campaign = self.context.reader, self.context.setup.id
         known = reader.candidate(moved.id, campaign)
         newest = next(iter(reader.decisions(campaign, candidate=moved.id)), None)
@@ -168,7 +168,8 @@ class Placing:
     def _beats(self, gain: JudgedCandidate, line: Line) -> bool:
         """Return whether a gain is faster than a line that it conflicts with, measured directly.
 
-        A gain no faster than the line's first alone is not measured, nor one that lost before.
+        A gain that is no faster than the line's first gain, or lost to the line before, is not
+        measured.
         """
         context, repo = self.context, self.context.setup.repo
         first = context.reader.verdicts(context.setup.id, candidate=line[0].id, limit=1)

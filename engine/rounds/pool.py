@@ -52,13 +52,12 @@ class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskSkipped(msgspec.Struct, frozen=True, kw_only=True):
-    """Work of a slot that found no device, a draining pool or no money; a later engine begins it.
-    """
+    """A task that did not start: no device, no budget, or the pool drains."""
 
     task: Task
     cause: NoDeviceAvailable | None = None
     unpaid: str = ""
-    """Why the budget did not pay for it."""
+    """Why the budget does not cover it."""
 
 
 class Pool:
@@ -248,7 +247,7 @@ class _Ticker:
     def __call__(self, stage: str, detail: str, done: float | None,
                  agent: AgentProgress | None = None, /) -> None:
         now = time.monotonic()
-        self._agent = agent or self._agent  # a screening says nothing of it
+        self._agent = agent or self._agent  # a screening does not report it
         if stage == self._stage and now - self._at < TICK_S:
             return
         self._stage, self._at = stage, now

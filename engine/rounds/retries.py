@@ -49,7 +49,7 @@ def begin_next(round: ActiveRound, task: Task, reason: str, repeat_of: str = "")
 
 
 def begin(round: ActiveRound, judged: JudgedCandidate, reason: str) -> bool:
-    """Begin a candidate's next retry, for a reason; return whether there is one."""
+    """Begin a candidate's next retry, for a reason; return whether it began."""
     entry = judged.entry
     task = _next_task(round, judged, round_resume.retries(round.context.reader, entry.candidate))
     if task is None or _unpaid(round, task) or not _hand_back(round, judged, task):
@@ -103,9 +103,9 @@ def _next_task(round: ActiveRound, judged: JudgedCandidate, tries: int) -> Task 
         return None
     if is_repairable(judged.verdict):
         left_out = round_resume.recorded(round.context.reader, entry.candidate).left_out
-        stored = [own for own in artifacts.of_campaign(round.context.reader, setup.id)
-                  if own.candidate == entry.id]
-        output = attempt_digest.failing_output(setup.folder.path, stored[-1]) if stored else ""
+        outputs = [stored for stored in artifacts.of_campaign(round.context.reader, setup.id)
+                   if stored.candidate == entry.id]
+        output = attempt_digest.failing_output(setup.folder.path, outputs[-1]) if outputs else ""
         if repaired := next_repair(task, entry, setup.tree(entry.tree), judged.ruling.reason,
                                    left_out, tries, output):
             return repaired
@@ -120,7 +120,7 @@ def _unpaid(round: ActiveRound, task: Task) -> str:
 
 
 def _hand_back(round: ActiveRound, judged: JudgedCandidate, task: Task) -> bool:
-    """Give a slot its work back; return whether its worker may still begin."""
+    """Queue a retry in its slot; return whether the pool accepts it."""
     handed_back = round.pool.submit_retry(task, judged.entry.candidate.base_commit)
     if handed_back:
         round.working.add(task.slot)
@@ -135,8 +135,7 @@ def _describe(task: Task) -> str:
 
 
 def is_repairable(verdict: Verdict) -> bool:
-    """Return whether an honest mistake explains the verdict: wrong results, a failed build or test.
-    """
+    """Return whether a mistake may explain a verdict: wrong results, a failed build or test."""
     if verdict.valid:
         return not verdict.correct and not verdict.not_judged
     return any(fact.detail in FAULTS.get(fact.kind, ()) for fact in verdict.evidence)
@@ -170,7 +169,7 @@ def changed(patch: Patch) -> tuple[str, ...]:
 
 
 def deleted(patch: Patch) -> tuple[str, ...]:
-    """Return the files that a patch removes, those it renames among them."""
+    """Return the files that a patch removes or renames."""
     return tuple(file.old_path for file in patch.files if file.old_path and
                  (file.is_deleted or file.old_path != file.path))
 

@@ -1,4 +1,4 @@
-"""One round: open its slots, let workers work, have candidates judged, keep the best."""
+"""Runs one round: open slots, run workers, judge candidates, place gains."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
     """
     round.context.round = round.n
     progress = round_resume.progress_of(round.context.reader, round.setup.id, round.n)
-    retried = {candidate.slot for candidate in progress.again}
+    retried = {candidate.slot for candidate in progress.retrying}
     tasks = [task for task in tasks if task.slot not in retried]
     open_slots(round, tasks, progress)
     shown: Phase | None = None
     try:
         round.pool.start(tasks, round.base, _screenings_left(round, tasks))
-        resume_retries(round, progress.again)
+        resume_retries(round, progress.retrying)
         resume_candidates(round, undecided)
         while round.working or round.verifying:
             phase: Phase = "OPTIMIZE" if round.working else "VALIDATE"
@@ -121,39 +121,34 @@ def _result(round: ActiveRound) -> RoundResult:
     empty = Counter(slot.stage for slot in context.reader.slots(campaign, round.n)
                     if not slot.candidate)
     failed, unchanged = empty["failed"], empty["no change"]
-    outcome, fresh = past.outcome(round.n, failed=failed > 0 and not unchanged), past.fresh(round.n)
-    kinds = _decisions_within(past, round.n)
-    summary = _in_words(fresh, kinds)
-    if not fresh and not kinds and (failed or outcome == "tie"):
-        found = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed else \
-            "no slot found anything better"
-        summary = f"{found}, {failed} failed" if failed else found
+    outcome = past.outcome(round.n, failed=failed > 0 and not unchanged)
+    summary = decisions_in(past, round.n)
+    if summary == NOTHING_NEW and (failed or outcome == "tie"):
+        summary = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed \
+            else "no slot found anything better"
+        summary += f", {failed} failed" if failed else ""
     return RoundResult(outcome=outcome, summary=f"{summary}; ended early: {round.cut_reason}"
                        if round.cut_reason else summary)
 
 
+NOTHING_NEW = "no new candidate"
+
+
 def decisions_in(past: CampaignHistory, n: int) -> str:
-    """Return in words how many candidates are new in a round, and all its decisions by kind."""
-    return _in_words(past.fresh(n), _decisions_within(past, n))
+    """Return how many candidates are new in a round, and all its decisions by kind.
 
-
-def _decisions_within(past: CampaignHistory, n: int) -> Counter[tuple[bool, str]]:
-    """Return how often a round decided what, by whether it was on a candidate of its own.
-
-    What it keeps of an earlier round is recorded as a keep of that one.
+    A keep of an earlier round's candidate is recorded under that round.
     """
     [round] = [round for round in past.rounds if round.n == n]
-    return Counter((past.round_of(row) == n, row.kind) for row in past.decisions if row.round == n
-                   or (row.kind in ("keep", "ask", "provisional") and row.actor == "engine"
-                   and round.started_at <= row.at <= (round.ended_at or math.inf)))
-
-
-def _in_words(fresh: int, kinds: Counter[tuple[bool, str]]) -> str:
+    kinds = Counter((past.round_of(row) == n, row.kind) for row in past.decisions
+                    if row.round == n
+                    or (row.kind in ("keep", "ask", "provisional") and row.actor == "engine"
+                        and round.started_at <= row.at <= (round.ended_at or math.inf)))
     new, earlier = (", ".join(f"{count} {kind}" for (is_new, kind), count in kinds.items()
                               if is_new is which) for which in (True, False))
-    words = f"{counted(fresh, 'candidate')}: {new or 'none judged'}" if fresh else \
-        "no new candidate"
-    return f"{words}; of earlier rounds: {earlier}" if earlier else words
+    fresh = past.fresh(n)
+    summary = f"{counted(fresh, 'candidate')}: {new or 'none judged'}" if fresh else NOTHING_NEW
+    return f"{summary}; of earlier rounds: {earlier}" if earlier else summary
 
 
 RUNNING_STAGES = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting",
@@ -198,11 +193,11 @@ def resume_retries(round: ActiveRound, again: Sequence[Candidate]) -> None:
     """Resume the retries during which an earlier engine was killed."""
     for candidate in again:
         try:
-            resumed = "the campaign ends" if round.closing else retries.resume(round, candidate)
+            refusal = "the campaign ends" if round.closing else retries.resume(round, candidate)
         except InputError as error:
-            resumed = str(error)
-        if isinstance(resumed, str):
-            round.slots.end(candidate.slot, "ended", f"not tried again: {resumed}", candidate.id)
+            refusal = str(error)
+        if refusal is not None:
+            round.slots.end(candidate.slot, "ended", f"not tried again: {refusal}", candidate.id)
 
 
 def resume_candidates(round: ActiveRound, undecided: Sequence[Candidate]) -> None:

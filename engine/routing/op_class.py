@@ -62,8 +62,8 @@ class OpClass(msgspec.Struct, frozen=True):
     def languages(self, device: Literal["amd", "nvidia"]) -> tuple[str, ...]:
         """Return the languages into which such kernels are rewritten, the most promising first."""
         rule = next((rule for rule in _RULES.op if rule.name == self.name), None)
-        own = () if rule is None else rule.amd if device == "amd" else rule.nvidia
-        return own or _RULES.default[device]
+        of_rule = () if rule is None else rule.amd if device == "amd" else rule.nvidia
+        return of_rule or _RULES.default[device]
 
 
 def words_of(name: str) -> list[str]:
@@ -81,8 +81,8 @@ def classify(names: Iterable[str], source: str = "", path: str = "") -> OpClass:
     stated = [name for name in names if name]
     kernels = source_language.kernel_names(source, path)
     for group in (stated, kernels):
-        if (found := _by_names(group)) is not None:
-            return found
+        if (op := _by_names(group)) is not None:
+            return op
     counts = _features(source_language.code_of(source, path))
     for rule in _RULES.op:
         if rule.done_by(counts):

@@ -58,8 +58,8 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
     """Return the routes of a kernel of a class of ops, written in `source`, on a kind of device.
 
     `hosts`: `python` where a candidate may be Python. `languages` replaces the class's own order.
-    `spent` counts the rounds that each subagent has worked in without a gain. A language's
-    general subagent comes before the one that translates from this very source.
+    `spent` counts the rounds that each subagent has worked in without a gain. A language's general
+    subagent comes before the one that translates from this source.
     """
     if device == "cpu":
         return Routing(op=op, source=source, left_out=("the kernel runs on the CPU",))
@@ -70,15 +70,15 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
     for language in op.languages(device) if languages is None else languages:
         title, known = LANGUAGES[language].title, pair(source, language)
         limit = ATTEMPTS if known is None else known.attempts
-        own = [each for each in subagents.values() if each.target_language == language
-               and each.source_language in ("", source)]
-        able = [each for each in own if all(map(installed, each.requires))]
+        for_language = [each for each in subagents.values() if each.target_language == language
+                        and each.source_language in ("", source)]
+        able = [each for each in for_language if all(map(installed, each.requires))]
         fresh = [each for each in able if (spent or {}).get(each.name, 0) < limit]
         if IS_SAME.get(source, source) == language:
             others.append(f"the source is {title} already")
         elif LANGUAGES[language].host not in hosts:
             others.append(f"{title} needs a Python source")
-        elif not own:
+        elif not for_language:
             others.append(f"no subagent writes {title}")
         elif not able:
             missing.append(title)
@@ -95,8 +95,7 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
 
 
 def is_installed(requirement: str, python: str | None = None) -> bool:
-    """Return whether a program or a package of the target's Python is there; `a|b` is one of two.
-    """
+    """Return whether a program or a package of the target's Python exists; `a|b`: either."""
     return any(shutil.which(name) is not None or _has_package(name.partition(".")[0], python)
                for name in requirement.split("|"))
 

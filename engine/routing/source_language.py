@@ -42,10 +42,10 @@ def detect(source: str, path: str = "", kernel_type: str = "") -> SourceLanguage
     """Return the language of a source: that of its kernels, else the declared type of the kernel,
     else the language of the file.
     """
-    found, is_sure = _of_python(source) if _is_python(path) else _of_c(
+    language, is_sure = _of_python(source) if _is_python(path) else _of_c(
         source, PurePosixPath(path).suffix)
     declared = KERNEL_TYPES.get(re.sub(r"[ _]", "-", kernel_type.lower()))
-    return found if is_sure or declared is None else declared
+    return language if is_sure or declared is None else declared
 
 
 def _of_c(source: str, suffix: str) -> tuple[SourceLanguage, bool]:
@@ -141,10 +141,10 @@ def _decorated(tree: ast.Module) -> Iterator[tuple[str, SourceLanguage]]:
         if isinstance(node, ast.FunctionDef):
             texts = [ast.unparse(each.func if isinstance(each, ast.Call) else each)
                      for each in node.decorator_list]
-            found = [name for text in texts for pattern, name in _DECORATORS
-                     if re.fullmatch(pattern, text)]
-            if found:
-                yield node.name, found[0]
+            languages = [name for text in texts for pattern, name in _DECORATORS
+                         if re.fullmatch(pattern, text)]
+            if languages:
+                yield node.name, languages[0]
 
 
 def _device_texts(tree: ast.Module) -> Iterator[str]:

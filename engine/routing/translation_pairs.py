@@ -24,8 +24,7 @@ class RewriteLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TranslationPair(msgspec.Struct, frozen=True, array_like=True):
-    """A translation with the name of its candidates, its gate, and how often it may bring nothing.
-    """
+    """A translation with the name of its candidates, its gate, and its attempts without a gain."""
 
     source: SourceLanguage
     target: str
@@ -64,4 +63,5 @@ IS_SAME: dict[str, str] = {"cuda": "cuda-cpp"}
 
 def pair(source: SourceLanguage, target: str) -> TranslationPair | None:
     """Return the translation from one language to another, None if there is none."""
-    return next((own for own in PAIRS if (own.source, own.target) == (source, target)), None)
+    return next((rules for rules in PAIRS if (rules.source, rules.target) == (source, target)),
+                None)

@@ -114,7 +114,7 @@ def untimed(context: EngineContext) -> str:
 
 
 def missing_references(context: EngineContext) -> list[ReferenceForm]:
-    """Return the forms of the baseline's module that are to be measured and are not yet."""
+    """Return the forms of the baseline's module that still have to be measured."""
     setup = context.setup
     if not setup.target.is_module:
         return []

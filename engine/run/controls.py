@@ -20,7 +20,7 @@ from harness.formats.quantities import counted
 from harness.formats.text import one_line
 
 SHORT_HOST_VERBS = ("approve", "reject", "set")
-"""What a host carries out that only decides."""
+"""Verbs that a `decide_only` host carries out."""
 MOST_REASON = 1000
 """Characters of a person's reason that are recorded."""
 
@@ -122,13 +122,13 @@ class ControlHandler:
         return f"changed {changes}"
 
     def _requested(self, control: Control) -> _Request:
-        """Return what a request says beside its row; the event that recorded it has that."""
+        """Return a request's limits and reason, which only its event records."""
         requests = self.context.reader.payloads(
             self.context.setup.id, "control.requested", _Request)
-        return next((own for own in requests if own.control == control.id), _Request())
+        return next((request for request in requests if request.control == control.id), _Request())
 
     def _reject(self, control: Control) -> str:
-        """Close a waiting candidate; what rests on it is to be tried without it."""
+        """Close a waiting candidate; the gains that rest on it are tried without it."""
         candidate = self._waiting(control)
         if isinstance(candidate, str):
             return candidate

@@ -35,17 +35,16 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
     campaign.apply_approvals()
     accepted = _accept_best(campaign)
     _place_rest(campaign)
-    lost = _run_end_to_end(campaign)
+    slower = _run_end_to_end(campaign)
     tips.learn(campaign.context)
-    accepted = "; ".join(filter(None, (accepted, lost)))
+    accepted = "; ".join(filter(None, (accepted, slower)))
     if accepted:
         reason = accepted if accepted.startswith(reason) else f"{reason}; {accepted}"
     _record_stop(campaign, "waiting" if campaign.waiting_count() else "finished", reason)
 
 
 def _accept_best(campaign: RunningCampaign) -> str:
-    """Roll back to the newest commit that passes final acceptance; return why, "" if the best does.
-    """
+    """Roll back to the newest commit that passes acceptance; return why, "" if the best does."""
     if not rollback.failing(campaign.context):
         return ""
     campaign.write_records()
@@ -54,7 +53,7 @@ def _accept_best(campaign: RunningCampaign) -> str:
 
 
 def _place_rest(campaign: RunningCampaign) -> None:
-    """Place gains that a late decision or a rollback has released; measure what is kept of them.
+    """Place gains that a late decision or a rollback has released; measure what is kept.
 
     A best that fails its measurement is rolled back, which may release others.
     """
@@ -69,8 +68,7 @@ def _place_rest(campaign: RunningCampaign) -> None:
 
 
 def cut_short(campaign: RunningCampaign, state: CampaignState, reason: str) -> None:
-    """Record an end that is not the campaign's own; after a `decide_only` run it stays as it was.
-    """
+    """Record an early end; after a `decide_only` run the campaign keeps its state."""
     if campaign.decide_only:
         _restore_state(campaign, campaign.before.state)
         return
@@ -130,8 +128,8 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
 def _run_end_to_end(campaign: RunningCampaign) -> str:
     """Run the whole program in the wall time that is left; late approvals have no limit.
 
-    If it is surely slower with the best, go back while the manifest says so, else recommend it;
-    return why, "" otherwise.
+    If it is significantly slower with the best, roll back if the manifest says so, else recommend
+    it; return why, "" otherwise.
     """
     context, manifest = campaign.context, campaign.setup.manifest
     summaries: list[str] = []
@@ -165,9 +163,9 @@ def _is_stop_recorded(context: EngineContext, waiting: int) -> bool:
 def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
     """Run the whole program with the best and without it, and record the result.
 
-    A gain of the kernel may cost the program something. With fewer than the needed seconds left
-    (`left_s`) there are fewer runs, or none, which is recorded; an engine with more time makes up
-    for it. A fault is a warning, except NoDeviceAvailable.
+    A gain of the kernel may cost the program something. If `left_s` is too short, there are fewer
+    runs, or none, which is recorded; a later engine with more time repeats them. A fault is a
+    warning, except NoDeviceAvailable.
     """
     if left_s is not None and left_s <= 0:
         _record_not_run(context, "not run: no wall time is left")
@@ -194,7 +192,7 @@ def end_to_end(context: EngineContext, *, left_s: float | None = None) -> None:
 
 
 def is_slower(verdict: Verdict) -> bool:
-    """Return whether the whole program is surely slower."""
+    """Return whether the whole program is significantly slower."""
     return (verdict.speedup_high or 1.0) < 1
 
 

@@ -184,11 +184,11 @@ class OneShot:
         if location is None or location.work_tree is None:
             raise InputError(f"no commit {ref!r}: the project is not in a git repository",
                              where=str(path))
-        theirs, prefix = Clone(location.git_dir), path.relative_to(location.work_tree).as_posix()
-        commit = theirs.resolve(ref)
+        source, prefix = Clone(location.git_dir), path.relative_to(location.work_tree).as_posix()
+        commit = source.resolve(ref)
         if prefix == ".":
-            return self.repo.import_tree(theirs, theirs.tree_of(commit), theirs.git.find("HEAD"))
-        tree = theirs.git.find(f"{commit}:{prefix}")
+            return self.repo.import_tree(source, source.tree_of(commit), source.git.find("HEAD"))
+        tree = source.git.find(f"{commit}:{prefix}")
         if not tree:
             raise InputError(f"the folder {prefix} is not in the commit {ref!r}", where=str(path))
-        return self.repo.import_tree(theirs, tree, "")
+        return self.repo.import_tree(source, tree, "")

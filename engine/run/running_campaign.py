@@ -31,7 +31,7 @@ from engine.workers import registry
 
 
 class RunningCampaign:
-    """The parts that the steps of a run share. A `decide_only` run only applies approvals."""
+    """The components that a run's steps share. A `decide_only` run only applies approvals."""
 
     def __init__(self, context: EngineContext, *, decide_only: bool) -> None:
         self.context, self.decide_only = context, decide_only
@@ -110,8 +110,7 @@ class RunningCampaign:
             self.measure_headline()
 
     def end_slots(self) -> None:
-        """Make the last stage of each slot agree with what its candidate came to after the round.
-        """
+        """Update each slot's last stage to its candidate's state after the round."""
         reader, campaign = self.context.reader, self.setup.id
         stages = {(n.n, slot.slot): slot.stage for n in reader.rounds(campaign)
                   for slot in reader.slots(campaign, n.n)}
@@ -126,10 +125,10 @@ class RunningCampaign:
     def _end_slot(self, placed: Candidate, before: str, stage: str) -> None:
         if before == stage:
             return
-        own = self._unformatted(placed)
-        judged = self.keeper.judged_before(candidates.load(self.setup, own))
-        RoundSlots(self.context, self.keeper, self.context.round).end_of(
-            own, stage, placed.reason if judged is None or placed.state not in COMMITTED
+        candidate = self._unformatted(placed)
+        judged = self.keeper.judged_before(candidates.load(self.setup, candidate))
+        RoundSlots(self.context, self.keeper, self.context.round).end_slot_of(
+            candidate, stage, placed.reason if judged is None or placed.state not in COMMITTED
             else judged.ruling.reason)
 
     def _unformatted(self, placed: Candidate) -> Candidate:
@@ -172,8 +171,7 @@ class RunningCampaign:
         return Placing(RoundSlots(self.context, self.keeper, self.context.round), self.records)
 
     def adopt(self, waited: Sequence[Candidate]) -> None:
-        """Put the fastest of the gains that waited without a line onto it; rounds try the others.
-        """
+        """Put the fastest gain that waited without a line onto it; rounds try the others."""
         setup = self.setup
         tree = setup.repo.tree_of(setup.repo.tip)
         on_tip = [gain for gain in self.placing.judged(waited)
@@ -181,7 +179,7 @@ class RunningCampaign:
         self.placing.place(sorted(on_tip, key=lambda gain: -(gain.verdict.speedup or 0.0))[:1])
 
     def _look(self) -> None:
-        """Read controls, count time and end with a Slurm job, often during every wait."""
+        """Read controls, record time and stop before a Slurm job ends; runs during every wait."""
         self.controls.look()
         self.meter.beat()
         if self.planner.job_is_over() and not self.controls.stop_reason:

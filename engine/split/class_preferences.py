@@ -58,7 +58,7 @@ def numeric_columns(result: LoopResult) -> tuple[str, ...]:
 
 def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
            first: Sequence[str] = ()) -> tuple[ClassGroup, ...]:
-    """Return the groups of classes that deserve a variant, none where the common best serves all.
+    """Return the groups of classes that need a variant, none where the common best serves all.
 
     A class prefers what beats the common best and the existing kernel by the margin, beyond the
     noise; classes that it serves as well join. A condition tests the columns named `first`, which
@@ -86,7 +86,7 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
         names = ", ".join(plain(name, 60) for name in list(preferences)[:3])
         raise Refused(
             f"{names} would be faster with knobs of their own, and no condition on a parameter "
-            "tells them from the others",
+            "distinguishes them",
             fix="add an integer parameter named like a column that differs between these classes")
     return tuple(chosen_groups)
 
@@ -122,17 +122,17 @@ def is_common_best_better(result: LoopResult, groups: Sequence[ClassGroup],
 
 
 def _gain(contender: Contender, name: str) -> float:
-    own = contender.gain_in(name)
-    return -math.inf if own is None else own.gain
+    gain = contender.gain_in(name)
+    return -math.inf if gain is None else gain.gain
 
 
 def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
     """Return whether a contender is as good for a class as its preferred one, within the noise."""
-    own = contender.gain_in(name)
-    if own is None or own.sure <= 0 or own.gain <= least:
+    gain = contender.gain_in(name)
+    if gain is None or gain.sure <= 0 or gain.gain <= least:
         return False
-    noise = 2 * math.hypot(own.stderr or 0.0, preferred.stderr or 0.0)
-    return own.gain >= preferred.gain - max(least, noise)
+    noise = 2 * math.hypot(gain.stderr or 0.0, preferred.stderr or 0.0)
+    return gain.gain >= preferred.gain - max(least, noise)
 
 
 def _group(contender: Contender, served: list[str], preferences: Mapping[str, object],

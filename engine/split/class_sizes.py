@@ -1,4 +1,4 @@
-"""What tells a target's config classes apart: their sizes, and the parameters that hold these."""
+"""The sizes that distinguish a target's config classes, and the parameters that hold them."""
 
 from __future__ import annotations
 

@@ -109,11 +109,11 @@ def copied(language: Language, text: str, copies: Sequence[Item], name_of: Mappi
     parts: list[str] = []
     declarations = knobs.find(text, language=language.knobs)
     declared = {knob.name for knob in declarations}
-    own = {name for item in copies for name in item.defines & declared}
+    copied_names = {name for item in copies for name in item.defines & declared}
     stems = {stem(name) for name in needed}
     for requirement in knobs.requirements(text, declarations):
         of_other_variants = {name for name in requirement.names - needed if stem(name) in stems}
-        if requirement.names & own and not of_other_variants:
+        if requirement.names & copied_names and not of_other_variants:
             parts.append(language.comment(
                 f"kopt: require {_with_names(requirement.text, name_of)}"))
     for item in copies:

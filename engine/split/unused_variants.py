@@ -45,15 +45,15 @@ def _reduced(block: DispatchBlock, points: Sequence[Point]) -> DispatchBlock:
     """Return a dispatcher without the kernels that no point takes."""
     if not points or not all(block.columns <= point.keys() for point in points):
         return block
-    taken = [block.branch_for(point) for point in points]
-    branches = tuple(branch for branch in block.branches if branch in taken)
+    used = [block.branch_for(point) for point in points]
+    branches = tuple(branch for branch in block.branches if branch in used)
     default = block.default
-    if None not in taken:
+    if None not in used:
         general = [branch for place, branch in enumerate(branches) if not any(
-            later.condition.holds(point) for point, own in zip(points, taken, strict=True)
-            if own == branch for later in branches[place + 1:])]
-        best = max(reversed(general), key=taken.count)
-        default, branches = best.kernel, tuple(own for own in branches if own != best)
+            later.condition.holds(point) for point, chosen in zip(points, used, strict=True)
+            if chosen == branch for later in branches[place + 1:])]
+        best = max(reversed(general), key=used.count)
+        default, branches = best.kernel, tuple(branch for branch in branches if branch != best)
     return msgspec.structs.replace(block, branches=branches, default=default)
 
 
@@ -80,8 +80,8 @@ def _without(gone: set[str], source: str, names: dict[str, str], language: Langu
         parts.append(source[at:item.begin])
         at = item.end
     text = "".join([*parts, source[at:]])
-    words = "|".join(map(re.escape, sorted(dead))) or "(?!)"
-    comment = rf"^(?:/\*|#|//) (?:(?:{words}): .*|kopt: require .*\b(?:{words})\b.*)\n"
+    dead_names = "|".join(map(re.escape, sorted(dead))) or "(?!)"
+    comment = rf"^(?:/\*|#|//) (?:(?:{dead_names}): .*|kopt: require .*\b(?:{dead_names})\b.*)\n"
     text = re.sub(comment, "", text, flags=re.MULTILINE)
     text = re.sub(r"\n{4,}", "\n\n\n", text)
     new_names = {**{name: stem(name) for name in dead}, **names}  # the dead ones, in comments

@@ -46,16 +46,16 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
     """
     from jinja2 import TemplateError
 
-    given = dict(values or {})
+    slot_values = dict(values or {})
     for parameter in subagent.parameters:
-        if parameter.required and not given.get(parameter.name, parameter.value):
+        if parameter.required and not slot_values.get(parameter.name, parameter.value):
             raise InputError(f"the parameter {parameter.name!r} has no value", where=subagent.path)
     facts = {name: tuple(one_line(item, LONGEST_FACT) for item in value)
              if isinstance(value, tuple) else one_line(value, LONGEST_FACT)
              for name, value in msgspec.structs.asdict(slot_facts).items()}
     context = {parameter.name: parameter.value for parameter in subagent.parameters}
     context |= {name: one_line(value, LONGEST_FACT) if isinstance(value, str) else value
-                for name, value in given.items()}
+                for name, value in slot_values.items()}
     try:
         text = _template(subagent.system_prompt).render(
             context | facts | {"source_language": subagent.source_language,
@@ -74,8 +74,7 @@ def _template(text: str) -> Template:
 
 @functools.cache
 def _environment() -> SandboxedEnvironment:
-    """A project's prompts are untrusted text: they run in a sandbox, and include shared parts only.
-    """
+    """A project's prompts are untrusted: they run in a sandbox and include shared parts only."""
     from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import SandboxedEnvironment
 

@@ -34,14 +34,14 @@ class LanguageMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def score(self, path: str, head: str) -> float:
         """Return how well a source matches, 0 if not; `head` is its first MARKER_BYTES."""
-        found = sum(marker in head for marker in self.markers)
-        if PurePosixPath(path).suffix not in self.extensions or (self.markers and not found):
+        count = sum(marker in head for marker in self.markers)
+        if PurePosixPath(path).suffix not in self.extensions or (self.markers and not count):
             return 0.0
-        return 1.0 + found * self.confidence
+        return 1.0 + count * self.confidence
 
 
 class SubagentFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a definition says of a subagent, but for its prompt and its limits."""
+    """A definition's fields, without the prompt and the limits."""
 
     name: Name
     description: Annotated[str, Meta(min_length=1, max_length=300)]
@@ -60,8 +60,7 @@ class Subagent(SubagentFields, frozen=True, kw_only=True, forbid_unknown_fields=
 
     system_prompt: str
     step_limit: int = 200
-    """Most calls of the model for one task; 0 leaves this to the campaign, as do the other limits.
-    """
+    """Most calls of the model for one task; 0 leaves this, and other limits, to the campaign."""
     cost_limit_usd: float = 0.0
     timeout_s: float = 0.0
     model: str = ""

@@ -47,9 +47,9 @@ def read(folder: Path, fields: Mapping[str, dict[str, Any]], known: Mapping[str,
     """
     document = yaml_document.read(folder / DEFINITION)
     prompt = _prompt(folder / PROMPT)
-    for own in _variants(document):
-        name = str(own.value.get("name", ""))
-        merged = replace(own, value=_merge(fields.get(name, {}), own.value))
+    for variant in _variants(document):
+        name = str(variant.value.get("name", ""))
+        merged = replace(variant, value=_merge(fields.get(name, {}), variant.value))
         parts = decode(merged, SubagentFile, msgspec.convert)
         if not prompt and name not in known:
             raise InputError(f"there is no {PROMPT}", where=str(folder))
@@ -78,24 +78,24 @@ def _variants(document: Document) -> Iterator[Document]:
     if not isinstance(variants, list) or not all(isinstance(entry, dict) for entry in variants):
         raise InputError("variants: expected a list of mappings", where=document.at(("variants",)))
     for entry in variants:
-        words = {key: str(entry[key]) for key in ("source", "target") if key in entry}
-        others = {key: inner for key, inner in entry.items() if key not in words}
-        yield replace(document, value=_filled(value | others, words))
+        fields = {key: str(entry[key]) for key in ("source", "target") if key in entry}
+        others = {key: inner for key, inner in entry.items() if key not in fields}
+        yield replace(document, value=_filled(value | others, fields))
 
 
-def _filled(value: Any, words: Mapping[str, str]) -> Any:
+def _filled(value: Any, fields: Mapping[str, str]) -> Any:
     """Return a value with {name} replaced in all its texts."""
     if isinstance(value, dict):
-        return {key: _filled(inner, words) for key, inner in value.items()}
+        return {key: _filled(inner, fields) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_filled(inner, words) for inner in value]
-    for name, word in words.items():
+        return [_filled(inner, fields) for inner in value]
+    for name, word in fields.items():
         value = value.replace(f"{{{name}}}", word) if isinstance(value, str) else value
     return value
 
 
-def _merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `own` over `base`; mappings in both are merged, lists replaced."""
+def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `overrides`; mappings in both are merged, lists replaced."""
     return {**base, **{key: _merge(base[key], inner) if isinstance(inner, dict)
                        and isinstance(base.get(key), dict) else inner
-                       for key, inner in own.items()}}
+                       for key, inner in overrides.items()}}

@@ -43,15 +43,14 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
 
     def for_source(self, path: str, text: str) -> dict[str, Subagent]:
         """Return the subagents that may work on a source, those that match it best first."""
-        scores = {name: own.score(path, text) for name, own in self.subagents.items()
-                  if own.language_match is None or own.score(path, text)}
+        scores = {name: subagent.score(path, text) for name, subagent in self.subagents.items()
+                  if subagent.language_match is None or subagent.score(path, text)}
         return {name: self.subagents[name]
                 for name in sorted(scores, key=lambda name: (-scores[name], name))}
 
 
 def load(project: Path | None) -> Registry:
-    """Read all subagents, if a file has changed. A bad file becomes a problem and changes nothing.
-    """
+    """Read all subagents if a file has changed. A bad file becomes a problem, nothing else."""
     roots = data_folders.overriding(BUILT_IN, project)
     return _load(roots, tuple(_state(root) for root in roots))
 

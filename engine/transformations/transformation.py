@@ -95,8 +95,7 @@ class EditedSource(ABC):
         self.put(at, at, text)
 
     def transformed(self, what: str, lines: Sequence[int] = ()) -> Transformed:
-        """Return the changed source; `lines` are where something has changed, if `what` lacks that.
-        """
+        """Return the changed source; `lines` are the changed ones, if `what` lacks them."""
         return Transformed(source=replaced(self.source, [*self._declarations(), *self._edits]),
                            what=what + (f", {places(lines)}" if lines else ""),
                            knobs=tuple(knob.name for knob in self.knobs))
@@ -106,9 +105,9 @@ class EditedSource(ABC):
         """Yield the edits that declare the new knobs."""
 
 
-def first_places(found: Iterable[Place], why_none: str) -> list[Place]:
+def first_places(places: Iterable[Place], why_none: str) -> list[Place]:
     """Return the places that a transformation changes. Raises DoesNotApply if there are none."""
-    first = list(islice(found, MOST_PLACES))
+    first = list(islice(places, MOST_PLACES))
     if not first:
         raise DoesNotApply(why_none)
     return first

@@ -45,7 +45,7 @@ class ApplicableChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(name: str) -> Transformation | None:
-    return next((own for own in TRANSFORMATIONS if own.name == name), None)
+    return next((each for each in TRANSFORMATIONS if each.name == name), None)
 
 
 def language_of(source: str, language: str) -> str:
@@ -57,14 +57,15 @@ def applicable(source: str, language: str) -> tuple[ApplicableChange, ...]:
     """Return the transformations that apply to a source, in their order."""
     if len(source) > LONGEST_SOURCE:
         return ()
-    found = []
-    for each in BY_LANGUAGE.get(language_of(source, language), ()):
+    changes = []
+    for transformation in BY_LANGUAGE.get(language_of(source, language), ()):
         try:
-            changed = each.apply(source)
+            changed = transformation.apply(source)
         except (DoesNotApply, InputError):
             continue
         except Exception:  # an unforeseen form of source must not end a campaign
-            log.exception("%s failed on a source", each.name)
+            log.exception("%s failed on a source", transformation.name)
             continue
-        found.append(ApplicableChange(name=each.name, what=changed.what, knobs=changed.knobs))
-    return tuple(found)
+        changes.append(ApplicableChange(name=transformation.name, what=changed.what,
+                                        knobs=changed.knobs))
+    return tuple(changes)

@@ -34,7 +34,7 @@ NAMED = 3
 ALONE = 4
 """Files that are broken one by one, at most."""
 PROSE = (".md", ".rst", ".txt")
-STALE = ("a compiler's cache hides changes of the source: every verdict compiles everything anew")
+STALE = ("a compiler's cache hides changes of the source: every verdict recompiles everything")
 
 
 def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str],
@@ -54,7 +54,7 @@ def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
 
 
 def unseen(verdict: Verdict) -> bool:
-    """Return whether a verdict on the broken tree shows no sign of it, as a correct kernel does."""
+    """Return whether a verdict on the broken tree does not show the breakage."""
     kinds = {fact.kind for fact in verdict.evidence}
     if kinds & {SHOWN, UNSEEN, UNBUILT}:
         return SHOWN not in kinds

@@ -1,7 +1,7 @@
 """The devices of a campaign: each piece of work gets a fit one, and another if that one fails.
 
-A device is checked before work begins on it, even where other kopts already work; a busy or lost
-one is closed, visibly, and checked again later, while the others go on.
+A device is checked before work begins on it, even where other kopt processes work; a busy or lost
+one is closed, with a notice, and checked again later.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Fleet:
             on_wait: OnWait = lambda _: None, cancel: threading.Event | None = None,
             needs_recheck: Callable[[T], bool] = lambda _: False,
             void_reason: Callable[[T], str] = lambda _: "") -> T:
-        """Do a piece of work on a device, and again on another if the first was lost or taken.
+        """Run `work` on a device, and again on another if the first was lost or taken.
 
         An answer that `needs_recheck` counts only if its device is still present and free of
         foreign processes; one with a `void_reason` never counts. Raises what `work` raises,
@@ -113,7 +113,7 @@ class Fleet:
 
     def _admitted(self, use: DeviceUse, on_wait: OnWait,
                   cancel: threading.Event | None) -> FleetDevice:
-        """Enter one device after another until a check admits one."""
+        """Try devices until a check admits one."""
         with self.allocator.place_in_queue(use) as place:
             while True:
                 entered = self.allocator.enter(use, place)
@@ -149,7 +149,7 @@ class Fleet:
         return ""
 
     def _find_busy(self, card: FleetDevice) -> str:
-        """Return why a device is busy; where kopts work on it, only strangers make it busy."""
+        """Return why a device is busy; where other kopt processes work, only strangers count."""
         just_left = self._clock() - card.left_at < JUST_LEFT_S
         card.step_back()
         for single in card.device.cards if card.device.kind != "cpu" else ():

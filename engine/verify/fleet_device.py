@@ -1,4 +1,4 @@
-"""A campaign's devices: who works on which, notices about them, and the errors that end a wait."""
+"""A campaign's devices, who uses them, notices about them, and the errors that end a wait."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ class NoDeviceAvailable(KoptError):
 
 
 class FailsOnHealthyDevices(NoDeviceAvailable):
-    """Several devices, each fit before and after, failed under the same work: it may be the cause.
-    """
+    """Several devices, each fit before and after, failed at the same work: a likely cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +85,8 @@ class FleetDevice:
                 self.next_look.start()
 
     def step_back(self) -> None:
-        """End the registration for the time of a look if nobody but the looking thread is here.
-
-        `tenants.is_in_use` then says whether others work on the device.
+        """Unregister during a check if only the checking thread uses the device.
+        `tenants.is_in_use` then tells whether other processes do.
         """
         with self.registering:
             if self.users.total() == int(self.looking):
@@ -111,7 +109,7 @@ class FleetDevice:
 
 
 class DeviceAllocator:
-    """The users of a fleet's devices. Seconds are those of `clock`.
+    """Assigns a fleet's devices to users. Seconds are those of `clock`.
 
     A verdict never shares a device with another verdict; verdicts queue. A loop shares its device
     with loops and verdicts, by the device's lock, and never queues. A screening begins only where

@@ -1,4 +1,4 @@
-"""Requests to harness processes, which run away from the engine's interpreter lock."""
+"""Sends requests to harness processes, which run outside the engine's interpreter lock."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def evaluate(request: EvaluateRequest | ReportedRequest | EndToEndRequest, *,
              shelf: OracleShelf | None = None, limit_s: float | None = None) -> Verdict:
     """Return the verdict on one candidate, within `limit_s` seconds. Raises HarnessFault.
 
-    The oracle of a kernel's verdict waits on the shelf for the next one.
+    The shelf keeps the oracle of a kernel's verdict for the next one.
     """
     limits = HARNESS_LIMITS if limit_s is None else replace(HARNESS_LIMITS, wall_s=limit_s)
     if isinstance(request, ReportedRequest | EndToEndRequest):
@@ -151,7 +151,7 @@ def _ask(request: Request, limits: Limits,
 
 
 def _zygote_for(request: Request, warm: WarmStart | None) -> Zygote | None:
-    """Return what forks the programs of a harness process: runners, or readers of tables."""
+    """Return the zygote that forks a harness process's programs: runners or table readers."""
     if isinstance(request, EvaluateRequest | LoopRequest):
         return warm.zygote() if warm else None
     return result_table.reading_zygote(request.settings.python)
@@ -179,10 +179,10 @@ def _wait_for_runners() -> Iterator[int]:
 
 
 def environment() -> dict[str, str]:
-    """Return a clean environment for harness processes, which import this very harness."""
+    """Return a clean environment for harness processes, which import this harness."""
     names = ("KOPT_LOCK_DIR", device_lock.OWNER, "XDG_CACHE_HOME", "HOME")
-    own = {name: os.environ[name] for name in names if name in os.environ}
-    return guard.clean_env({**own, **THREADS, "PYTHONPATH": _root()})
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    return guard.clean_env({**inherited, **THREADS, "PYTHONPATH": _root()})
 
 
 def _root() -> str:

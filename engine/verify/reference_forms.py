@@ -1,7 +1,7 @@
-"""The forms of a PyTorch module that are its bar: compiled, and with libraries in PyTorch's place.
+"""The forms of a PyTorch module that a rewrite has to beat: compiled, or with library calls.
 
-What a library is called with was read in the sources that knowledge/api_names.yaml states. A form
-fails, and says why, where the library does not compute the same or replaces nothing.
+Library signatures come from the sources that knowledge/api_names.yaml states. A form fails with a
+reason where the library computes something else or replaces nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _REPLACED = """\
 
         def replacement({signature}):
             if {refused}:
-                raise NotImplementedError("{library} is asked for what it does not compute")
+                raise NotImplementedError("{library} does not support this call")
 {body}
 
         class Replaced(TorchFunctionMode):
@@ -130,7 +130,7 @@ FORMS = (
 
 def forms(text: bytes, device_kind: str, installed: Callable[[str], bool],
           budget_s: float | None = None) -> list[ReferenceForm]:
-    """Return the forms in which a module is measured, those that take minutes only with time."""
+    """Return the forms to measure of a module; slow ones only within a large budget."""
     source = text.decode(errors="replace")
     return [form for form in FORMS if (not form.devices or device_kind in form.devices)
             and re.search(form.pattern, source)

@@ -1,9 +1,8 @@
-"""Latencies of eager PyTorch, of torch.compile and of libraries, beside verdicts on a module.
+"""Latencies of eager PyTorch, torch.compile and libraries, shown beside verdicts on a module.
 
-They decide nothing. The compilers and libraries are the bar that a rewrite must reach to be worth
-having; they are no incumbent, as a baseline that needs them would be hard to hold. Each is measured
-as a candidate, against the unchanged module; so one verdict has both latencies, and says so if it
-fails or is wrong.
+They decide nothing. Compilers and libraries are the bar for a rewrite and not the incumbent: a
+baseline that needs them would be hard to reproduce. Each is measured as a candidate against the
+unchanged module, so one verdict has both latencies, or the reason why not.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from harness.verdict import REFERENCE_LINE, Evidence, Row, Verdict
 PURPOSE = "reference"
 """The purpose of the verdicts on the compiled module and on libraries."""
 LIMIT_S = 600.0
-"""Seconds after which one of them is given up: it may take long, and decides nothing."""
+"""Seconds after which a reference is given up: it may take long, and decides nothing."""
 EAGER = "eager"
 BELOW = ", below the bar"
 LEAST_NOISE = 0.01
 """Latencies of different verdicts that differ by a smaller share are called equal."""
 STDERRS = 2 * math.sqrt(2)
-"""So many standard errors of a class are noise: two of each of two verdicts."""
+"""Standard errors of a class that count as noise: two for each of two verdicts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +57,17 @@ class ReferenceLatencies:
         """
         for row in rows:
             if row.latency_us is not None:
-                words = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
-                         + (BELOW if name != EAGER
-                            and math.log(other / row.latency_us) < -_noise(row) else "")
-                         if (other := known.get(row.config_class)) is not None else ""
-                         for name, known in ((EAGER, self.eager), *self.bars.items())]
-                if any(words):
-                    yield (row.config_class, row.latency_us, words[0],
-                           ", ".join(filter(None, words[1:])))
+                comparisons = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
+                               + (BELOW if name != EAGER
+                                  and math.log(other / row.latency_us) < -_noise(row) else "")
+                               if (other := known.get(row.config_class)) is not None else ""
+                               for name, known in ((EAGER, self.eager), *self.bars.items())]
+                if any(comparisons):
+                    yield (row.config_class, row.latency_us, comparisons[0],
+                           ", ".join(filter(None, comparisons[1:])))
 
     def standing(self, rows: tuple[Row, ...]) -> str:
-        """Return in a few words in how many classes a verdict reaches the fastest of the bars."""
+        """Summarise in how many classes a verdict reaches the fastest bar."""
         best = {name: min((known[name], bar) for bar, known in self.bars.items() if name in known)
                 for name in {name for known in self.bars.values() for name in known}}
         gaps = [(math.log(best[row.config_class][0] / row.latency_us), _noise(row),
@@ -78,9 +77,9 @@ class ReferenceLatencies:
         if below:
             return f"below the bar in {len(below)} of {len(gaps)} classes " \
                    f"({', '.join(name for name in self.bars if name in below)})"
-        words = "above the bar" if all(gap > noise for gap, noise, _ in gaps) else \
+        position = "above the bar" if all(gap > noise for gap, noise, _ in gaps) else \
             "level with the bar within the noise"
-        return f"{words} ({', '.join(self.bars)})" if gaps else ""
+        return f"{position} ({', '.join(self.bars)})" if gaps else ""
 
 
 def _noise(row: Row) -> float:
@@ -96,16 +95,17 @@ def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
 
 def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
     """Return the references among a campaign's verdicts."""
-    found = {row.candidate: row for row in rows if row.purpose in (PURPOSE, "baseline")}
-    measured = [form.key for form in FORMS if form.key in found]
+    by_candidate = {row.candidate: row for row in rows if row.purpose in (PURPOSE, "baseline")}
+    measured = [form.key for form in FORMS if form.key in by_candidate]
     if not measured:
         return None
     try:
-        verdicts = {key: msgspec.json.decode(row.body, type=Verdict) for key, row in found.items()}
+        verdicts = {key: msgspec.json.decode(row.body, type=Verdict)
+                    for key, row in by_candidate.items()}
     except (msgspec.DecodeError, ValueError):  # of another version of kopt
         return None
     return of_verdicts({key: verdicts[key] for key in measured}, verdicts.get("baseline"),
-                       max(found[key].at for key in measured))
+                       max(by_candidate[key].at for key in measured))
 
 
 def of_verdicts(measured: Mapping[str, Verdict], baseline: Verdict | None = None, at: float = 0.0,
@@ -136,8 +136,8 @@ def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdi
     """Return a verdict with a line for each class that compares it with the references."""
     if references is None or verdict.latency_us is None:
         return verdict
-    lines = [f"{name}: {', '.join(filter(None, words))}; {references.measured()}"
-             for name, _, *words in references.compare(verdict.rows)]
+    lines = [f"{name}: {', '.join(filter(None, comparisons))}; {references.measured()}"
+             for name, _, *comparisons in references.compare(verdict.rows)]
     lines += [references.failure] if references.failure else []
     return replace(verdict, evidence=(*verdict.evidence, *(
         Evidence(kind=REFERENCE_LINE, detail=line) for line in lines)))

@@ -1,7 +1,7 @@
-"""Screening verdicts: quick ones on the present files of a slot, for its worker alone.
+"""Screening verdicts: quick verdicts on a slot's current files, for its worker alone.
 
-Nothing is recorded and nothing is kept because of one. Its seeds, keys and orders serve no other
-verdict, so what a worker learns from it tells nothing of the inputs of the verdict that counts.
+They are not recorded, and no candidate is kept because of one. No other verdict uses their seeds,
+keys and orders, so they reveal nothing of the final verdict's inputs.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from harness.verdict import COMPILED, Verdict, rejected
 ALPHA = 0.05
 COPY = Limits(wall_s=60.0)
 SHOWN = (COMPILED, "ceiling", "launch", "score", "metric")
-"""Kinds of evidence that help to make a kernel faster. Others say how far a forgery is from being
-found, such as `clock`.
+"""Kinds of evidence shown to the worker. Others, such as `clock`, would show how close a forgery is
+to detection.
 """
 NOTE = "a screening for the slot's worker: it decides nothing, the candidate gets another verdict"
 
@@ -61,25 +61,25 @@ class Screener:
             change = self._captured(cancel)
             identity = patches.candidate_id(change.base_tree, change.patch)
             if broken := setup.breach(change.patch):
-                return self._told(change, rejected(broken, candidate_id=identity,
-                                                   device=setup.device.name))
+                return self._for_worker(change, rejected(broken, candidate_id=identity,
+                                                         device=setup.device.name))
             tree = self._folder / "tree"
             repo.checkout_tree(change.tree, tree)
             job = VerdictRequest(
                 purpose=SCREENING, candidate=identity, slot=self._slot, alpha=ALPHA,
                 candidate_tree=change.tree, incumbent_tree=change.base_tree)
             verdict = self._fleet.run(
-                "screening", lambda card: self._on(card, job, tree, cancel, on_wait),
+                "screening", lambda card: self._screen_on(card, job, tree, cancel, on_wait),
                 cancel=cancel, on_wait=on_wait, needs_recheck=gate.needs_recheck,
                 void_reason=gate.void_reason)
-            return self._told(change, verdict)
+            return self._for_worker(change, verdict)
         finally:
             worktree.remove(self._folder)
 
     def _captured(self, cancel: threading.Event) -> Change:
         """Copy the files and capture the copy, as the candidate is captured later."""
         worktree.remove(self._folder)
-        copy = self._folder / "files" / self._worktree.name  # its name is that of its kept index
+        copy = self._folder / "files" / self._worktree.name  # names its saved index
         copy.parent.mkdir(parents=True)
         outcome = guard.run(
             ["cp", "-R", "-P", "-p", str(self._worktree), str(copy)], cwd=self._worktree,
@@ -97,8 +97,8 @@ class Screener:
                              fix=f"edit {', '.join(self._setup.edit)}")
         return change
 
-    def _on(self, card: FleetDevice, job: VerdictRequest, tree: Path, cancel: threading.Event,
-            on_wait: Callable[[str], None]) -> Verdict:
+    def _screen_on(self, card: FleetDevice, job: VerdictRequest, tree: Path,
+                   cancel: threading.Event, on_wait: Callable[[str], None]) -> Verdict:
         scratch = clean_scratch(self._setup, f"screen-{self._fleet.cards.index(card)}")
         request = harness_request(self._setup, job, card.device.id, scratch, tree)
         on_wait("")
@@ -107,8 +107,8 @@ class Screener:
             progress=lambda progress: on_wait(
                 progress.detail if progress.stage == "waiting" else ""))
 
-    def _told(self, change: Change, verdict: Verdict) -> Verdict:
-        """Return what the worker may know of a verdict."""
+    def _for_worker(self, change: Change, verdict: Verdict) -> Verdict:
+        """Return the part of a verdict that the worker may see."""
         notes = (NOTE, how_to_include(change.patch.dropped), *verdict.notes)
         return replace(verdict, effort="quick", notes=tuple(filter(None, notes)), evidence=tuple(
             fact for fact in verdict.evidence if fact.kind in SHOWN))

@@ -31,7 +31,7 @@ from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
 ORACLE = "io"
-"""The part that an oracle writes to; it stays for one that waits, which no candidate can reach."""
+"""The folder that an oracle writes to; kept while it waits, as no candidate can reach it."""
 UNTRUSTED = (ORACLE, "build", "home-candidate", "runners", "outputs")
 """Parts of the scratch folder that hold what candidates wrote or compiled."""
 FULL = ("baseline", "headline", "final")
@@ -128,22 +128,22 @@ class Verifier:
     def _verdict(self, job: VerdictRequest) -> Verdict:
         began = time.monotonic()
         return self._fleet.run(
-            "verdict", lambda card: self._on(card, job.after(time.monotonic() - began)),
+            "verdict", lambda card: self._verdict_on(card, job.after(time.monotonic() - began)),
             cancel=self.cancel,
             on_wait=lambda text: self._tick(job, Progress(stage="waiting", detail=text)),
             needs_recheck=gate.needs_recheck, void_reason=gate.void_reason)
 
-    def _on(self, card: FleetDevice, job: VerdictRequest) -> Verdict:
+    def _verdict_on(self, card: FleetDevice, job: VerdictRequest) -> Verdict:
         setup = self.setup
         scratch = clean_scratch(setup, f"verify-{self._fleet.cards.index(card)}",
                                 keep=(ORACLE,) if card.shelf.holds_one else ())
         request = harness_request(setup, job, card.device.id, scratch,
                                   setup.tree(job.candidate_tree))
         try:
-            verdict = self._asked(card, job, request)
+            verdict = self._ask_harness(card, job, request)
             if baseline_cache.cold_timeout(verdict, setup.target.language) \
                     and setup.command is None:
-                verdict = self._asked(card, job, request)
+                verdict = self._ask_harness(card, job, request)
         finally:
             self._keep_outputs(card, job, Path(request.settings.outputs))
         if job.purpose == baseline_cache.BASELINE:
@@ -162,8 +162,8 @@ class Verifier:
         if stored is not None:
             self._messages.put(stored)
 
-    def _asked(self, card: FleetDevice, job: VerdictRequest,
-               request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
+    def _ask_harness(self, card: FleetDevice, job: VerdictRequest,
+                     request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
         """Ask the harness. A fault that may pass, such as a kill, is tried once more."""
         def ask() -> Verdict:
             return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,

@@ -164,7 +164,7 @@ class AgentSlot:
             cost_usd=self.cost_usd, command=self._last))
 
     def _run(self, message: ChildMessage) -> dict[str, object]:
-        """Run a command of the model, confined by itself; return what the model is told."""
+        """Run a command of the model, confined by itself; return its result for the model."""
         self._last = plain(self._without_secrets(" ".join(message.command.split())), 120)
         self._show("running", self._last)
         start = time.monotonic()

@@ -74,17 +74,17 @@ class CliWorker:
         home.mkdir(parents=True, exist_ok=True)
         prompt = home / "PROMPT.md"
         subagent, system, text = prompts(task, bench, self._project)
-        prompt.write_text(asked := system + text)
+        prompt.write_text(full_prompt := system + text)
         variables, argv = shell_command.split(shell_command.fill(command.command_line, {
             "prompt": str(prompt), "worktree": bench.worktree, "python": sys.executable}))
-        own_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
-        limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s, own_s),
+        subagent_s = subagent.timeout_s if subagent and subagent.timeout_s else math.inf
+        limits = Limits(wall_s=min(command.timeout_s, bench.timeout_s, subagent_s),
                         output_bytes=64 << 20, memory_bytes=16 << 30)
         env = variables if command.gpu else variables | HIDDEN
         passed = {name: os.environ[name] for name in command.variables if name in os.environ}
         printed = CliOutput(command.agent, tick, lambda text: without_secrets(text, passed),
                             Path(bench.transcript or Path(bench.scratch) / TRANSCRIPT))
-        printed.begin(asked)
+        printed.begin(full_prompt)
         env |= passed
         passed |= screening_desk.secret(bench.kopt)
         with (_card(command, bench, tick, cancel) as card,
@@ -241,4 +241,4 @@ def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
     names = (*request.faster, *request.slower, *request.others)
     columns = conditions.shared([point for name in names
                                  for point in class_sizes.points(name, target)])
-    return plain(", ".join(columns), 300) or "what tells these classes apart"
+    return plain(", ".join(columns), 300) or "what distinguishes these classes"

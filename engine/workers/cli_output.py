@@ -48,14 +48,14 @@ class CliOutput:
             self._add("user", prompt)
 
     def take(self, line: bytes) -> None:
-        """Show what a line says."""
+        """Record and show a line."""
         event = self._stream.take(line) if self._stream else None
         if event is None:
             self._show(line[:MAX_TEXT].decode(errors="replace"))
             return
         self._note(event)
-        said = self._fragments[-SHOWN:] if event.is_fragment else event.text
-        if shown := event.error or (*event.commands[-1:], said)[0]:
+        text = self._fragments[-SHOWN:] if event.is_fragment else event.text
+        if shown := event.error or (*event.commands[-1:], text)[0]:
             self._show(" ".join(shown.split()))
 
     def _show(self, text: str) -> None:
@@ -72,12 +72,12 @@ class CliOutput:
 
     def hypothesis(self, printed: str) -> str:
         """Return the last hypothesis that the command stated, "" if none."""
-        said = self._clean(self._stream.text) if self._stream else ""
-        return hypothesis_in(said) or hypothesis_in(printed)
+        text = self._clean(self._stream.text) if self._stream else ""
+        return hypothesis_in(text) or hypothesis_in(printed)
 
     @property
     def last_words(self) -> str:
-        """The last line that the model of a known agent said."""
+        """The last line of a known agent's model."""
         lines = self._clean(self._stream.text).strip().splitlines() if self._stream else []
         return plain(lines[-1], SHOWN) if lines else ""
 
@@ -93,7 +93,7 @@ class CliOutput:
 
     @property
     def cost_usd(self) -> float | None:
-        """What a known agent says that it has spent, None if it does not; 0 for other commands."""
+        """The cost that a known agent reports, None if it does not; 0 for other commands."""
         return self._stream.cost_usd if self._stream else 0.0
 
     def _note(self, event: StreamEvent) -> None:

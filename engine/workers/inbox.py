@@ -42,9 +42,9 @@ class InboxWorker:
 
 def take(path: Path) -> None:
     """Move a patch to `taken/`, so that it is judged only once. Raises OSError."""
-    taken = path.parent / "taken"
-    taken.mkdir(exist_ok=True)
-    path.rename(taken / path.name)
+    folder = path.parent / "taken"
+    folder.mkdir(exist_ok=True)
+    path.rename(folder / path.name)
 
 
 def waiting(inbox: Path) -> list[Path]:

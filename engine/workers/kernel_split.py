@@ -85,8 +85,8 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
         source = knobs.apply(source, start, language=language.knobs)
     text = specialise.split(source, groups, parameter_of, start=start, language=language)
     rows = [{parameter_of[column]: value for column, value in point.items()}
-            for own in result.classes
-            for point in class_preferences.points_of(result.columns, own, parameter_of)]
+            for config_class in result.classes
+            for point in class_preferences.points_of(result.columns, config_class, parameter_of)]
     return without_unused(text, rows, language), groups
 
 
@@ -113,7 +113,8 @@ def split_by_candidate(old: str, new: str, request: SplitRequest, target: Target
                 text = without_unused(text, _by_parameter(points_of, points_of, parameter_of),
                                       language)
             return text, condition
-    raise Refused(f"no condition on a parameter tells {plain(', '.join(request.faster), 120)} from "
+    raise Refused(f"no condition on a parameter separates "
+                  f"{plain(', '.join(request.faster), 120)} from "
                   f"{plain(', '.join(request.slower), 120)}",
                   fix="add an integer parameter named like a column that differs between these "
                       "classes")

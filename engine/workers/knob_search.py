@@ -88,7 +88,7 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
 
 
 class ResumedTick:
-    """A search's tick that shows a wait of the harness, and after it the stage that goes on."""
+    """Forwards a search's progress; shows a wait of the harness, then the earlier stage again."""
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
@@ -186,24 +186,25 @@ def search_classes(task: Task, bench: WorkerBench, tick: Tick,
     for config_class in classes:
         if cancel.is_set():
             return common
-        own = search(share, bench, tick, cancel, target=replace(target, classes=(config_class,)))
-        if own is not None and own.best != common.best and own.best not in configs:
-            configs.append(own.best)
+        result = search(share, bench, tick, cancel,
+                        target=replace(target, classes=(config_class,)))
+        if result is not None and result.best != common.best and result.best not in configs:
+            configs.append(result.best)
     contenders = tuple(_contenders(common, configs, bench, target, tick, cancel))
     sizes_of = {config_class.name: sizes(target, config_class) for config_class in target.classes}
     columns = [name for name in next(iter(sizes_of.values()))
-               if all(name in own for own in sizes_of.values())]
+               if all(name in row for row in sizes_of.values())]
     return replace(common, columns=tuple(columns), contenders=contenders, classes=tuple(
-        ConfigRows(name=name, cells=(tuple(str(own[column]) for column in columns),))
-        for name, own in sizes_of.items()))
+        ConfigRows(name=name, cells=(tuple(str(row[column]) for column in columns),))
+        for name, row in sizes_of.items()))
 
 
 def _contenders(common: LoopResult, configs: list[Config], bench: WorkerBench, target: Target,
                 tick: Tick, cancel: threading.Event) -> Iterator[Contender]:
-    """Yield the classes' configurations, and the source's own, measured with the common best."""
-    own = common.trials[0].config if common.trials else common.best
-    if own != common.best and own not in configs and configs:
-        configs = [own, *configs]
+    """Yield the classes' configurations and the original one, measured against the common best."""
+    original = common.trials[0].config if common.trials else common.best
+    if original != common.best and original not in configs and configs:
+        configs = [original, *configs]
     incumbent = _tree(bench, target, common.best, "common") if configs else ""
     for number, config in enumerate(configs, 1):
         if cancel.is_set():

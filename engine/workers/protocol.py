@@ -67,7 +67,7 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     searches: str = ""
     """The folder where the slot's searches record their trials until it is done, "" for none."""
     kopt: SlotKopt | None = None
-    """By which the worker's processes get screening verdicts, None for none."""
+    """The command by which the worker's processes get screening verdicts, None for none."""
     hidden: tuple[str, ...] = ()
     """Folders of which the worker's processes see only what belongs to the slot."""
 

@@ -1,4 +1,4 @@
-"""The backends by name."""
+"""Builds the backends of a campaign, by name."""
 
 from __future__ import annotations
 

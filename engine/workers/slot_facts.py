@@ -24,8 +24,8 @@ def of_target(target: Target | CommandTarget, *, edit: Sequence[str], device: st
 
 
 def knowledge(bench: WorkerBench, subagent: Subagent | None, project: Path | None) -> str:
-    """Return the pages for a slot's prompt, with the project's own; a subagent that rewrites says
-    into which language.
+    """Return the pages for a slot's prompt, with the project's own; for a subagent that rewrites,
+    those of its target language.
     """
     path = Path(bench.worktree) / bench.target.source
     text = path.read_text(errors="replace") if bench.target.source and path.is_file() else ""
@@ -38,7 +38,8 @@ def config_classes(target: Target | CommandTarget) -> str:
     """Return a kernel's config classes with their sizes, "" for a benchmark."""
     if isinstance(target, CommandTarget):
         return ""
-    return "; ".join(f"{own.name} ({sizes(own)})" for own in target.classes)
+    return "; ".join(f"{config_class.name} ({sizes(config_class)})"
+                     for config_class in target.classes)
 
 
 def sizes(config_class: ConfigClass) -> str:

@@ -52,9 +52,9 @@ def templates(language: str) -> list[Template]:
 
 def find(target: Target) -> list[Template]:
     """Return the templates that compute the target's op with its signature."""
-    words = set(re.split(r"[^a-z0-9]+", target.op.lower()))
+    op_words = set(re.split(r"[^a-z0-9]+", target.op.lower()))
     return [template for template in templates(target.language)
-            if template.op in words and template.fits(target)]
+            if template.op in op_words and template.fits(target)]
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,9 +70,9 @@ def offers(target: Target, tree: Path, baseline: Path, scratch: Path, *,
     if not target.is_module:
         return tuple(Offer(name=each.name, hypothesis="a known good form of the op: template "
                            + each.name) for each in find(target)), ""
-    found = module_rewrite.find(target, tree, baseline, scratch, python=python)
+    result = module_rewrite.find(target, tree, baseline, scratch, python=python)
     return tuple(Offer(name=each.name, hypothesis=each.hypothesis)
-                 for each in found.rewrites), found.nothing
+                 for each in result.rewrites), result.nothing
 
 
 def _read(path: Path) -> Template:
@@ -115,6 +115,6 @@ class TemplateWorker:
         if not target.is_module:
             return [template.fill(target) for template in find(target)
                     if template.name == task.option]
-        found = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),
-                                    Path(bench.scratch), python=bench.python)
-        return [each.source for each in found.rewrites if each.name == task.option]
+        result = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),
+                                      Path(bench.scratch), python=bench.python)
+        return [each.source for each in result.rewrites if each.name == task.option]

@@ -72,7 +72,7 @@ class TranscriptReader:
     def read(self, limit_bytes: int = CHUNK_BYTES) -> list[TranscriptEntry]:
         """Return the next entries, at most `limit_bytes` of them; none if there is no such file.
 
-        Lines that are no entries are left out. A file shorter than the offset is read anew.
+        Lines that are no entries are left out. A file that has shrunk is read again.
         """
         data = self._bytes(limit_bytes)
         end = data.rfind(b"\n") + 1
@@ -108,7 +108,7 @@ def _decode(line: bytes) -> TranscriptEntry | None:
 
 
 def _plain(entry: TranscriptEntry) -> TranscriptEntry:
-    text, command = (plain(own, len(own) + 1) for own in (entry.text, entry.command))
+    text, command = (plain(part, len(part) + 1) for part in (entry.text, entry.command))
     return msgspec.structs.replace(entry, text=middle_cut(text, TEXT_CHARS),
                                    command=middle_cut(command, COMMAND_CHARS))
 

@@ -25,8 +25,8 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
     """Run every manifest whose campaign has not ended, then print a table of all.
 
     `run_one` gets a manifest's path or the name of a campaign to continue, and returns at its end.
-    Return 0 if all ended successfully. What was interrupted goes on when it is called again;
-    `again` starts another campaign on each manifest.
+    Return 0 if all ended successfully. A later call continues what was interrupted; `again` starts
+    another campaign on each manifest.
     """
     paths = manifests(folder)
     rows = []
@@ -54,12 +54,12 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
 
 def manifests(folder: Path) -> list[Path]:
     """Return the manifests that `kopt new FOLDER --each` wrote. Raises InputError for none."""
-    found = sorted((folder / FOLDER).glob("*/manifest.yaml"),
-                   key=lambda path: numbered(path.parent.name))
-    if not found:
+    manifests = sorted((folder / FOLDER).glob("*/manifest.yaml"),
+                       key=lambda path: numbered(path.parent.name))
+    if not manifests:
         raise InputError("no manifests here", where=str(folder / FOLDER),
                          fix=f"kopt new {folder} --each writes them")
-    return found
+    return manifests
 
 
 def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:
@@ -69,14 +69,14 @@ def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:
 
 def campaign_of(reader: Reader, manifest: Path) -> Campaign | None:
     """Return the newest campaign on the task of a manifest."""
-    wanted = load.load(manifest)
+    requested = load.load(manifest)
     for campaign in reader.campaigns():
-        if Path(campaign.project).resolve() != Path(wanted.project).resolve():
+        if Path(campaign.project).resolve() != Path(requested.project).resolve():
             continue
         try:
-            own = load.load(Path(campaign.path) / "manifest.yaml")
+            recorded = load.load(Path(campaign.path) / "manifest.yaml")
         except KoptError:
             continue  # its folder was deleted
-        if own.target.task == wanted.target.task:
+        if recorded.target.task == requested.target.task:
             return campaign
     return None

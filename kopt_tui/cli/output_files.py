@@ -78,10 +78,10 @@ class CandidateOutputs:
         folder = Path(campaign.path)
         gone = artifacts.removed_paths(reader, campaign.id)
         self.verdicts = [
-            VerdictOutputs(stored=own, files={} if own.path in gone
-                           else artifacts.read(folder, own))
-            for own in artifacts.of_campaign(reader, campaign.id, removed=True)
-            if own.candidate == name]
+            VerdictOutputs(stored=outputs, files={} if outputs.path in gone
+                           else artifacts.read(folder, outputs))
+            for outputs in artifacts.of_campaign(reader, campaign.id, removed=True)
+            if outputs.candidate == name]
         kept = [] if candidate is None else _of_attempt(reader, Folder(folder), candidate)
         self.worker_log = next((path for path in kept if path.suffix == ".log"), None)
         self.transcript = next((path for path in kept if path.suffix != ".log"), None)

@@ -1,4 +1,4 @@
-"""Shows on stderr what a verb does meanwhile, and for how long."""
+"""Shows on stderr what a verb does, and for how long."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kopt_tui.cli.output import print_note
 from kopt_tui.snapshot import phrases
 
 SLOW_S = 3
-"""From so many seconds on, the line of a stage tells how long it has taken."""
+"""Seconds after which the line of a stage shows how long it has taken."""
 
 
 @contextmanager
@@ -47,7 +47,7 @@ class StageLine:
         self._lock = threading.Lock()
 
     def show(self, line: Progress) -> None:
-        """Enter a stage; one that goes on after a wait goes on with its seconds."""
+        """Enter a stage; one that continues after a wait keeps its seconds."""
         waits = line.stage == "waiting"
         stage = phrases.clean(line.detail) if waits else \
             f"{line.stage} {phrases.clean(line.detail)}"
@@ -105,7 +105,7 @@ class StageLog(StageLine):
 class WaitPrinter:
     """Prints what the harness waits for, such as another kopt that measures on the device.
 
-    One that measures again and again is named once.
+    Repeated waits for the same process are printed once.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from kopt_tui.snapshot.phrases import clean
 
 
 class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request: `control` is its number, null where there was nothing to do.
+    """The outcome of a request: `control` is its number, null where there was nothing to do.
 
     Where the engine has not `answered` yet, kopt show lists the request.
     """
@@ -145,12 +145,12 @@ def _only_waiting(reader: Reader, campaign: Campaign) -> Candidate:
     return waiting[0]
 
 
-def _limits(reader: Reader, words: Sequence[str]) -> ControlRequest:
+def _limits(reader: Reader, settings: Sequence[str]) -> ControlRequest:
     """Return the request to set limits; raises InputError for a name or value that is wrong."""
-    names = [word for word in words if "=" not in word]
-    requested = dict(word.split("=", 1) for word in words if "=" in word)
+    names = [word for word in settings if "=" not in word]
+    requested = dict(word.split("=", 1) for word in settings if "=" in word)
     if len(names) > 1 or not requested:
-        raise InputError(f"expected LIMIT=VALUE, got {' '.join(words)!r}",
+        raise InputError(f"expected LIMIT=VALUE, got {' '.join(settings)!r}",
                          fix="such as kopt set CAMPAIGN max_iterations=8")
     campaign = choose_campaign(reader, names[0] if names else None)
     limits.with_limits(load.load(Path(campaign.path) / "manifest.yaml"), requested)

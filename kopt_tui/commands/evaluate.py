@@ -80,11 +80,11 @@ def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespa
     if verdict.latency_us is None:
         return verdict
     judged, measured = one_shot.judged, dict[str, Verdict]()
-    own = one_shot.repo.read(judged.base_tree, target.source)
-    for form in reference_forms.forms(own, judged.device.kind, lambda name:
+    base_source = one_shot.repo.read(judged.base_tree, target.source)
+    for form in reference_forms.forms(base_source, judged.device.kind, lambda name:
                                       rewrite_routes.is_installed(name, judged.manifest.python)):
-        request = one_shot.request(OneShotCandidate(source=form.source(own)), alpha=args.alpha,
-                                   effort="quick")
+        request = one_shot.request(OneShotCandidate(source=form.source(base_source)),
+                                   alpha=args.alpha, effort="quick")
         if not isinstance(request, Verdict):  # kopt wrote it, and libraries are new dependencies
             request = replace(request, settings=replace(request.settings, static_audit=False))
         try:

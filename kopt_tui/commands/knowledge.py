@@ -67,8 +67,7 @@ class ListedStrategy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedStrategies(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of the table of strategies that fit; `gpu` is the card of the records, "" for all.
-    """
+    """The fitting rows of the table of strategies; `gpu` is the card of the records, "" for all."""
 
     gpu: str
     strategies: tuple[ListedStrategy, ...]
@@ -227,15 +226,15 @@ def _strategies(args: argparse.Namespace) -> int:
         print_json(ListedStrategies(gpu=args.card, strategies=listed))
     else:
         print_table(("strategy", "against", "expected", "here", "moves"), (
-            (own.strategy.key, own.strategy.against or own.strategy.review or "any limit",
-             own.strategy.gain, str(own.record), _moves(own)) for own in listed))
+            (entry.strategy.key, entry.strategy.against or entry.strategy.review or "any limit",
+             entry.strategy.gain, str(entry.record), _moves(entry)) for entry in listed))
     if not listed:
         print_note("no strategy fits")
     return 0 if listed else 1
 
 
-def _moves(own: ListedStrategy) -> str:
+def _moves(entry: ListedStrategy) -> str:
     """Return a row's sentence, and what kopt makes of it itself, with its records."""
     made = [f"{name} ({record})" if record.tried else name
-            for name, record in (*own.transformations.items(), *own.templates.items())]
-    return own.strategy.text + (f" [{', '.join(made)}]" if made else "")
+            for name, record in (*entry.transformations.items(), *entry.templates.items())]
+    return entry.strategy.text + (f" [{', '.join(made)}]" if made else "")

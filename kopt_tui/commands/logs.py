@@ -66,7 +66,7 @@ def _outputs(reader: Reader, name: str | None) -> CandidateOutputs | None:
         candidate = find_candidate(reader, name)
     except InputError:
         for campaign in reader.campaigns() if name else ():
-            known = {own.candidate for own in artifacts.of_campaign(reader, campaign.id)}
+            known = {outputs.candidate for outputs in artifacts.of_campaign(reader, campaign.id)}
             if name in known:
                 return CandidateOutputs(reader, campaign, str(name), None)
         raise

@@ -59,6 +59,6 @@ def _time_limits(manifest: Manifest) -> str:
               "e2e_command": ("end to end", manifest.e2e_timeout_s)}
     if manifest.target.kind == "kernel":
         limits["test_command"] = ("tests", manifest.limits.test_s)
-    listed = [f"{words} {seconds:g} s" for key, (words, seconds) in limits.items()
+    listed = [f"{label} {seconds:g} s" for key, (label, seconds) in limits.items()
               if getattr(manifest, key)]
     return ", ".join([*listed, f"a worker {manifest.pool.worker_timeout_s:g} s"])

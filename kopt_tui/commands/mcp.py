@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from kopt_tui.mcp import http
 
-    own = http.bind(args.port)  # before the token: a busy port must spare another server's file
+    listener = http.bind(args.port)  # first: a busy port must not replace another server's token
     token, path = http.write_token(workspace)
-    address = f"http://{http.HOST}:{own.getsockname()[1]}/mcp"
+    address = f"http://{http.HOST}:{listener.getsockname()[1]}/mcp"
     print(f"kopt mcp: {address}, token in {path}", file=sys.stderr, flush=True)
-    http.serve(built, own, token)
+    http.serve(built, listener, token)
     return 0

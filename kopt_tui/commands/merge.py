@@ -93,18 +93,18 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
     if why:
         project.apply(change.data)
         place, commit = str(project.path), ""
-        words = f"applied {chosen.id} to {listed(files, NAMED)} in {place}; {why}"
+        summary = f"applied {chosen.id} to {listed(files, NAMED)} in {place}; {why}"
     else:
         project.check_clean()
         project.fetch(chosen)
         project.merge(chosen, message, squash=args.form == "squash", pick=from_snapshot)
         place, commit = project.line("branch", "--show-current"), project.line("rev-parse", "HEAD")
-        words = f"merged {chosen.id} into {place} as {commit[:12]}"
+        summary = f"merged {chosen.id} into {place} as {commit[:12]}"
     if args.json:
         print_json(TakenResult(campaign=chosen.id, form="applied" if why else "merged",
                                place=place, commit=commit, files=files))
     else:
-        print_text(words)
+        print_text(summary)
 
 
 def _patch(chosen: Campaign, output: Path | None, *, as_json: bool) -> None:

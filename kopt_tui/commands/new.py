@@ -147,8 +147,7 @@ def _brief(path: Path) -> str:
 
 
 def _routing(manifest: Manifest, project: Path) -> str:
-    """Return into which languages the manifest's agents will rewrite the kernel, "" without agents.
-    """
+    """Return the languages that the manifest's agents rewrite it into, "" without agents."""
     if not pool_size.authors(manifest.pool):
         return ""
     target = command_target(manifest) if manifest.target.kind == "command" else \

@@ -50,17 +50,17 @@ def run(args: argparse.Namespace) -> int:
                               fix="kopt stop ends it")
         ended = named or [entry for entry in reader.campaigns()
                           if entry.state in ENDED and not is_live(reader, entry.id)]
-    removed = tuple(RemovedFolder(path=str(folder), bytes=disk_space.used(folder))
-                    for entry in ended for folder in disk_space.disposable(Path(entry.path)))
-    for own in removed if not args.dry_run else ():
-        worktree.remove(Path(own.path))
-    total = sum(own.bytes for own in removed)
+    removed = tuple(RemovedFolder(path=str(path), bytes=disk_space.used(path))
+                    for entry in ended for path in disk_space.disposable(Path(entry.path)))
+    for folder in removed if not args.dry_run else ():
+        worktree.remove(Path(folder.path))
+    total = sum(folder.bytes for folder in removed)
     if args.json:
         print_json(PrunedFolders(dry_run=args.dry_run, bytes=total, removed=removed))
         return 0
-    for own in removed:
-        print(f"{'would remove' if args.dry_run else 'removed'} {own.path} "
-              f"({data_size(own.bytes)})")
+    for folder in removed:
+        print(f"{'would remove' if args.dry_run else 'removed'} {folder.path} "
+              f"({data_size(folder.bytes)})")
     print(f"{data_size(total)} in {counted(len(removed), 'folder')} of "
           f"{counted(len(ended), 'ended campaign')}")
     return 0

@@ -68,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
                                    campaigns=tuple(listed)))
     elif listed:
         now = time.time()
-        print_table(HEADERS, (_row(own, now) for own in listed),
-                    notes=[_notes(own) for own in listed])
+        print_table(HEADERS, (_row(status, now) for status in listed),
+                    notes=[_notes(status) for status in listed])
     else:
         print(f"no campaign in {workspace_of(args)} yet: kopt demo runs one")
     return 0
@@ -92,23 +92,23 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
         engine=f"{engine.host} {engine.pid}" if live else "")
 
 
-def _row(own: CampaignStatus, now: float) -> tuple[str, ...]:
-    campaign = own.campaign
-    return (campaign.id, phrases.signed(phrases.state(campaign, live=own.live)),
+def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:
+    campaign = status.campaign
+    return (campaign.id, phrases.signed(phrases.state(campaign, live=status.live)),
             campaign.round_place, phrases.best(campaign),
             phrases.moment(campaign.updated_at, now))
 
 
-def _notes(own: CampaignStatus) -> list[str]:
-    """Return what is said below a campaign's row, what a person has to do first."""
-    campaign, models = own.campaign, own.models
-    waits = own.provisional or f"{counted(own.waiting, 'candidate')} waiting for approval"
-    requests, starts = ", ".join(own.unanswered), f"; kopt resume {campaign.id} starts an engine"
-    notes = ((own.waiting, f"? {waits} (kopt approve, kopt reject)"),
-             (requests, f"» not answered yet: {requests}{'' if own.live else starts}"),
-             (True, phrases.phase(campaign, live=own.live) + (
-                 ", pauses after this round" if own.pauses_soon else "")), (True, own.standing),
-             (True, phrases.result(campaign)),
+def _notes(status: CampaignStatus) -> list[str]:
+    """Return the notes below a campaign's row, those that need a person first."""
+    campaign, models = status.campaign, status.models
+    waits = status.provisional or f"{counted(status.waiting, 'candidate')} waiting for approval"
+    requests, starts = ", ".join(status.unanswered), f"; kopt resume {campaign.id} starts an engine"
+    notes = ((status.waiting, f"? {waits} (kopt approve, kopt reject)"),
+             (requests, f"» not answered yet: {requests}{'' if status.live else starts}"),
+             (True, phrases.phase(campaign, live=status.live) + (
+                 ", pauses after this round" if status.pauses_soon else "")),
+             (True, status.standing), (True, phrases.result(campaign)),
              (models and models.short, f"models {models.short if models else ''}"),
              (True, f"on {campaign.device or campaign.gpu}"))
     return [text for holds, text in notes if holds and text]

@@ -109,8 +109,8 @@ def _list(args: argparse.Namespace) -> int:
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", where=str(args.source)) from error
         language = source_language.detect(text, args.source.name)
-        names = [name for name, own in known.for_source(args.source.name, text).items()
-                 if own.source_language in ("", language)]
+        names = [name for name, subagent in known.for_source(args.source.name, text).items()
+                 if subagent.source_language in ("", language)]
     subagents = [known.get(name) for name in names]
     if args.json:
         print_json(ListedSubagents(problems=tuple(known.problems), subagents=tuple(

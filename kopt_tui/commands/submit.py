@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
                          fix="see kopt submit --help")
     with open_journal(args) as reader:
         chosen = _judging_campaign(reader, args)
-        files = _earlier(reader, chosen, args) if args.source else [_own(chosen, args)]
+        files = _earlier(reader, chosen, args) if args.source else [_from_file(chosen, args)]
         runs = is_live(reader, chosen.id)
         if refusal := submission.refusal(reader, chosen, runs=runs):
             raise refusal
@@ -97,7 +97,7 @@ def _judging_campaign(reader: Reader, args: argparse.Namespace) -> Campaign:
     return choose_campaign(reader, name)
 
 
-def _own(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
+def _from_file(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
     """Return the name and the contents of the inbox's file for PATCH."""
     where = "standard input" if args.patch == "-" else args.patch
     patch = _read(args.patch, where)
@@ -154,7 +154,7 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
         changes = [EarlierChange(path.stem, path.read_bytes())
                    for path in sorted(Path(source).iterdir())
                    if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()]
-    elif earlier := next((own for own in reader.campaigns() if own.id == source), None):
+    elif earlier := next((row for row in reader.campaigns() if row.id == source), None):
         if earlier.id == chosen.id:
             raise InputError(f"{source} is the campaign that judges them",
                              fix="name the campaign that is to judge after the source")

@@ -205,16 +205,16 @@ def _print_shapes(traced: TracedCalls) -> None:
     print(f"{counted(traced.calls, 'call')} of {counted(len(traced.shapes), 'shape')} in "
           f"{counted(traced.processes, 'process')}")
     headers = (*traced.columns, "calls", "share", "class")
-    print_table(headers, ((*own.shape.values(), own.calls, percent(own.share, 1),
-                           "" if own.classes is None else ", ".join(own.classes) or "none")
-                          for own in traced.shapes[:SHOWN]), right=" ".join(headers[:-1]))
+    print_table(headers, ((*shape.shape.values(), shape.calls, percent(shape.share, 1),
+                           "" if shape.classes is None else ", ".join(shape.classes) or "none")
+                          for shape in traced.shapes[:SHOWN]), right=" ".join(headers[:-1]))
     if len(traced.shapes) > SHOWN:
         print(f"and {len(traced.shapes) - SHOWN} more")
 
 
 def _nothing_counted(target: TraceTarget, counts: Counts, table: ShapeTable,
                      code: int) -> KoptError:
-    """Return the error for a program of which no call was counted."""
+    """Return the error for a program without a counted call."""
     fix = ""
     if counts.calls:
         what = f"{counted(counts.calls, 'call')} could not be counted"

@@ -145,7 +145,7 @@ class Dashboard(App[None]):
         """Tell the feed what the screen in front shows."""
         self.feed.look_at(structs.replace(focus, requested=self.requests.campaigns))
 
-    # What is typed, and the ways to a screen.
+    # Keys, and opening screens.
 
     async def on_event(self, event: events.Event) -> None:
         """Hand what is typed to the screen that is in front when its turn comes.

@@ -34,7 +34,7 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
         raise EnvironmentFault("the dashboard needs a terminal", where="stdout",
                                fix="`kopt status` and `kopt events --follow` work without one")
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-    for name in ("COLUMNS", "LINES"):  # if exported, they would fix the size for ever
+    for name in ("COLUMNS", "LINES"):  # if exported, they would fix the size
         os.environ.pop(name, None)
     gc.disable()  # nothing loaded for the first paint is garbage; this saves 15 ms
     from kopt_tui.dashboard.dashboard import Dashboard

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SentRequests:
-    """Sends requests, remembers those that wait for the engine, and tells what it answered."""
+    """Sends requests, remembers those that wait for the engine, and shows its answers."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard

@@ -55,20 +55,20 @@ def write_token(folder: Path) -> tuple[str, Path]:
 
 def bind(port: int) -> socket.socket:
     """Return a socket on loopback; port 0 takes a free one. Raises InputError for a busy port."""
-    own = socket.socket()
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        own.bind((HOST, port))
-        own.listen()
+        listener.bind((HOST, port))
+        listener.listen()
     except (OSError, OverflowError) as error:
-        own.close()
+        listener.close()
         raise InputError(f"port {port} cannot be used: {error}",
                          fix="--port 0 takes a free one") from None
-    return own
+    return listener
 
 
-def serve(server: MCPServer, own: socket.socket, token: str) -> None:
+def serve(server: MCPServer, listener: socket.socket, token: str) -> None:
     """Serve until interrupted. The SDK refuses foreign Host and Origin headers on loopback."""
     app = TokenCheck(server.streamable_http_app(host=HOST), token)
     config = uvicorn.Config(app, log_level="warning", access_log=False)
-    uvicorn.Server(config).run(sockets=[own])
+    uvicorn.Server(config).run(sockets=[listener])

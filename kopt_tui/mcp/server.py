@@ -91,13 +91,13 @@ def _answered(function: Callable[..., Awaitable[Any]], shown: type[Exception] = 
               ) -> Callable[..., Awaitable[Any]]:
     """Return the function with its errors as `shown`: the SDK hides the texts of all others."""
     @functools.wraps(function)
-    async def answered(*args: Any, **words: Any) -> Any:
+    async def answered(*args: Any, **arguments: Any) -> Any:
         try:
-            return await function(*args, **words)
+            return await function(*args, **arguments)
         except (VerbFailed, KoptError) as error:
             raise shown(str(error)) from None
         except (ValueError, OSError) as error:  # text that no command line can carry
-            raise shown(f"the words of this call cannot be passed on: {error}") from None
+            raise shown(f"the arguments of this call cannot be passed on: {error}") from None
     return answered
 
 
@@ -106,8 +106,8 @@ def _tool(function: Callable[..., Awaitable[Any]], kind: ToolAnnotations, answer
     answered = _answered(function)
 
     @functools.wraps(function)
-    async def tool(**words: Any) -> CallToolResult:
-        value = await answered(**words)
+    async def tool(**arguments: Any) -> CallToolResult:
+        value = await answered(**arguments)
         return CallToolResult(content=[TextContent(text=json.dumps(value, ensure_ascii=False))],
                               structured_content=value)
 
@@ -142,9 +142,9 @@ def _kernel_tools(call: VerbCall, answers: Mapping[str, type]) -> list[Tool]:
         if sum((bool(patch), bool(source), config is not None)) > 1:
             raise InputError("more than one change is given",
                              fix="give one of patch, source and config")
-        words = words_of(patch="-" if patch else "", candidate="-" if source else "",
-                         config="" if config is None else json.dumps(config), quick=quick)
-        return await call.run_on_kernel("evaluate", *words, call.manifest(manifest),
+        arguments = words_of(patch="-" if patch else "", candidate="-" if source else "",
+                             config="" if config is None else json.dumps(config), quick=quick)
+        return await call.run_on_kernel("evaluate", *arguments, call.manifest(manifest),
                                         stdin=patch or source, beat=_beat(context))
 
     async def loop(
@@ -168,8 +168,8 @@ def _kernel_tools(call: VerbCall, answers: Mapping[str, type]) -> list[Tool]:
         """Write a manifest for a kernel or a benchmark. It overwrites no file."""
         if manifest and not manifest.endswith((".yaml", ".yml")):
             raise InputError("a manifest's name ends in .yaml", where=plain(manifest, 200))
-        words = words_of(manifest=call.inside(manifest) if manifest else "")
-        return await call.run_on_kernel("new", *call.kernel(what), "--yes", *words,
+        arguments = words_of(manifest=call.inside(manifest) if manifest else "")
+        return await call.run_on_kernel("new", *call.kernel(what), "--yes", *arguments,
                                         beat=_beat(context))
 
     return [_tool(propose, READS, answers["propose"]), _tool(evaluate, RUNS, answers["evaluate"]),

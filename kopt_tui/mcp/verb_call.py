@@ -38,9 +38,9 @@ BEAT_S = 5.0
 """How often a client hears that its call goes on: many give up after a minute of silence."""
 
 _ERROR = '{"error": '
-"""How an error begins, which has an exit code of an answer if the answer is no."""
+"""The start of an error; a refusal has the exit code of an answer."""
 Beat = Callable[[float], Awaitable[None]]
-"""Is told how many seconds a call has taken."""
+"""Receives the seconds that a call has taken."""
 
 
 class VerbFailed(Exception):
@@ -75,14 +75,14 @@ class VerbCall:
         """Return the words for a FILE, FILE:FUNCTION or FOLDER whose project lies inside."""
         path, colon, name = what.partition(":")
         whole = self.inside(path)
-        found = locate(Path(whole).parent)
-        is_inside = found is None or found.work_tree is None or \
-            found.work_tree.resolve().is_relative_to(self.root)
+        repository = locate(Path(whole).parent)
+        is_inside = repository is None or repository.work_tree is None or \
+            repository.work_tree.resolve().is_relative_to(self.root)
         return [whole + colon + name, *([] if is_inside else [f"--project={self.root}"])]
 
-    async def run_on_kernel(self, verb: str, *words: str, stdin: str = "", beat: Beat) -> Any:
+    async def run_on_kernel(self, verb: str, *arguments: str, stdin: str = "", beat: Beat) -> Any:
         """Return the JSON of a verb that works on a kernel; `beat` is called while it does."""
-        began, call = time.monotonic(), asyncio.ensure_future(self._in_turn(verb, words, stdin))
+        began, call = time.monotonic(), asyncio.ensure_future(self._in_turn(verb, arguments, stdin))
         try:
             while not (await asyncio.wait([call], timeout=BEAT_S))[0]:
                 await beat(time.monotonic() - began)
@@ -92,15 +92,14 @@ class VerbCall:
                 with suppress(asyncio.CancelledError):
                     await call
 
-    async def _in_turn(self, verb: str, words: Sequence[str], stdin: str) -> Any:
+    async def _in_turn(self, verb: str, arguments: Sequence[str], stdin: str) -> Any:
         async with self._kernel_calls:
-            return await self.run(verb, *words, stdin=stdin)
+            return await self.run(verb, *arguments, stdin=stdin)
 
-    async def run(self, verb: str, *words: str, stdin: str = "", lines: bool = False) -> Any:
-        """Return the JSON of a verb, with `lines` a list. Raises VerbFailed with the verb's line.
-        """
+    async def run(self, verb: str, *arguments: str, stdin: str = "", lines: bool = False) -> Any:
+        """Return the JSON of a verb, with `lines` a list. Raises VerbFailed with its error."""
         process = await asyncio.create_subprocess_exec(
-            *_START, str(os.getpid()), verb, *words, "--json", "--workspace",
+            *_START, str(os.getpid()), verb, *arguments, "--json", "--workspace",
             str(self._workspace), cwd=self.root, start_new_session=True,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE, limit=MAX_ANSWER_BYTES)
@@ -127,14 +126,14 @@ class VerbCall:
 
 def words_of(**options: str | int | float | bool | None) -> list[str]:
     """Return options as words of a command line; None, False and "" leave an option out."""
-    words: list[str] = []
+    arguments: list[str] = []
     for name, value in options.items():
         flag = f"--{name.replace('_', '-')}"
         if value is True:
-            words.append(flag)
+            arguments.append(flag)
         elif value is not None and value is not False and value != "":
-            words.append(f"{flag}={value}")
-    return words
+            arguments.append(f"{flag}={value}")
+    return arguments
 
 
 def positional(*values: str) -> list[str]:
@@ -147,5 +146,5 @@ def positional(*values: str) -> list[str]:
 
 def _failure(verb: str, output: str, errors: str) -> str:
     lines = (errors.strip() or output.strip()).splitlines()
-    return plain(lines[-1].removeprefix("kopt: ") if lines else f"kopt {verb} ended without a word",
+    return plain(lines[-1].removeprefix("kopt: ") if lines else f"kopt {verb} printed nothing",
                  ERROR_CHARACTERS)

@@ -41,12 +41,12 @@ class TranscriptScreen(KoptScreen):
                                        self._attempt, lambda part: self.call_later(
                                            self._take, part))
             self.feed.start()
-        own = next((entry for entry in (snapshot.view.slots if snapshot.view else ())
-                    if (entry.slot.campaign, entry.slot.round, entry.slot.slot) == (
-                        self.campaign, self._attempt.round, self._attempt.slot)), None)
+        slot = next((entry for entry in (snapshot.view.slots if snapshot.view else ())
+                     if (entry.slot.campaign, entry.slot.round, entry.slot.slot) == (
+                         self.campaign, self._attempt.round, self._attempt.slot)), None)
         self.head.set_content((
-            self._attempt, self._newest, own if self._attempt.number == self._newest else None,
-            self.transcript.came, self._hypothesis or (own.slot.hypothesis if own else "")))
+            self._attempt, self._newest, slot if self._attempt.number == self._newest else None,
+            self.transcript.came, self._hypothesis or (slot.slot.hypothesis if slot else "")))
 
     def _take(self, part: TranscriptPart) -> None:
         """Show what the feed has posted."""

@@ -83,8 +83,8 @@ def best_classes(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictR
         return None
     known = reference_lines.read(reader, campaign.id)
     lines = () if known is None else (
-        *(f"{name}: {', '.join(filter(None, words))}"
-          for name, _, *words in known.compare(verdict.rows)),
+        *(f"{name}: {', '.join(filter(None, comparisons))}"
+          for name, _, *comparisons in known.compare(verdict.rows)),
         known.failure or known.measured())
     is_baseline = chosen.purpose == BASELINE
     heading = f"the baseline, {title}" if is_baseline else \
@@ -104,9 +104,9 @@ def _choose(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
                      if candidate.commit == campaign.best_commit), kept[-1])
         judged = {decision.verdict for decision in decisions
                   if decision.candidate == best.id and decision.kind == "keep"}
-        own = reader.verdicts(campaign.id, candidate=best.id)
-        return next((verdict for verdict in own if verdict.id in judged), None) or next(
-            (verdict for verdict in own if verdict.speedup is not None), None), "kept"
+        of_best = reader.verdicts(campaign.id, candidate=best.id)
+        return next((verdict for verdict in of_best if verdict.id in judged), None) or next(
+            (verdict for verdict in of_best if verdict.speedup is not None), None), "kept"
     if kept:
         return next(iter(reader.verdicts(campaign.id, candidate="baseline", limit=1)), None), \
             "which is the best again"

@@ -50,7 +50,7 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
                        if control.candidate == row.id),
         waiting=next((entry for entry in waiting if entry.candidate.id == row.id
                       and entry.candidate.campaign == campaign), None),
-        attempt=attempt_of(reader, row), again=_again(decisions),
+        attempt=attempt_of(reader, row), again=_measure_again(decisions),
         review=harmless(patch_review.of_candidate(reader, campaign, row.id)),
     )
 
@@ -71,12 +71,12 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
     return CandidateView(
         campaign=candidate.campaign, candidate=candidate,
         verdicts=tuple(_judged(verdict, verdict_or_none(verdict)) for verdict in verdicts),
-        decisions=tuple(decisions), again=_again(decisions),
+        decisions=tuple(decisions), again=_measure_again(decisions),
         review=patch_review.of_candidate(reader, candidate.campaign, candidate.id))
 
 
-def _again(decisions: Sequence[DecisionRow]) -> str:
-    """Return how a near gain is measured again, "" if the newest decision is about none."""
+def _measure_again(decisions: Sequence[DecisionRow]) -> str:
+    """Return how a near gain is measured again, "" if the newest decision is not on one."""
     newest = next(iter(decisions), None)
     return phrases.measure_again(newest.candidate) if newest and newest.near_gain else ""
 

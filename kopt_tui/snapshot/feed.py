@@ -1,5 +1,4 @@
-"""Threads that read for screens, and the one that posts every change of the journal as a Snapshot.
-"""
+"""Threads that read for screens; one posts every change of the journal as a Snapshot."""
 
 from __future__ import annotations
 

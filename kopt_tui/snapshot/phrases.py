@@ -1,4 +1,4 @@
-"""How kopt says things in one line: words with signs, speedups, times, events.
+"""Texts of one line: words with signs, speedups, times, events.
 
 Every text that came from a worker passes through `clean` before it reaches a terminal.
 """
@@ -73,7 +73,7 @@ def signed(word: str) -> str:
 def ruled(kind: str, reason: str) -> tuple[str, str]:
     """Return a decision after its sign, and its tone: `▼ regression`, `~ regression`.
 
-    A regression has the sign of an uncertain speedup if only a class is surely slower.
+    A regression has the sign of an uncertain speedup if only a class is significantly slower.
     """
     is_open = kind == "regression" and "uncertain" in reason.partition(";")[0]
     word = "uncertain" if is_open else kind

@@ -124,7 +124,7 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     resting: str = ""
     """The gains that rest on it, in words."""
     review: str = ""
-    """What a model's review comes to, "" if none was asked for."""
+    """The conclusion of a model's review, "" if none was asked for."""
     doubts: str = ""
     """The reasons to ask a person, without what was measured."""
 
@@ -182,7 +182,7 @@ class CandidateView(msgspec.Struct, frozen=True, kw_only=True):
     attempt: AttemptRef | None = None
     """The worker's attempt that made it."""
     review: PatchReview | None = None
-    """What a model says of it."""
+    """A model's review of it."""
     again: str = ""
     """How a near gain is measured again, "" if it is none."""
 

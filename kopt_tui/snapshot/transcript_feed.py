@@ -22,11 +22,11 @@ CHUNK_BYTES = 256 << 10
 MOST_BYTES = 2 * LIMIT_BYTES
 """Later bytes of a file are not read: no writer of ours makes such a file."""
 LOG_LINES = 200
-"""A log is shown in entries of so many lines."""
+"""Lines of a log that are shown as one entry."""
 
 
 class TranscriptPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transcript has more than at the last part."""
+    """What was added to a transcript since the last part."""
 
     attempt: AttemptRef
     newest: int
@@ -42,7 +42,7 @@ class TranscriptPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def searched(entry: TranscriptEntry) -> str:
-    """Return the text of an entry in which is searched: an output's command is in another one."""
+    """Return the searched text of an entry; an output's command is part of another entry."""
     return entry.text if entry.role == "tool" else f"{entry.command}\n{entry.text}"
 
 
@@ -95,22 +95,22 @@ class TranscriptFeed(ReaderThread):
             self._watched.wait()
 
     def _choose(self) -> None:
-        """Open the attempt that is to be read."""
-        wanted = self._attempt
-        if not wanted.number:
-            newest = self._folder.last_attempt(wanted.round, wanted.slot)
-            wanted = msgspec.structs.replace(wanted, number=max(1, newest))
+        """Open the requested attempt."""
+        attempt = self._attempt
+        if not attempt.number:
+            newest = self._folder.last_attempt(attempt.round, attempt.slot)
+            attempt = msgspec.structs.replace(attempt, number=max(1, newest))
         while self._steps:
             known = self._attempts()
-            here = (wanted.round, wanted.number)
+            here = (attempt.round, attempt.number)
             at = (known.index(here) if here in known else len(known)) + self._steps.popleft()
             if known:
                 n, number = known[max(0, min(at, len(known) - 1))]
-                wanted = msgspec.structs.replace(wanted, round=n, number=number)
-        if self._reader is None or wanted != self._attempt:
-            self._attempt = wanted
+                attempt = msgspec.structs.replace(attempt, round=n, number=number)
+        if self._reader is None or attempt != self._attempt:
+            self._attempt = attempt
             self._reader = TranscriptReader(self._folder.transcript(
-                wanted.round, wanted.slot, wanted.number))
+                attempt.round, attempt.slot, attempt.number))
             self._forget()
 
     def _attempts(self) -> list[tuple[int, int]]:
@@ -127,7 +127,7 @@ class TranscriptFeed(ReaderThread):
         self._searched, self._posted = "", None
 
     def _read(self) -> str:
-        """Read what is new; return what there is to say about it."""
+        """Read what is new; return a note about it."""
         assert self._reader is not None
         began = time.monotonic()
         while self._reader.offset < MOST_BYTES:

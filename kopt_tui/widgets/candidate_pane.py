@@ -98,17 +98,17 @@ def _verdict(judged: JudgedVerdict, width: int) -> list[Line]:
 
 
 def _outcome(verdict: Verdict, width: int) -> list[Line]:
-    words = verdict_words.describe(verdict)
+    described = verdict_words.describe(verdict)
     errors = verdict_words.errors(verdict)
-    if words.outcome == "invalid":
-        return _field("✗ invalid", words.reason, width, "bad bold")
-    if words.outcome == "not judged here":
-        return _field("· not judged", words.reason, width, "warn")
-    if words.outcome == "incorrect":
-        return _field("✗ incorrect", words.reason or errors, width, "bad bold")
+    if described.outcome == "invalid":
+        return _field("✗ invalid", described.reason, width, "bad bold")
+    if described.outcome == "not judged here":
+        return _field("· not judged", described.reason, width, "warn")
+    if described.outcome == "incorrect":
+        return _field("✗ incorrect", described.reason or errors, width, "bad bold")
     correct = _field("✓ correct", errors, width, "good bold")
-    return [*correct, *_field("✗ rejected", words.reason, width, "bad bold")] \
-        if words.outcome == "rejected" else correct
+    return [*correct, *_field("✗ rejected", described.reason, width, "bad bold")] \
+        if described.outcome == "rejected" else correct
 
 
 def _history(view: CandidateView, width: int) -> list[Line]:

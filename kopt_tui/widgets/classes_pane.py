@@ -34,8 +34,8 @@ def class_lines(rows: tuple[Row, ...], width: int,
     cells = list(map(cells_of, rows))
     sizes, room = _sizes(rows, cells, width)
     heading = " ".join(fit(name, size, right=name not in LEFT) for name, size in sizes.items())
-    return [((f" {heading}", "dim"),), *(_row(row, own, sizes, room)
-                                    for row, own in zip(rows, cells, strict=True))]
+    return [((f" {heading}", "dim"),), *(_row(row, cells_of_row, sizes, room)
+                                         for row, cells_of_row in zip(rows, cells, strict=True))]
 
 
 def _sizes(rows: tuple[Row, ...], cells: list[dict[str, str]],

@@ -162,8 +162,8 @@ class Pane(Widget, can_focus=True):
         for name in self.tabs or (self.TITLE,):
             if len(parts) > 1:
                 parts.append(("· ", "dim"))
-            own = "bold info" if self.has_focus else "bold"
-            parts.append((f"{name} ", own if name == self.TITLE else "dim"))
+            style = "bold info" if self.has_focus else "bold"
+            parts.append((f"{name} ", style if name == self.TITLE else "dim"))
         if note:
             parts.append((f"{rule} {note} " if self.tabs else f"{note} ", "dim"))
         room = width - sum(cell_len(text) for text, _ in parts)

@@ -40,12 +40,12 @@ class EntryRows:
 
     def hits(self) -> list[int]:
         """Return the rows in which the query begins; the first row if it is in none of them."""
-        found = dict.fromkeys(
+        hits = dict.fromkeys(
             at for at, (line, start, end) in enumerate(self.rows) if line >= 0
-            for begin, _ in self._found(line) if start <= begin < max(end, start + 1))
-        return list(found) or [0]
+            for begin, _ in self._hits_in(line) if start <= begin < max(end, start + 1))
+        return list(hits) or [0]
 
-    def _found(self, line: int) -> list[tuple[int, int]]:
+    def _hits_in(self, line: int) -> list[tuple[int, int]]:
         """Return where the query is in a line."""
         if line not in self._spans and self._pattern is not None:
             self._spans[line] = [match.span() for match in
@@ -63,7 +63,7 @@ class EntryRows:
         sign = "$ " if is_command and index == self._first_command and not start else "  "
         spans: list[Span] = [(mark, "accent bold"), (sign if is_command else " ", "info bold")]
         text, at = self.lines[index], start
-        for begin, until in self._found(index):
+        for begin, until in self._hits_in(index):
             begin, until = max(begin, start), min(until, end)
             if begin < until:
                 spans += [(text[at:begin], tones), (text[begin:until], "reverse")]
@@ -93,7 +93,7 @@ def cuts(line: str, room: int, *, by_word: bool) -> list[tuple[int, int]]:
     """Return where a line is cut into rows of at most `room` cells: start and end of each."""
     if not line:
         return [(0, 0)]
-    found, start, plain = [], 0, line.isascii()
+    hits, start, plain = [], 0, line.isascii()
     while start < len(line):
         end = start + room
         if not plain:
@@ -104,6 +104,6 @@ def cuts(line: str, room: int, *, by_word: bool) -> list[tuple[int, int]]:
         if by_word and end < len(line):
             space = line.rfind(" ", start + room // 3, end + 1)
             end = space + 1 if space > 0 else end
-        found.append((start, min(end, len(line))))
+        hits.append((start, min(end, len(line))))
         start = end
-    return found
+    return hits

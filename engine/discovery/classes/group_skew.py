@@ -33,7 +33,7 @@ class Skew:
         most = max(self.of_rows)
         if most <= min(self.of_rows) and most <= 1:
             return ()
-        return tuple(row for row, own in enumerate(self.of_rows) if own == most)
+        return tuple(row for row, group in enumerate(self.of_rows) if group == most)
 
 
 def is_grouped(table: Sequence[TableColumn]) -> bool:

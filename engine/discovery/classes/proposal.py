@@ -153,9 +153,9 @@ def _other_costs(row_cost: RowCost,
     Further columns of the measured implementation, such as a rate, add no information.
     """
     bases = {metric.base for metric in row_cost.metrics}
-    own = {columns.implementation_of(metric.name) for metric in row_cost.metrics}
+    implementations = {columns.implementation_of(metric.name) for metric in row_cost.metrics}
     for column in classified:
-        if column.role == "cost" and columns.implementation_of(column.name) not in own \
+        if column.role == "cost" and columns.implementation_of(column.name) not in implementations \
                 and metric_units.resolve(Metric(name=column.name)).base in bases:
             costs = columns.cost_of(column.name, column.numbers)
             if costs:

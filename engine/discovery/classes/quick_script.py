@@ -53,7 +53,7 @@ def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
     shape_list = "".join(f"    {json.dumps(dict(shape))},\n" for shape in shapes)
     text = _TEMPLATE.substitute(
         command=json.dumps(argv), variables=json.dumps(variables), csv=json.dumps(target.csv),
-        shown=json.dumps([*keys, target.check.column, *(own.name for own in target.metrics)]),
+        shown=json.dumps([*keys, target.check.column, *(metric.name for metric in target.metrics)]),
         options=json.dumps(options if by == "arguments" else {}), variable=repr(VARIABLE),
         shapes=f"[\n{shape_list}]" if shapes else "[]")
     return QuickScript(text=text, by=by, row_command=_row_command(target, keys, by, options), why={

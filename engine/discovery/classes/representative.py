@@ -37,15 +37,15 @@ def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
     chosen: set[int] = set()
     for stratum in classes:
         chosen.update(_rows_of_class(stratum, costs))
-    found = group_skew.find_skew(table)
-    if found is None:
+    skew = group_skew.find_skew(table)
+    if skew is None:
         note = "the work is grouped and no column says how: no row is known to be skewed" \
             if group_skew.is_grouped(table) else ""
         return Representatives(rows=tuple(sorted(chosen)), note=note)
-    if not found.rows:
+    if not skew.rows:
         return Representatives(rows=tuple(sorted(chosen)), note=(
             "all rows have equal groups: a gain may not hold for skewed ones"))
-    skewed = max(found.rows, key=lambda row: (row in chosen, costs[row], -row))
+    skewed = max(skew.rows, key=lambda row: (row in chosen, costs[row], -row))
     return Representatives(rows=tuple(sorted({*chosen, skewed})), skewed=skewed)
 
 

@@ -66,8 +66,8 @@ def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
     total = 0.0
     for n, x, y, xx, xy, yy in sums.values():
         square, both = xx - x * x / n, xy - x * y / n
-        own = n >= OWN_LAW and square > 1e-9
-        slope = both / square if own else 1.0
+        has_law = n >= OWN_LAW and square > 1e-9
+        slope = both / square if has_law else 1.0
         total += max(0.0, yy - y * y / n - slope * (2 * both - slope * square))
     return total, len(sums) * (2 if signal.work else 1)
 

@@ -123,10 +123,10 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
 
 def _skew_entry(table: Sequence[TableColumn], configs: Sequence[str]) -> str:
     """Return what must be added to `configs` so that no class joins even and uneven groups."""
-    found = group_skew.find_skew(table)
-    if found is None or not found.rows or found.column in table_rules.columns(configs):
+    skew = group_skew.find_skew(table)
+    if skew is None or not skew.rows or skew.column in table_rules.columns(configs):
         return ""
-    return found.entry
+    return skew.entry
 
 
 def _sizes(table: Sequence[TableColumn], is_timed: bool) -> Iterator[RowSize]:
@@ -145,9 +145,9 @@ def key_columns(table: Sequence[TableColumn]) -> tuple[str, ...]:
     distinct = {tuple(row) for row in zip(*(column.cells for column in of_config), strict=True)}
     if table and len(distinct) < len(table[0].cells):
         of_config += [column for column in table if column.why == columns.UNIQUE]
-    found = group_skew.find_skew(table)
-    if found is not None and found.rows:
-        of_config += [column for column in table if column.name == found.column
+    skew = group_skew.find_skew(table)
+    if skew is not None and skew.rows:
+        of_config += [column for column in table if column.name == skew.column
                       and column.why == columns.UNIQUE and column not in of_config]
     return tuple(column.name for column in of_config)
 

@@ -141,10 +141,10 @@ def find_workloads(definition: Path, name: str) -> Path | None:
     """Return the workloads beside a definition, or in the data set's folder `workloads`."""
     data_sets = [up.parent for up in definition.resolve().parents if up.name == "definitions"]
     for folder in (definition.parent, *(data_set / "workloads" for data_set in data_sets)):
-        found = [path for path in folder.rglob(f"{name}*.jsonl")
+        files = [path for path in folder.rglob(f"{name}*.jsonl")
                  if path.name.partition(".")[0] == name]
-        if found:
-            return min(found)
+        if files:
+            return min(files)
     return None
 
 

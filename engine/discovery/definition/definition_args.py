@@ -68,12 +68,12 @@ def make(definition: Definition, dims: Dims, workloads: Sequence[Workload],
         if name in scalars or any(source.type == "scalar" for source in sources):
             value = scalars.get(name) if name in scalars else Counter(
                 source.value for source in sources).most_common(1)[0][0]
-            own = [each for each in usable if name in scalars or (
+            same = [each for each in usable if name in scalars or (
                 name in each.inputs and each.inputs[name].value == value)]
-            if len(own) < len(usable):
-                notes.append(f"{name} = {value}: {len(usable) - len(own)} workloads with another "
+            if len(same) < len(usable):
+                notes.append(f"{name} = {value}: {len(usable) - len(same)} workloads with another "
                              f"value are left out (--scalar {name}=VALUE chooses one)")
-            usable = own
+            usable = same
             args.append(_scalar(definition, name, spec, value))
         elif spec.shape is None:
             raise InputError(f"nothing says which value the scalar {name} has",

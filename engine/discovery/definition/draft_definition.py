@@ -54,11 +54,11 @@ def draft(definition: Definition, folder: str, *, workloads: Sequence[Workload],
     classes = _classes(definition, dims, usable)
     language, returns = _language(definition, solution), _returns(definition, solution)
     data = {} if workloads_file is None else {
-        f"{folder}/{each.name}.safetensors": definition_args.copy_input(
-            definition, each.workload, workloads_file,
+        f"{folder}/{entry.name}.safetensors": definition_args.copy_input(
+            definition, entry.workload, workloads_file,
             {name: dims.shape(spec) for name, spec in definition.inputs.items()
              if spec.shape is not None})
-        for each in classes if definition_args.input_names(definition, each.workload)}
+        for entry in classes if definition_args.input_names(definition, entry.workload)}
     kernel = definition_files.baseline(definition, solution)
     outputs = definition_args.outputs(definition, dims)
     adapter = definition_files.adapter(definition, kernel.text, kernel.entry) if returns else ""
@@ -68,15 +68,15 @@ def draft(definition: Definition, folder: str, *, workloads: Sequence[Workload],
         reference=f"{folder}/reference.py:{definition_files.REFERENCE}",
         adapter=f"{folder}/adapter.py:{definition_files.ADAPTER}" if adapter else None,
         args=args if returns else (*args, *outputs), returns=returns,
-        return_dtypes=tuple(each.dtype for each in outputs) if returns else (),
-        classes=tuple(_config_class(each, definition, dims, folder, language)
-                      for each in classes),
+        return_dtypes=tuple(entry.dtype for entry in outputs) if returns else (),
+        classes=tuple(_config_class(entry, definition, dims, folder, language)
+                      for entry in classes),
         description=plain(definition.description or "", 200))
     check(target)
     texts = {f"{folder}/reference.py": definition_files.reference(definition),
              **({f"{folder}/adapter.py": adapter} if adapter else {})}
     bench = definition_files.bench_documents(
-        folder, definition, [each.workload for each in classes], solution)
+        folder, definition, [entry.workload for entry in classes], solution)
     return DraftedTarget(
         target=target,
         files={**texts, **kernel.files, **data, **bench},
@@ -91,9 +91,9 @@ def from_classes(definition: Definition, classes: Sequence[ConfigClass]) -> tupl
     if unknown:
         raise InputError(f"nothing says which values {unknown[0]} may have", where=definition.name,
                          fix="--workloads FILE: workloads with a safetensors file have them")
-    return tuple(Workload(uuid=each.name, axes=each.shape, inputs={
+    return tuple(Workload(uuid=entry.name, axes=entry.shape, inputs={
         name: bench_schema.InputSource(type="random") for name in definition.inputs})
-        for each in classes)
+        for entry in classes)
 
 
 def _check_axes(definition: Definition, dims: Dims, workloads: Sequence[Workload]) -> None:
@@ -112,13 +112,13 @@ def _check_axes(definition: Definition, dims: Dims, workloads: Sequence[Workload
 def _classes(definition: Definition, dims: Dims,
              workloads: Sequence[Workload]) -> tuple[WorkloadClass, ...]:
     """Return at most MOST_CLASSES workloads that stand for all, from small to large."""
-    counts = Counter(_point(dims, each) for each in workloads)
-    first = {_point(dims, each): each for each in reversed(workloads)}
+    counts = Counter(_point(dims, entry) for entry in workloads)
+    first = {_point(dims, entry): entry for entry in reversed(workloads)}
     points = sorted(counts, key=lambda point: (math.prod(size for _, size in point), point))
     groups = min(MOST_CLASSES, len(points))
     ends = [len(points) * number // groups for number in range(groups + 1)]
     varying = [name for name in dims.variable
-               if len({each.axes[name] for each in workloads}) > 1] or list(dims.variable)
+               if len({entry.axes[name] for entry in workloads}) > 1] or list(dims.variable)
     made: list[WorkloadClass] = []
     for begin, end in itertools.pairwise(ends):
         middle = points[(begin + end) // 2]
@@ -134,13 +134,13 @@ def _point(dims: Dims, workload: Workload) -> tuple[tuple[str, int], ...]:
     return tuple((name, workload.axes[name]) for name in dims.variable)
 
 
-def _config_class(each: WorkloadClass, definition: Definition, dims: Dims, folder: str,
+def _config_class(entry: WorkloadClass, definition: Definition, dims: Dims, folder: str,
                   language: Language) -> ConfigClass:
-    names = definition_args.input_names(definition, each.workload)
-    shape = {name: each.workload.axes[name] for name in dims.variable}
+    names = definition_args.input_names(definition, entry.workload)
+    shape = {name: entry.workload.axes[name] for name in dims.variable}
     return ConfigClass(
-        name=each.name, shape=shape, weight=float(each.count),
-        data={name: f"{folder}/{each.name}.safetensors:{name}" for name in names} or None,
+        name=entry.name, shape=shape, weight=float(entry.count),
+        data={name: f"{folder}/{entry.name}.safetensors:{name}" for name in names} or None,
         interpret_shape={name: min(size, INTERPRETED_SIZE) for name, size in shape.items()}
         if language == "triton" and not names and shape else None)
 
@@ -176,9 +176,9 @@ def _about(definition: Definition, classes: Sequence[WorkloadClass],
              f"tolerance: the bench allows errors{share} up to 0.01, absolute or relative; kopt's "
              "limit follows the dtype and the baseline's own error (tolerance: in the task "
              "changes it)"]
-    floats = {name for each in workloads for name, source in each.inputs.items()
+    floats = {name for entry in workloads for name, source in entry.inputs.items()
               if source.type == "safetensors"
-              and name not in definition_args.input_names(definition, each)}
+              and name not in definition_args.input_names(definition, entry)}
     if floats:
         lines.append(f"{', '.join(sorted(floats))}: drawn at random, not read from the data set's "
                      "files, so that no result can be remembered")

@@ -60,7 +60,8 @@ def _reasons(facts: ModuleFacts) -> tuple[str, ...]:
     lines += [f"returns {output.dtype} {_shape(output.shape)}" for output in facts.outputs]
     if facts.changed:
         lines.append("sizes: " + ", ".join(
-            f"{name}={now} (in the file {own})" for name, (own, now) in facts.changed.items()))
+            f"{name}={now} (in the file {in_file})"
+            for name, (in_file, now) in facts.changed.items()))
     return tuple(plain(line, 200) for line in (*lines, *facts.notes))
 
 

@@ -30,13 +30,13 @@ LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 
 
 def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
-    """Return all parameters in the order they are shown; `given` values override inferred ones."""
+    """Return all parameters in the order they are shown; `overrides` replace inferred ones."""
     detected = _benchmark(project, overrides.get("benchmark_command", ""))
     script = detected.script if detected else ""
     kernel = kernel_source.find_kernel(project, script) if script else \
         kernel_source.KernelSource(files=())
-    if given := overrides.get("edit", ""):
-        kernel = replace(kernel, language=_language(project, given) or kernel.language)
+    if edit := overrides.get("edit", ""):
+        kernel = replace(kernel, language=_language(project, edit) or kernel.language)
     guessed = guess_columns(detected.columns, hint=" ".join(kernel.files)) if detected else \
         GuessedColumns(check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
@@ -73,9 +73,9 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
 def _language(project: Path, edit: str) -> str:
     """Return the language of the first file that globs name, "" if they name none."""
     globs = [glob.strip() for glob in edit.split(",")]
-    found = next((path for path in sources.project_files(project)
-                  if matches(path.relative_to(project).as_posix(), globs)), None)
-    return source_language.detect(sources.read_source(found), found.name) if found else ""
+    source = next((path for path in sources.project_files(project)
+                   if matches(path.relative_to(project).as_posix(), globs)), None)
+    return source_language.detect(sources.read_source(source), source.name) if source else ""
 
 
 def _with_primary(known: Parameters) -> Parameters:

@@ -43,8 +43,8 @@ class DraftedTarget:
                 content.encode() if isinstance(content, str) else content)
 
 
-def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
-    """Return all parameters in the order they are shown; `given` values override inferred ones."""
+def infer_parameters(task: Target, overrides: Mapping[str, str]) -> Parameters:
+    """Return all parameters in the order they are shown; `overrides` replace inferred ones."""
     of_task = "by the task file"
     known = dict(parameters.make_parameters((
         ("target_op", task.op, of_task),
@@ -59,13 +59,14 @@ def infer_parameters(task: Target, given: Mapping[str, str]) -> Parameters:
         ("python", "", ""),
         ("device", "cpu" if task.language == "c" else "auto", "by the language"))))
     known["target_gpu"] = replace(known["target_gpu"], origin="the device's")
-    return parameters.with_given(known, given)
+    return parameters.with_given(known, overrides)
 
 
 def make_manifest(known: Parameters, task: Target, task_file: str, project: str,
                   pool: Mapping[str, Any] = MappingProxyType({}), knobs: str = "") -> Manifest:
     """Return the manifest; `knobs` is a tuning table. Raises InputError for a wrong value."""
-    shown = {name: own for name, own in known.items() if name != "edit" or own.origin == "given"}
+    shown = {name: parameter for name, parameter in known.items()
+             if name != "edit" or parameter.origin == "given"}
     return parameters.make_manifest(shown, pool, project=project, kernel_source=task.source,
                                     target={"kind": "kernel", "task": task_file,
                                             **({"knobs": knobs} if knobs else {})})

@@ -44,14 +44,14 @@ def make_parameters(rows: Iterable[tuple[str, str, str]]) -> Parameters:
             for name, value, origin in rows}
 
 
-def with_given(known: Parameters, given: Mapping[str, str]) -> Parameters:
+def with_given(known: Parameters, overrides: Mapping[str, str]) -> Parameters:
     """Return the parameters with values that a person gave. Raises InputError for unknown names."""
-    for name in given:
+    for name in overrides:
         if name not in known:
             raise InputError(f"there is no parameter {name!r}",
                              fix=suggest(name, known) or "kopt new lists the parameters")
-    return {name: Parameter(name=name, value=given[name].strip(), origin="given")
-            if name in given else parameter for name, parameter in known.items()}
+    return {name: Parameter(name=name, value=overrides[name].strip(), origin="given")
+            if name in overrides else parameter for name, parameter in known.items()}
 
 
 def pool_of(backends: str = "", agent: str = "", agent_env: str = "",
@@ -75,8 +75,7 @@ def pool_of(backends: str = "", agent: str = "", agent_env: str = "",
 
 
 def make_manifest(known: Parameters, pool: Mapping[str, Any], **value: Any) -> Manifest:
-    """Return the manifest with the parameters' values. Raises InputError for one that does not fit.
-    """
+    """Return the manifest with the parameters' values. Raises InputError for a wrong one."""
     if pool:
         value["pool"] = pool
     value["created"] = time.strftime("%Y-%m-%d %H:%M")

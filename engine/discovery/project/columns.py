@@ -180,9 +180,9 @@ def _metrics(names: Sequence[str]) -> tuple[str, ...]:
     times = [name for name in names if not metric_units.resolve(Metric(name=name)).is_rate]
     kept: dict[frozenset[str], str] = {}
     for name in times or names:
-        own = name_words(name)
-        what = frozenset(own - set(STATISTICS))
-        if what not in kept or _statistic(own) < _statistic(name_words(kept[what])):
+        words_of_name = name_words(name)
+        what = frozenset(words_of_name - set(STATISTICS))
+        if what not in kept or _statistic(words_of_name) < _statistic(name_words(kept[what])):
             kept[what] = name
     return tuple(kept.values())
 

@@ -46,8 +46,8 @@ class DeclaredFunction:
     def of_instance(self, instance: str) -> str:
         """Return the parameters with a template's arguments put in."""
         names = [words[-1] for part in self.template.split(",") if (words := _NAME.findall(part))]
-        given = dict(zip(names, instance.strip("<>").split(","), strict=False))
-        return _NAME.sub(lambda match: given.get(match[0], match[0]), self.parameters)
+        values = dict(zip(names, instance.strip("<>").split(","), strict=False))
+        return _NAME.sub(lambda match: values.get(match[0], match[0]), self.parameters)
 
     def typed(self, parameters: str) -> str:
         """Return the parameters with the types to which the body casts untyped pointers."""
@@ -60,10 +60,10 @@ class DeclaredFunction:
 
     def is_read_first(self, name: str) -> bool:
         """Return whether the first use of an array's elements reads or updates them."""
-        found = re.search(rf"\b{name}\s*\[", self.body)
-        if found is None:
+        match = re.search(rf"\b{name}\s*\[", self.body)
+        if match is None:
             return False
-        after = self.body[_closing(self.body, found.end() - 1) + 1:].lstrip()
+        after = self.body[_closing(self.body, match.end() - 1) + 1:].lstrip()
         return not after.startswith("=") or after.startswith("==")
 
 

@@ -102,8 +102,8 @@ def arguments(parameters: str, types: Mapping[str, str] = C_TYPES) -> tuple[Arg,
 
 
 def _argument(part: str, types: Mapping[str, str]) -> Arg | None:
-    words = _QUALIFIERS.sub(" ", part)
-    match = re.fullmatch(r"\s*([\w ]+?)\s*(\**)\s*(\w+)\s*(\[\w*\])?\s*", words)
+    text = _QUALIFIERS.sub(" ", part)
+    match = re.fullmatch(r"\s*([\w ]+?)\s*(\**)\s*(\w+)\s*(\[\w*\])?\s*", text)
     dtype = types.get(" ".join(match[1].split())) if match else None
     if match is None or dtype is None or len(match[2]) > 1:
         return None

@@ -1,5 +1,4 @@
-"""Turn observed calls of a function into a task: arguments, roles, ranges, config classes, weights.
-"""
+"""Turn observed calls of a function into a task: arguments, roles, ranges, classes, weights."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class TaskDraft:
 
 
 def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedCall]:
-    """Return calls without what their caller does not pass: ctx or self, and defaults at the end.
-    """
+    """Return calls without what callers do not pass: ctx or self, and defaults at the end."""
     dropped: set[str] = set()
     for name in reversed([name for name in calls[0].args if name not in calls[0].members]):
         values = [call.args[name] for call in calls if name in call.args]
@@ -93,18 +91,18 @@ def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedC
 
 def groups(calls: Sequence[ObservedCall]) -> list[CallGroup]:
     """Return the calls by dtypes and constants, the most called first."""
-    found: dict[tuple[Any, ...], list[ObservedCall]] = {}
+    by_kind: dict[tuple[Any, ...], list[ObservedCall]] = {}
     for call in calls:
         key = tuple((name, *_key(value)) for name, value in call.args.items())
-        found.setdefault((key, call.single, len(call.returned)), []).append(call)
-    return sorted((CallGroup(calls=tuple(calls)) for calls in found.values()),
+        by_kind.setdefault((key, call.single, len(call.returned)), []).append(call)
+    return sorted((CallGroup(calls=tuple(calls)) for calls in by_kind.values()),
                   key=lambda group: -group.count)
 
 
-def choose(found: Sequence[CallGroup], *, interpret: bool) -> CallGroup:
+def choose(groups: Sequence[CallGroup], *, interpret: bool) -> CallGroup:
     """Return the most called group; Triton's interpreter computes bfloat16 wrongly."""
-    usable = [group for group in found if not (interpret and "bfloat16" in group.dtypes)]
-    return (usable or list(found))[0]
+    usable = [group for group in groups if not (interpret and "bfloat16" in group.dtypes)]
+    return (usable or list(groups))[0]
 
 
 def _key(value: ObservedValue) -> tuple[Any, ...]:
@@ -168,7 +166,7 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
 def _undescribed(name: str, call: ObservedCall, line: str) -> InputError:
     """Return the error for an argument that is neither a tensor nor a constant."""
     if call.members.get(name) == "unseen":
-        return InputError("no object of this very class was seen to be made", where=line,
+        return InputError("no object of this class was seen to be made", where=line,
                           fix="make one in the program, and call the method on it")
     what = "the constructor's argument" if name in call.members else "argument"
     shown = name.removeprefix("init_") if name in call.members else name
@@ -208,12 +206,12 @@ def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -
 
 def _distinct(calls: Sequence[ObservedCall]) -> list[ObservedCall]:
     """Return the calls with those of the same sizes joined: they differ in strides only."""
-    found: dict[tuple[Any, ...], ObservedCall] = {}
+    by_sizes: dict[tuple[Any, ...], ObservedCall] = {}
     for call in calls:
         key = tuple((value.shape, value.value) for value in call.args.values())
-        old = found.get(key)
-        found[key] = call if old is None else replace(old, calls=old.calls + call.calls)
-    return list(found.values())
+        old = by_sizes.get(key)
+        by_sizes[key] = call if old is None else replace(old, calls=old.calls + call.calls)
+    return list(by_sizes.values())
 
 
 def _returned_shape(calls: Sequence[ObservedCall], index: int,
@@ -222,9 +220,9 @@ def _returned_shape(calls: Sequence[ObservedCall], index: int,
     shapes = [call.returned[index].shape for call in calls if index < len(call.returned)]
     if len({len(shape) for shape in shapes}) != 1 or len(shapes) < len(calls):
         return None
-    found = [sizes.matching(tuple(shape[axis] for shape in shapes))
-             for axis in range(len(shapes[0]))]
-    return None if None in found else tuple(each for each in found if each is not None)
+    sizes_found = [sizes.matching(tuple(shape[axis] for shape in shapes))
+                   for axis in range(len(shapes[0]))]
+    return None if None in sizes_found else tuple(each for each in sizes_found if each is not None)
 
 
 def _classes(calls: Sequence[ObservedCall], sizes: SizeNames,
@@ -263,9 +261,9 @@ def _recorded(calls: Sequence[ObservedCall], args: Sequence[Arg], sizes: SizeNam
              and arg.kind != "output"]
     by_class = {_class_name(sizes.values(index)): call.integers
                 for index, call in reversed(list(enumerate(calls)))}
-    found = {entry.name: {name: by_class[entry.name][name] for name in names
-                          if name in by_class[entry.name]} for entry in classes}
-    return found if names and all(len(each) == len(names) for each in found.values()) else {}
+    recorded = {entry.name: {name: by_class[entry.name][name] for name in names
+                             if name in by_class[entry.name]} for entry in classes}
+    return recorded if names and all(len(each) == len(names) for each in recorded.values()) else {}
 
 
 def _representatives(every: Sequence[ConfigClass]) -> Iterator[ConfigClass]:

@@ -15,7 +15,7 @@ OUTPUTS = frozenset(("out", "output", "outputs", "o", "y", "dst", "result", "res
 WORDS: dict[Structure | None, str] = {
     None: "below a size", "ascending": "ascending", "increasing": "ascending without repetitions",
     "distinct": "without repetitions", "offsets": "ascending from 0 to a size"}
-"""What each structure is in remarks."""
+"""How remarks describe each structure."""
 
 
 def tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written: bool,
@@ -102,10 +102,10 @@ def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least:
     """Return the smallest size that bounds the values in every call, where they vary."""
     if len(set(highs)) == 1:
         return None
-    found = [values for values in {sizes.symbols[name] for name in sizes.symbols}
+    fitting = [values for values in {sizes.symbols[name] for name in sizes.symbols}
              if all(high < size and count <= size for high, size, count in zip(
                  highs, values, least, strict=True)) and len(set(values)) > 1]
-    return sizes.matching(min(found, key=sum)) if found else None
+    return sizes.matching(min(fitting, key=sum)) if fitting else None
 
 
 def constant(name: str, values: Sequence[ObservedValue], sizes: SizeNames) -> Arg:

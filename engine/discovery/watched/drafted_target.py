@@ -90,9 +90,10 @@ def _positions(draft: TaskDraft, call: ObservedCall, outputs: Sequence[int]) -> 
     names += [call.same[index] or index for index, value in enumerate(call.returned)
               if value.kind == "tensor"]
     known: list[str | int] = [*written, *draft.kept]
-    found = [known.index(names[output]) for output in outputs
-             if output < len(names) and names[output] in known]
-    return found if len(found) == len(outputs) and found == sorted(set(found)) else None
+    positions = [known.index(names[output]) for output in outputs
+                 if output < len(names) and names[output] in known]
+    is_complete = len(positions) == len(outputs) and positions == sorted(set(positions))
+    return positions if is_complete else None
 
 
 FUNCTION = "call"

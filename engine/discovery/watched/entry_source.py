@@ -101,9 +101,9 @@ def _entry(entry: str, functions: Sequence[Function], hidden: int, *,
     first = functions[0]
     args = [*first.args.posonlyargs, *first.args.args]
     values = [*first.args.defaults]
-    defaults = dict(zip([each.arg for each in args[len(args) - len(values):]], values,
+    defaults = dict(zip([argument.arg for argument in args[len(args) - len(values):]], values,
                         strict=True))
-    defaults |= {each.arg: value for each, value in zip(
+    defaults |= {argument.arg: value for argument, value in zip(
         first.args.kwonlyargs, first.args.kw_defaults, strict=True) if value is not None}
     return EntrySource(
         entry=entry, name=first.name, hidden=hidden, owner=owner,
@@ -144,7 +144,7 @@ def _sizes(function: Function) -> Iterator[tuple[tuple[str, int], str]]:
 
 
 def _shape_of(node: ast.expr) -> str | None:
-    """Return the variable of which an expression is the shape."""
+    """Return the variable whose shape an expression is."""
     if isinstance(node, ast.Attribute) and node.attr == "shape":
         return node.value.id if isinstance(node.value, ast.Name) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \
@@ -169,10 +169,10 @@ def _launchers(tree: ast.Module, kernel: str) -> list[str]:
 def _body(tree: ast.Module, holder: str) -> list[ast.stmt] | None:
     body = list(statements(tree.body))
     for step in holder.split("."):
-        found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == step]
-        if not found:
+        classes = [node for node in body if isinstance(node, ast.ClassDef) and node.name == step]
+        if not classes:
             return None
-        body = list(statements(found[-1].body))
+        body = list(statements(classes[-1].body))
     return body
 
 

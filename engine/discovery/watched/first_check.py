@@ -184,13 +184,14 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
                      for stream in (observed.outcome.stdout, observed.outcome.stderr))
     errors = _ERROR.findall(text)
     places = [(match[1] or match[3], match[2] or match[4]) for match in _FRAME.finditer(text)]
-    own = [f"{Path(file).name}:{line}" for file, line in places
+    lines_of_reference = [f"{Path(file).name}:{line}" for file, line in places
            if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
         return observed.outcome.describe(PROGRAM_LIMITS) + observed.outcome.crash_clue
     if outside := _OUTSIDE.search(errors[-1]):
         return plain(outside[1], 300)
-    return plain(_innermost(errors[-1]), 200) + (f" ({own[-1]})" if own else "")
+    return plain(_innermost(errors[-1]), 200) + (f" ({lines_of_reference[-1]})"
+                                                 if lines_of_reference else "")
 
 
 def _innermost(error: str) -> str:

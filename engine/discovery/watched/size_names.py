@@ -1,5 +1,4 @@
-"""Give names to the sizes of observed calls: what varies is a symbol, what never varies a number.
-"""
+"""Name the sizes of observed calls: what varies is a symbol, what never varies a number."""
 
 from __future__ import annotations
 
@@ -38,14 +37,14 @@ class SizeNames:
 
     def number(self, name: str, values: Sizes) -> Dimension:
         """Return a whole number that is passed, such as a size that the caller computes."""
-        if found := self._expression(values):
-            return found
+        if expression := self._expression(values):
+            return expression
         return values[0] if len(set(values)) == 1 else self._new(name, values)
 
     def matching(self, values: Sizes) -> Dimension | None:
         """Return a size in the symbols known so far, None if they do not show it."""
-        if found := self._expression(values):
-            return found
+        if expression := self._expression(values):
+            return expression
         return values[0] if len(set(values)) == 1 else None
 
     def values(self, call: int) -> dict[str, int]:
@@ -105,7 +104,7 @@ class SizeNames:
 
 
 def _factor(values: Sizes, of: Sizes) -> int:
-    """Return the whole number by which every value is larger, 0 if there is none."""
+    """Return the whole number that every value is larger by, 0 if there is none."""
     factors = {value // size if size and value % size == 0 else 0
                for value, size in zip(values, of, strict=True)}
     return factor if len(factors) == 1 and 1 < (factor := factors.pop()) <= MOST_FACTOR else 0

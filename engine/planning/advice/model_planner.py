@@ -1,6 +1,6 @@
-"""Asks a language model for hypotheses; what it answers is checked, and never needed.
+"""Asks a language model for hypotheses; its answer is checked, and never needed.
 
-An answer that is late, nonsense or repeats ideas leaves its slots to the ideas of `idea_source`.
+If the answer is late, unusable or repeats ideas, slots get the ideas of `idea_source`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.formats.quantities import counted
 from harness.formats.text import one_line, plain, read_text
 
 SHORTEST, LONGEST, WORDS = 20, 300, 4
-"""Characters and words of a hypothesis that can be one."""
+"""Least and most characters, and least words, of a usable hypothesis."""
 MAX_SOURCE, MAX_BRIEF = 40_000, 36_000
 SUBAGENT = "planner"
 """The subagent whose system prompt says what a hypothesis is and how to answer."""
@@ -55,7 +55,7 @@ Propose {count} for round {round}. A worker who tries one may change {edit}.
 
 
 class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
-    """The usable ideas of a model's answer, and what people are told about it."""
+    """The usable ideas of a model's answer, and a note for people."""
 
     ideas: tuple[PlannedIdea, ...] = ()
     note: str
@@ -63,14 +63,13 @@ class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
                      past: CampaignHistory, recorded: RoundPlan | None) -> PlanInputs:
-    """Return the inputs with a model's ideas, if one is configured and agents can follow them.
-
-    A round that was `recorded` gets the ideas that it had. Raises CampaignStopped.
+    """Return the inputs with a model's ideas, if one is configured and agents can follow them. A
+    `recorded` round gets its recorded ideas. Raises CampaignStopped.
     """
     setup, spec = context.setup, single_request.model_of(
         context.setup.manifest.pool, "planner")
     if recorded is not None:
-        by_id = {own.bottleneck.id: own for own in view.bottlenecks}
+        by_id = {tunable.bottleneck.id: tunable for tunable in view.bottlenecks}
         return msgspec.structs.replace(inputs, model_note=recorded.model, suggested=tuple(
             _idea(idea.text, by_id.get(idea.bottleneck)) for idea in recorded.suggested))
     if spec is None or not planned_share(inputs) or not authors(inputs.pool):
@@ -80,15 +79,15 @@ def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
     answer = model_request.ask(context, spec, SUBAGENT, view.routing.source,
                                _prompt(context, inputs, view), round=inputs.round,
                                purpose="proposes hypotheses")
-    found = read(answer, view.bottlenecks, planned_share(inputs), known)
-    return msgspec.structs.replace(inputs, suggested=found.ideas, model_note=found.note)
+    suggestions = read(answer, view.bottlenecks, planned_share(inputs), known)
+    return msgspec.structs.replace(inputs, suggested=suggestions.ideas, model_note=suggestions.note)
 
 
 def _prompt(context: EngineContext, inputs: PlanInputs, view: Survey) -> str:
     setup, target = context.setup, context.setup.target
     listed = "\n".join(
-        f"- {own.bottleneck.id}: {own.bottleneck.limiter} {own.bottleneck.config_class}: "
-        f"{own.bottleneck.detail}; {own.bottleneck.advice}" for own in view.bottlenecks)
+        f"- {limit.id}: {limit.limiter} {limit.config_class}: {limit.detail}; {limit.advice}"
+        for limit in (tunable.bottleneck for tunable in view.bottlenecks))
     source = read_text(setup.tree(setup.repo.tip) / target.source) if target.source else ""
     return _TASK.format(
         count="1 hypothesis" if planned_share(inputs) == 1 else
@@ -117,8 +116,8 @@ def read(answer: RequestAnswer, bottlenecks: Sequence[TunableBottleneck], count:
 
 
 def _stated(answer: str, bottlenecks: Sequence[TunableBottleneck]) -> list[PlannedIdea] | None:
-    """Return the hypotheses of an answer that can be ones, in their order; None for nonsense."""
-    by_id = {own.bottleneck.id: own for own in bottlenecks}
+    """Return the usable hypotheses of an answer, in order; None if it has none to read."""
+    by_id = {tunable.bottleneck.id: tunable for tunable in bottlenecks}
     entries, is_empty = model_request.entries(answer, "hypotheses")
     ideas = []
     for entry in entries:

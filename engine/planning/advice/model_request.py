@@ -1,4 +1,4 @@
-"""Asks a subagent's model one thing, within the campaign's budget, and books what it cost."""
+"""Sends a subagent's model one request, within the campaign's budget, and books its cost."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from harness.errors import InputError
 from harness.isolation import device_lock
 
 STARTS = 200
-"""So many places of an answer are tried where JSON may begin."""
+"""Most positions in an answer that are tried as the start of JSON."""
 
 
 def ask(context: EngineContext, spec: RequestSpec, subagent: str, language: SourceLanguage,
         prompt: str, *, round: int, purpose: str) -> RequestAnswer:
-    """Ask in a thread of its own, so that people's requests are answered meanwhile.
-
-    `purpose` is what the model does, for people who wait. Raises CampaignStopped.
+    """Ask in a separate thread, so that controls are handled meanwhile. `purpose` describes the
+    request to people. Raises CampaignStopped.
     """
     setup = context.setup
     if over := stop_rules.models_over_budget(
@@ -52,10 +51,10 @@ def ask(context: EngineContext, spec: RequestSpec, subagent: str, language: Sour
 
 
 def entries(answer: str, key: str) -> tuple[list[dict[str, object]], bool]:
-    """Return the objects in the list `key` of an answer's JSON, between any other words, and
+    """Return the objects in the list `key` of JSON anywhere in an answer, and
     whether such a list in it is empty. The answer may be cut off.
     """
-    decoder, found, is_empty, at = json.JSONDecoder(), list[dict[str, object]](), False, 0
+    decoder, objects, is_empty, at = json.JSONDecoder(), list[dict[str, object]](), False, 0
     for _ in range(STARTS):
         if (start := re.compile(r"[\[{]").search(answer, at)) is None:
             break
@@ -67,6 +66,6 @@ def entries(answer: str, key: str) -> tuple[list[dict[str, object]], bool]:
         if isinstance(value, dict):
             is_empty = is_empty or value.get(key) == []
             value = value.get(key, [value])
-        found += [entry for entry in value if isinstance(entry, dict)] \
+        objects += [entry for entry in value if isinstance(entry, dict)] \
             if isinstance(value, list) else []
-    return found, is_empty or answer.strip() == "[]"
+    return objects, is_empty or answer.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Asks a model to review candidates that wait for a person; what it says decides nothing."""
+"""Asks a model to review candidates that wait for a person; its review decides nothing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _measured(context: EngineContext, candidate: Candidate) -> str:
              f"{quantities.latency(row.incumbent_us)}" for row in verdict.rows
              if row.latency_us is not None and row.incumbent_us is not None]
     return "\n".join(f"- {plain(line, 300)}" for line in (
-        *lines, *(f"{own.severity}: {own.detail}" for own in verdict.audit)))
+        *lines, *(f"{finding.severity}: {finding.detail}" for finding in verdict.audit)))
 
 
 def read(answer: RequestAnswer, candidate: str, model: str) -> PatchReview:

@@ -1,6 +1,5 @@
-"""Asks a model what limits each new best; causes whose numbers were not measured are left out.
-
-What stands goes into the prompts of coding agents and of the planner, as advice.
+"""Asks a model what limits each new best; drops causes whose numbers were not measured. The others
+go into the prompts of coding agents and of the planner, as advice.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from harness.verdict import Verdict
 
 SUBAGENT = "trace-analyst"
 MOST, SHORTEST, LONGEST = 6, 20, 300
-"""Causes that are used; characters of what one says, and of its evidence."""
+"""Most causes that are used; least and most characters of a cause."""
 COUNTS = 10
 """Whole numbers below this may be counts of what the source shows, such as its passes."""
 MAX_SOURCE, MAX_MEASURED = 40_000, 24_000
@@ -72,20 +71,19 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
                 recorded: RoundPlan | None) -> PlanInputs:
-    """Return the inputs with what a model reads in the best's measurements, if agents work.
-
-    A round that was `recorded` gets what it had, and so does one on the best of the round before.
-    Raises CampaignStopped.
+    """Return the inputs with the causes that a model names for the best's times, if agents work. A
+    `recorded` round, or one on the previous round's best, gets the recorded causes. Raises
+    CampaignStopped.
     """
     setup = context.setup
     spec = single_request.model_of(setup.manifest.pool, "analyst")
     last = plan_event.last(context.reader, setup.id)
     if recorded is not None:
-        found = Causes(lines=recorded.causes, note=recorded.analysis)
+        causes = Causes(lines=recorded.causes, note=recorded.analysis)
     elif spec is None or not authors(inputs.pool):
         return inputs
     elif last is not None and last.causes and last.surveyed == setup.repo.tip:
-        found = Causes(lines=last.causes, note=last.analysis)
+        causes = Causes(lines=last.causes, note=last.analysis)
     else:
         known = _measured(context, view)
         answer = model_request.ask(
@@ -93,11 +91,11 @@ def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
                 measured=known.text, path=setup.target.source,
                 source=fenced(known.source, MAX_SOURCE)),
             round=inputs.round, purpose="reads the measurements")
-        found = read(answer, known)
-    brief = _BRIEF.format(causes="\n".join(f"- {line}" for line in found.lines))
+        causes = read(answer, known)
+    brief = _BRIEF.format(causes="\n".join(f"- {line}" for line in causes.lines))
     return msgspec.structs.replace(
-        inputs, causes=found.lines, analysis=found.note,
-        brief="\n\n".join(filter(None, (brief if found.lines else "", inputs.brief))))
+        inputs, causes=causes.lines, analysis=causes.note,
+        brief="\n\n".join(filter(None, (brief if causes.lines else "", inputs.brief))))
 
 
 def _measured(context: EngineContext, view: Survey) -> Measured:
@@ -110,11 +108,11 @@ def _measured(context: EngineContext, view: Survey) -> Measured:
         classes=frozenset(row.config_class for row in best.rows),
         kernels=frozenset((target.op if isinstance(target, CommandTarget) else target.entry,
                            *(kernel.name for kernel in best.kernels),
-                           *(own.bottleneck.kernel for own in view.bottlenecks))))
+                           *(tunable.bottleneck.kernel for tunable in view.bottlenecks))))
 
 
 def _listed(best: Verdict, view: Survey, sizes: str) -> str:
-    """Return the sections that say what was measured, as Markdown."""
+    """Return the measurements as Markdown sections."""
     parts = {
         "Config classes": [
             f"{row.config_class}: {latency(row.latency_us)}" + (
@@ -126,9 +124,10 @@ def _listed(best: Verdict, view: Survey, sizes: str) -> str:
             f"{kernel.name}: {100 * kernel.share:.1f} % of the run, {kernel.launches} launches of "
             f"{kernel.mean_us:.4g} us" for kernel in best.kernels],
         "What kopt derives from this, the heaviest first": [
-            f"{own.kernel} {own.config_class}: {own.limiter}" + (
-                "" if own.value is None else f", {own.metric} {own.value:.4g}") + f"; {own.detail}"
-            for own in (tunable.bottleneck for tunable in view.bottlenecks)],
+            f"{bottleneck.kernel} {bottleneck.config_class}: {bottleneck.limiter}" + (
+                "" if bottleneck.value is None
+                else f", {bottleneck.metric} {bottleneck.value:.4g}") + f"; {bottleneck.detail}"
+            for bottleneck in (tunable.bottleneck for tunable in view.bottlenecks)],
         "Compilers, launches, the device": [
             f"{entry.kind}: {entry.detail}" for entry in best.evidence],
     }
@@ -137,14 +136,14 @@ def _listed(best: Verdict, view: Survey, sizes: str) -> str:
 
 
 def read(answer: RequestAnswer, known: Measured) -> Causes:
-    """Return the causes of an answer that stand, at most MOST."""
+    """Return the valid causes of an answer, at most MOST."""
     if answer.fault:
         return Causes(note=f"not analysed by the model: {answer.fault}")
     stated, is_empty = model_request.entries(answer.text, "bottlenecks")
     if not stated:
         return Causes(note="the model names no cause" if is_empty else
                       "not analysed by the model: its answer is not a list of causes")
-    numbers = [_value(found) for found in _NUMBER.findall(f"{known.text}\n{known.source}")]
+    numbers = [_value(text) for text in _NUMBER.findall(f"{known.text}\n{known.source}")]
     lines, faults = list[str](), list[str]()
     for entry in stated[:MOST]:
         fields = {key: one_line(str(entry.get(key) or ""), LONGEST)
@@ -159,7 +158,7 @@ def read(answer: RequestAnswer, known: Measured) -> Causes:
 
 
 def _fault(fields: dict[str, str], known: Measured, numbers: Sequence[float]) -> str:
-    """Return why a cause does not stand, or ""."""
+    """Return why a cause is not valid, or ""."""
     if len(fields["what"]) < SHORTEST or not fields["evidence"]:
         return "it has no evidence"
     if fields["config_class"] and fields["config_class"] not in known.classes:
@@ -167,8 +166,8 @@ def _fault(fields: dict[str, str], known: Measured, numbers: Sequence[float]) ->
     if fields["kernel"] and fields["kernel"] not in known.kernels and not bottlenecks.is_in(
             known.source, fields["kernel"]):
         return f"there is no kernel {fields['kernel']!r}"
-    invented = [found for found in _NUMBER.findall(f"{fields['what']} {fields['evidence']}")
-                if not _is_known(found, numbers)]
+    invented = [number for number in _NUMBER.findall(f"{fields['what']} {fields['evidence']}")
+                if not _is_known(number, numbers)]
     return f"{invented[0]} was not measured" if invented else ""
 
 

@@ -92,13 +92,13 @@ def _measured(row: Row) -> tuple[BenchCorrectness, Performance]:
 
 def _solution(result: KeptResult, definition: str) -> Solution:
     target, folder = result.target, f"solutions/{definition}"
-    own = _given_solution(result)
+    original = _given_solution(result)
     spec = BuildSpec(
         language="triton" if "triton" in result.source else
-        own.spec.language if own is not None else "python",
+        original.spec.language if original is not None else "python",
         target_hardware=(_hardware(result),),
         entry_point=f"{target.source.removeprefix(f'{folder}/')}::{target.entry}",
-        dependencies=own.spec.dependencies if own is not None else ("torch",),
+        dependencies=original.spec.dependencies if original is not None else ("torch",),
         destination_passing_style=not target.returns)
     return Solution(
         name=_name(result, definition), definition=definition, author=AUTHOR, spec=spec,
@@ -116,9 +116,9 @@ def _given_solution(result: KeptResult) -> Solution | None:
 
 
 def _log(result: KeptResult) -> str:
-    own = _given_solution(result)
-    baseline = "the definition's reference" if own is None else \
-        f"the solution {own.name}, which the campaign started from, not of the reference"
+    original = _given_solution(result)
+    baseline = "the definition's reference" if original is None else \
+        f"the solution {original.name}, which the campaign started from, not of the reference"
     return (f"Measured by the kopt campaign {result.row.id}. reference_latency_ms is that of "
             f"{baseline}. max_relative_error divides by the larger of the expected value and the "
             "root mean square of all.")

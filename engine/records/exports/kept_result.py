@@ -19,8 +19,7 @@ from harness.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class KeptResult:
-    """A kernel campaign's best; `verdict` compares it with the baseline, None if nothing was kept.
-    """
+    """A kernel campaign's best; `verdict` compares it with the baseline, None without a keep."""
 
     row: Campaign
     target: Target
@@ -64,8 +63,7 @@ def of(view: JournalView) -> KeptResult:
 
 
 def measured_verdict(result: KeptResult) -> Verdict:
-    """Return the verdict on the best. Raises Refused if nothing was kept, or it was not accepted.
-    """
+    """Return the verdict on the best. Raises Refused if nothing was kept or it is not accepted."""
     if result.row.best_commit == result.row.base_commit:
         raise Refused(f"{result.row.id} has kept nothing yet",
                       fix="kopt show lists what it tried")

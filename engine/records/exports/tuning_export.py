@@ -1,4 +1,4 @@
-"""The kept knobs of each config class as a tuning table, in the form in which one is read."""
+"""The kept knobs of each config class as a tuning table, in the format that kopt reads."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def by_class(result: KeptResult, manifest: Manifest) -> Table:
 def by_batch_size(result: KeptResult, manifest: Manifest) -> Table:
     """Return vLLM's table: the configuration of each batch size. Raises Refused."""
     table: Table = {}
-    for each in sorted(result.target.classes,
-                       key=lambda one: tuning_table.batch_size(one.shape) or 0):
-        size = tuning_table.batch_size(each.shape)
+    for config_class in sorted(result.target.classes,
+                               key=lambda each: tuning_table.batch_size(each.shape) or 0):
+        size = tuning_table.batch_size(config_class.shape)
         if size is None:
-            raise Refused(f"the class {each.name} has no size, so no batch size",
+            raise Refused(f"the class {config_class.name} has no size, so no batch size",
                           fix="--format triton-config writes configurations by class")
-        own = _config(result, manifest, each.shape)
-        if table.setdefault(str(size), own) != own:
+        config = _config(result, manifest, config_class.shape)
+        if table.setdefault(str(size), config) != config:
             raise Refused(f"the batch size {size} has several configurations",
                           fix="--format triton-config writes configurations by class")
     return table
@@ -45,12 +45,12 @@ def by_batch_size(result: KeptResult, manifest: Manifest) -> Table:
 
 def _config(result: KeptResult, manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, Value]:
     """Return the configuration that a class takes: of its variant, if the kernel is split."""
-    found = knobs.find(result.source, language=result.target.language)
-    if not found:
+    declared = knobs.find(result.source, language=result.target.language)
+    if not declared:
         raise Refused(f"{result.target.source} declares no knobs",
                       fix="kopt new --force proposes some")
     names, config = _names(result, manifest), dict[str, Value]()
-    for knob in sorted(_taken(result, found, sizes), key=lambda knob: knob.line):
+    for knob in sorted(_used_knobs(result, declared, sizes), key=lambda knob: knob.line):
         if knob.name.endswith(".config"):
             config.update(tuning_table.of_text(str(knob.value)))
         else:
@@ -58,7 +58,8 @@ def _config(result: KeptResult, manifest: Manifest, sizes: Mapping[str, int]) ->
     return config
 
 
-def _taken(result: KeptResult, found: Sequence[Knob], sizes: Mapping[str, int]) -> list[Knob]:
+def _used_knobs(result: KeptResult, declared: Sequence[Knob],
+                sizes: Mapping[str, int]) -> list[Knob]:
     """Return the knobs of the kernels that run for some sizes; all of a source that is not split.
 
     Raises Refused where a dispatcher tests a parameter that is not a size of the class.
@@ -68,24 +69,24 @@ def _taken(result: KeptResult, found: Sequence[Knob], sizes: Mapping[str, int]) 
         text, blocks = language.read(result.source)
         items = language.items(text) if blocks else ()
     except (Refused, InputError):
-        return list(found)
+        return list(declared)
     unknown = {column for block in blocks for branch in block.branches
                for column in branch.condition.columns} - sizes.keys()
     if unknown:
         raise Refused(f"the kernel is split by {sorted(unknown)[0]}, which is not a size of the "
                       "config classes", where=result.target.source,
                       fix="read the knobs of each kernel in the comment above its dispatcher")
-    variants = {knob.name: _SUFFIX.sub("", knob.name) for knob in found}
+    variants = {knob.name: _SUFFIX.sub("", knob.name) for knob in declared}
     used = {name for block in blocks for item in prerequisites(items, block.kernel_for(sizes))
             for name in item.defines}
-    own = {variants[knob.name]: knob for knob in found
-           if knob.name == variants[knob.name] or variants[knob.name] not in variants}
-    own |= {variants[knob.name]: knob for knob in found if knob.name in used}
-    return list(own.values())
+    used_knobs = {variants[knob.name]: knob for knob in declared
+                  if knob.name == variants[knob.name] or variants[knob.name] not in variants}
+    used_knobs |= {variants[knob.name]: knob for knob in declared if knob.name in used}
+    return list(used_knobs.values())
 
 
 def _names(result: KeptResult, manifest: Manifest) -> list[str]:
-    """Return the names in the table that the campaign was given."""
+    """Return the parameter names of the tuning table that the manifest names."""
     if not manifest.target.knobs:
         return []
     text = result.clone.read(result.row.base_commit, manifest.target.knobs).decode()

@@ -62,9 +62,9 @@ def _sections(view: JournalView) -> list[PageSection]:
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits the provisional best now" if view.provisional else
                "What limits it now", LIMITS, list(dict.fromkeys(
-                   (f"{own.kernel} {own.config_class}".strip(), own.limiter,
-                    present_limits.value(own), own.detail, own.advice)
-                   for own in present_limits.of_best(past)))),
+                   (f"{limit.kernel} {limit.config_class}".strip(), limit.limiter,
+                    present_limits.value(limit), limit.detail, limit.advice)
+                   for limit in present_limits.of_best(past)))),
         PageSection(heading="What to try next", items=[
             *optimize_log.near_gains(past), *optimize_log.ideas(view, past)]),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
@@ -116,12 +116,12 @@ def _progress(view: JournalView) -> PageSection:
             continue
         shown = round_summary.shown(view, round)
         tried = shown[1].speedup if shown and shown[0] is not None else None
-        own = "" if tried is None else \
+        best_try = "" if tried is None else \
             f", its best try {quantities.ratio(tried)} against the best before it"
         points.append(ProgressPoint(
             round=round.n, outcome=round.outcome or "", tried=tried,
             best=round.best_speedup or (points[-1].best if points else 1.0),
-            title=f"round {round.n}: {round.outcome}{own}"))
+            title=f"round {round.n}: {round.outcome}{best_try}"))
     return PageSection(heading="Progress", chart=charts.progress(points))
 
 
@@ -137,7 +137,7 @@ def _keep(view: JournalView, keep: DecisionRow) -> str:
     time = f", call time {call}" if call else f", GPU time {gpu}" if gpu else ""
     undone = "rolled back: " if keep.commit in view.history.undone else ""
     rows = verdict.rows if verdict else ()
-    others = describe_rows([own for own in rows if own.outcome != "faster"])
+    others = describe_rows([row for row in rows if row.outcome != "faster"])
     rest = f"; no gain: {others}" if others else "" if rows else f" ({keep.reason})"
     splits = "; ".join(split.conditions for split in view.splits.get(keep.commit, ()))
     return f"round {keep.round}, {keep.commit[:12]}: {measured.recorded_speedup(row) or 'kept'}" \
@@ -147,16 +147,17 @@ def _keep(view: JournalView, keep: DecisionRow) -> str:
 def _waiting(past: CampaignHistory) -> PageSection:
     """Return the waiting line, and what waits on a base that has moved."""
     line, items = past.line, []
-    moved = [own for own in past.candidates.values() if own.state == "waiting" and own not in line]
-    for own in [*line, *moved]:
-        then = "needs no approval itself" if own.state == "provisional" else \
-            waiting_line.obstacle(line, own) or f"kopt approve {own.id[:12]}"
-        rests = waiting_line.resting(line, own.id) if own.state == "waiting" else ""
-        items.append(f"{own.id[:12]} {measured.recorded_speedup(past.placed(own.id))} "
-                     f"{own.hypothesis} ({own.reason}): {then}"
+    moved = [candidate for candidate in past.candidates.values() if candidate.state == "waiting"
+             and candidate not in line]
+    for candidate in [*line, *moved]:
+        then = "needs no approval itself" if candidate.state == "provisional" else \
+            waiting_line.obstacle(line, candidate) or f"kopt approve {candidate.id[:12]}"
+        rests = waiting_line.resting(line, candidate.id) if candidate.state == "waiting" else ""
+        items.append(f"{candidate.id[:12]} {measured.recorded_speedup(past.placed(candidate.id))} "
+                     f"{candidate.hypothesis} ({candidate.reason}): {then}"
                      + (f"; built on it: {rests}" if rests else ""))
     row = past.provisional_verdict
-    rows = [] if row is None else [_class(own) for own in verdict_of(row).rows]
+    rows = [] if row is None else [_class(class_row) for class_row in verdict_of(row).rows]
     return PageSection(
         heading="What waits for you", items=items, tables=[PageTable(head=CLASSES, rows=rows)],
         paragraphs=["The provisional best against the baseline:"] if rows else [])
@@ -171,12 +172,12 @@ def _tried(view: JournalView) -> PageSection:
     for decision in past.decisions:
         decided.setdefault(decision.candidate, []).append(decision)
     rows = []
-    for id, own in decided.items():
-        candidate, last = past.candidates.get(id), own[-1]
-        rows_of = [past.row_of(decision) for decision in own]
+    for id, decisions in decided.items():
+        candidate, last = past.candidates.get(id), decisions[-1]
+        rows_of = [past.row_of(decision) for decision in decisions]
         rows.append((
             str(past.round_of(last)), candidate.slot if candidate else "", id[:12],
-            ", then ".join(dict.fromkeys(decision.kind for decision in own)) + (
+            ", then ".join(dict.fromkeys(decision.kind for decision in decisions)) + (
                 "" if last.actor == "engine" else f" by {last.actor}"),
             measured.recorded_speedup(next(filter(None, reversed(rows_of)), None)),
             candidate.hypothesis if candidate else "", last.reason))
@@ -187,7 +188,7 @@ def _tried(view: JournalView) -> PageSection:
             rows.append((str(candidate.round), candidate.slot, candidate.id[:12], "not decided",
                          measured.recorded_speedup(newest), candidate.hypothesis,
                          candidate.reason))
-    counts = Counter(own[-1].kind for own in decided.values()).most_common()
+    counts = Counter(decisions[-1].kind for decisions in decided.values()).most_common()
     empty = Counter(slot.stage for round in past.attempts for slot in
                     round_summary.without_candidate(view, round.n)).most_common()
     notes = ["Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in empty) +
@@ -267,7 +268,7 @@ def _stop(view: JournalView) -> PageSection:
     if row.state in ("finished", "stopped", "failed", "waiting") \
             and row.best_commit != row.base_commit:
         rows.append(("merge command", handover.command(row)))
-    is_open = any(own.n == row.round and own.outcome is None for own in view.history.rounds)
+    is_open = any(round.n == row.round and round.outcome is None for round in view.history.rounds)
     reason = f": {row.outcome}" if row.outcome else ""
     place = "the baseline" if row.round == 1 else f"round {row.round_place}"
     when = f"{'in' if is_open else 'after'} {place}"

@@ -41,7 +41,7 @@ class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effect(self) -> str:
-        """The word for it, by which it is coloured."""
+        """The word for it, which selects its colour."""
         logs = (None if bound is None else math.log(bound) for bound in (self.low, self.high))
         return quantities.effect(math.log(self.value), *logs) or ""
 
@@ -108,25 +108,25 @@ def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
     shown = sorted(values, key=lambda speedup: speedup.value)[:MOST_CLASSES]
     if not shown:
         return None
-    ends = [end for own in shown for end in (own.value, own.low, own.high) if end]
+    ends = [end for point in shown for end in (point.value, point.low, point.high) if end]
     height = TOP + BAR * len(shown) + BOTTOM
     x = _Scale(*_span([*ends, 1.0]), NAME, WIDTH - RIGHT - 60)
     shapes = [_line(x(1.0), x(1.0), TOP, height - BOTTOM, "one"),
               _text(x(1.0), height - BOTTOM + 16, "1.00x", "middle")]
-    for number, own in enumerate(shown):
-        start, end = sorted((x(1.0), x(own.value)))
+    for number, point in enumerate(shown):
+        start, end = sorted((x(1.0), x(point.value)))
         top = TOP + BAR * number
         middle = top + BAR / 2
         bar: dict[str, float | str] = {
             "x": start, "y": top + 4, "width": max(1.0, end - start), "height": BAR - 8,
-            "class": own.effect}
+            "class": point.effect}
         shapes += [
             ChartElement(tag="rect", at=bar,
-                  title=f"{own.name}: {quantities.speedup(own.value, own.low, own.high)}"),
-            _text(NAME - 8, middle + 4, plain(own.name, 28), "end"),
-            _text(max(end, x(own.high or own.value)) + 6, middle + 4, own.label)]
-        if own.low and own.high:
-            shapes.append(_line(x(own.low), x(own.high), middle, middle, "interval"))
+                  title=f"{point.name}: {quantities.speedup(point.value, point.low, point.high)}"),
+            _text(NAME - 8, middle + 4, plain(point.name, 28), "end"),
+            _text(max(end, x(point.high or point.value)) + 6, middle + 4, point.label)]
+        if point.low and point.high:
+            shapes.append(_line(x(point.low), x(point.high), middle, middle, "interval"))
     return Chart(label=label, height=height, shapes=shapes)
 
 
@@ -134,10 +134,10 @@ def _line(x1: float, x2: float, y1: float, y2: float, style: str) -> ChartElemen
     return ChartElement(tag="line", at={"x1": x1, "x2": x2, "y1": y1, "y2": y2, "class": style})
 
 
-def _text(x: float, y: float, words: str, anchor: str = "start", style: str = "",
+def _text(x: float, y: float, text: str, anchor: str = "start", style: str = "",
           title: str = "") -> ChartElement:
-    return ChartElement(tag="text", words=words, title=title,
-                 at={"x": x, "y": y, "text-anchor": anchor, "class": style})
+    return ChartElement(tag="text", words=text, title=title,
+                        at={"x": x, "y": y, "text-anchor": anchor, "class": style})
 
 
 def _levels(low: float, high: float) -> Iterator[float]:

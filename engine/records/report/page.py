@@ -34,8 +34,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table; one with a `summary` is folded up under it, one without `head` has names and values.
-    """
+    """A table; one with a `summary` is folded under it, one without `head` has names and values."""
 
     rows: Sequence[Sequence[str]]
     head: Sequence[str] = ()

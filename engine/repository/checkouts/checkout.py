@@ -107,8 +107,8 @@ def _carry(clone: Clone, commit: str, project: Project, globs: Sequence[str], fo
     `commit` is the clone's, and may have fewer files than the project's. Nothing below `apart` (the
     workspace) is copied. Raises InputError if no file matches.
     """
-    own, inside = Clone(project.git_dir).entries(project.head), submodules.tracked(project)
-    tracked, top = own | inside, project.path
+    inside, top = submodules.tracked(project), project.path
+    tracked = Clone(project.git_dir).entries(project.head) | inside
     excluded = {".git", *(os.path.relpath(path.resolve(), top) for path in (apart, folder.parent)),
                 *(f"{path}/.git" for path, entry in tracked.items()
                   if entry.mode == submodules.GITLINK)}

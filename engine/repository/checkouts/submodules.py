@@ -78,10 +78,10 @@ def _tracked(clone: Clone, commit: str, around: list[Path],
     for path, entry, home in _homes(clone, commit, around):
         if home is None or not (git_dirs := _git_dirs(home)):
             continue
-        theirs = Clone(git_dirs[0], Git(git_dirs[0], work_tree=git_dirs[0]))
-        for name, file in theirs.entries(entry.id).items():
+        source = Clone(git_dirs[0], Git(git_dirs[0], work_tree=git_dirs[0]))
+        for name, file in source.entries(entry.id).items():
             yield f"{below}{path}/{name}", file
-        yield from _tracked(theirs, entry.id, [home, *git_dirs], f"{below}{path}/")
+        yield from _tracked(source, entry.id, [home, *git_dirs], f"{below}{path}/")
 
 
 def _homes(clone: Clone, commit: str,

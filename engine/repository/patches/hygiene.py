@@ -119,11 +119,11 @@ def how_to_include(dropped: Iterable[Dropped]) -> str:
 def refuse_conflicts(patch: Patch) -> None:
     """Raise InputError if the patch writes into a file what a failed merge leaves."""
     for file in patch.files:
-        found = 0
+        markers = 0
         for line in file.text.split("\n"):
-            if line.startswith("+") and _CONFLICT[found].match(line, 1):
-                found += 1
-            if found == len(_CONFLICT):
+            if line.startswith("+") and _CONFLICT[markers].match(line, 1):
+                markers += 1
+            if markers == len(_CONFLICT):
                 raise InputError(f"it leaves conflict markers in {file.path!r}", where="patch",
                                  fix="resolve them first")
 

@@ -53,8 +53,8 @@ class Condition(msgspec.Struct, frozen=True):
 
     def with_columns(self, name_of: Mapping[str, str]) -> Condition:
         """Return the condition with its columns renamed."""
-        return Condition(tuple(Comparison(name_of[own.column], own.sign, own.bound)
-                               for own in self.comparisons))
+        return Condition(tuple(Comparison(name_of[part.column], part.sign, part.bound)
+                               for part in self.comparisons))
 
     def __str__(self) -> str:
         return " && ".join(map(str, self.comparisons))
@@ -83,11 +83,11 @@ def parse(text: str) -> Condition:
     """Parse a condition as `str` writes it. Raises ValueError for anything else."""
     comparisons = []
     for part in text.split(" && "):
-        words = part.split()
-        if len(words) != 3 or words[1] not in _OPERATORS:
+        tokens = part.split()
+        if len(tokens) != 3 or tokens[1] not in _OPERATORS:
             raise ValueError(f"{text!r} is not a condition")
-        sign: Sign = "==" if words[1] == "==" else "<=" if words[1] == "<=" else ">="
-        comparisons.append(Comparison(words[0], sign, int(words[2])))
+        sign: Sign = "==" if tokens[1] == "==" else "<=" if tokens[1] == "<=" else ">="
+        comparisons.append(Comparison(tokens[0], sign, int(tokens[2])))
     return Condition(tuple(comparisons))
 
 

@@ -49,7 +49,7 @@ class DispatchBlock(msgspec.Struct, frozen=True, kw_only=True):
 
     def branch_for(self, point: Point) -> Branch | None:
         """Return the branch that runs for a row, whose values are given by parameter."""
-        return next((own for own in self.branches if own.condition.holds(point)), None)
+        return next((branch for branch in self.branches if branch.condition.holds(point)), None)
 
     def kernel_for(self, point: Point) -> str:
         branch = self.branch_for(point)

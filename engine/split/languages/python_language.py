@@ -105,11 +105,11 @@ def _item(source: str, begin: int, end: int, nodes: list[Node]) -> Item:
     if len(nodes) > 1 or inner.type != "function_definition" or parameters is None \
             or inner.children[0].type != "def":
         return Item(begin=begin, end=end, text=text, defines=defines, uses=frozenset(uses))
-    own = [child for child in parameters.named_children if child.type != "comment"]
+    children = [child for child in parameters.named_children if child.type != "comment"]
     return Item(begin=begin, end=end, text=text, defines=defines, uses=frozenset(uses),
                 function=_text(source, inner.child_by_field_name("name")),
-                params=", ".join(_text(source, parameter) for parameter in own),
-                entry=_entry(source, own) if inner == nodes[0] else None)
+                params=", ".join(_text(source, parameter) for parameter in children),
+                entry=_entry(source, children) if inner == nodes[0] else None)
 
 
 def _entry(source: str, parameters: list[Node]) -> EntryFunction | None:
@@ -183,20 +183,20 @@ def _parts_of_function(source: str, node: Node, local: frozenset[str],
     assert body is not None  # the source has no syntax error
     shared = {_text(source, name) for part in walk(body) if part.type == "global_statement"
               for name in part.named_children}
-    own = set(_bound(source, body)) - shared
+    locals_of_body = set(_bound(source, body)) - shared
     outer: list[Node] = []
     parameters = node.child_by_field_name("parameters")
     for parameter in parameters.named_children if parameters is not None else ():
         values = [child for child in (parameter.child_by_field_name("type"),
                                       parameter.child_by_field_name("value")) if child is not None]
-        own |= {_text(source, name) for part in (parameter.children or [parameter])
+        locals_of_body |= {_text(source, name) for part in (parameter.children or [parameter])
                 if part not in values for name in walk(part) if name.type == "identifier"}
         outer += values
     for child in node.children:
         if child == parameters:
             yield from ((part, local) for part in outer)
         else:
-            yield child, local | own if child == body else local
+            yield child, local | locals_of_body if child == body else local
 
 
 def _last_row(node: Node) -> int:

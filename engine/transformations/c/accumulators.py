@@ -1,6 +1,6 @@
 """`c-accumulators`: a loop's sum, product or maximum is taken by several independent chains.
 
-The order of a loop's memory accesses stays; only the reductions are associated anew.
+The order of a loop's memory accesses stays; only the reductions are reassociated.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ class Accumulators(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = first_places(
+        reducing = first_places(
             ((loop, reductions) for function in c.functions
              for types in [c.types(function)] for loop in loops(c, function)
              if is_innermost(loop) and (reductions := _reductions(c, loop, types))),
             "no innermost loop reduces floating-point values into a variable")
-        for loop, reductions in found:
+        for loop, reductions in reducing:
             knob = c.knob("SUMS", 8, (1, 2, 4, 8, 16, 32), f"chains, line {loop.line}")
             c.edit(_with_chains(c, loop, reductions, knob.name))
-        lines = places([loop.line for loop, _ in found])
+        lines = places([loop.line for loop, _ in reducing])
         return c.transformed(f"independent accumulators in the reductions of {lines}")
 
 
 def _with_chains(c: ParsedC, loop: CountedLoop, reductions: list[Reduction],
                  knob: str) -> Replacement:
-    own, i = c.indent(loop.node), loop.variable
+    indent, i = c.indent(loop.node), loop.variable
     lane = free_name(c.text(loop.node), "lane")
     arrays = {each.name: free_name(c.source, f"{each.name}_part") for each in reductions}
     chain = {name: f"{array}[{lane}]" for name, array in arrays.items()}
@@ -83,21 +83,21 @@ def _with_chains(c: ParsedC, loop: CountedLoop, reductions: list[Reduction],
              + " ".join(f"{chain[each.name]} = {each.first};" for each in reductions) + " }",
              f"    for (; {i} + ({knob} - 1) < {loop.bound}; {i} += {knob})",
              f"        {over}",
-             f"            {_shifted(body, '            ', own)}",
+             f"            {_shifted(body, '            ', indent)}",
              f"    for (; {i} < {loop.bound}; {i}++)",
-             f"        {_shifted(c.text(loop.body), '        ', own)}",
+             f"        {_shifted(c.text(loop.body), '        ', indent)}",
              f"    {over} {{ "
              + " ".join(each.combined(chain[each.name]) for each in reductions) + " }",
              "}"]
-    return Replacement(loop.node.start_byte, loop.node.end_byte, f"\n{own}".join(lines))
+    return Replacement(loop.node.start_byte, loop.node.end_byte, f"\n{indent}".join(lines))
 
 
-def _shifted(text: str, by: str, own: str) -> str:
+def _shifted(text: str, by: str, indent: str) -> str:
     """Return a body with its lines after the first indented for its new place."""
     first, *others = text.split("\n")
     inner = min((len(re.match(r"[ \t]*", line)[0])  # type: ignore[index]
                  for line in others if line.strip()), default=0)
-    return "\n".join([first, *(f"{own}{by}{line[inner:]}" for line in others)])
+    return "\n".join([first, *(f"{indent}{by}{line[inner:]}" for line in others)])
 
 
 def _reductions(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> list[Reduction]:
@@ -110,13 +110,13 @@ def _reductions(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> list[Re
     carried = {name for name in written - local if types.get(name, "") in ("float", "double")}
     if not carried or any("*" not in types.get(name, "") for name in written - local - carried):
         return []
-    found = {}
+    reductions = {}
     for name in carried:
         reduction = _reduction_of(c, loop, name, types[name])
         if reduction is None:
             return []
-        found[name] = reduction
-    return [found[name] for name in sorted(found)]
+        reductions[name] = reduction
+    return [reductions[name] for name in sorted(reductions)]
 
 
 def _reduction_of(c: ParsedC, loop: CountedLoop, name: str, kind: str) -> Reduction | None:
@@ -147,16 +147,16 @@ def _update(c: ParsedC, part: Node, name: str) -> tuple[str, int] | None:
     while right.type == "parenthesized_expression":
         right = right.named_children[0]
     if right.type == "binary_expression":
-        one, other = (right.child_by_field_name(key) for key in ("left", "right"))
+        first, other = (right.child_by_field_name(key) for key in ("left", "right"))
         operation = c.text(right.child_by_field_name("operator"))
-        if one and other and c.text(one) == name and name not in c.names(other) \
+        if first and other and c.text(first) == name and name not in c.names(other) \
                 and operation in "+-*":
             return ("*" if operation == "*" else "+"), 2
-        if one and other and c.text(other) == name and name not in c.names(one) \
+        if first and other and c.text(other) == name and name not in c.names(first) \
                 and operation in "+*":
             return operation, 2
     if right.type == "call_expression" and c.text(right.children[0]) in _EXTREMES:
-        arguments = [c.text(own) for own in right.named_children[1].named_children]
+        arguments = [c.text(child) for child in right.named_children[1].named_children]
         if len(arguments) == 2 and name in arguments \
                 and not re.search(rf"\b{name}\b", arguments[arguments[0] == name]):
             return _EXTREMES[c.text(right.children[0])], 2
@@ -175,24 +175,25 @@ def _compared(c: ParsedC, condition: Node, name: str, yes: str, no: str) -> str:
         condition = condition.named_children[0]
     if condition.type != "binary_expression":
         return ""
-    one, sign, other = (c.text(condition.child_by_field_name(key)) for key in (
+    left, sign, right = (c.text(condition.child_by_field_name(key)) for key in (
         "left", "operator", "right"))
-    if sign not in ("<", ">", "<=", ">=") or {one, other} != {yes, no} or name not in (one, other):
+    if sign not in ("<", ">", "<=", ">=") or {left, right} != {yes, no} \
+            or name not in (left, right):
         return ""
-    if re.search(rf"\b{name}\b", other if one == name else one):
+    if re.search(rf"\b{name}\b", right if left == name else left):
         return ""
-    return "max" if (sign[0] == ">") == (one == yes) else "min"
+    return "max" if (sign[0] == ">") == (left == yes) else "min"
 
 
 def _guarded_extreme(c: ParsedC, part: Node, name: str) -> str:
     """Return `max` or `min` for `if (x > name) name = x;`, else ""."""
     condition = part.child_by_field_name("condition")
     inner = part.child_by_field_name("consequence")
-    own = statements(inner) if inner is not None else []
-    if condition is None or len(own) != 1 or part.child_by_field_name("alternative") is not None \
-            or own[0].type != "expression_statement":
+    body = statements(inner) if inner is not None else []
+    if condition is None or len(body) != 1 or part.child_by_field_name("alternative") is not None \
+            or body[0].type != "expression_statement":
         return ""
-    assignment = own[0].named_children[0]
+    assignment = body[0].named_children[0]
     if assignment.type != "assignment_expression" \
             or c.text(assignment.child_by_field_name("operator")) != "=" \
             or c.text(assignment.child_by_field_name("left")) != name:

@@ -1,4 +1,4 @@
-"""What a source tells the compiler.
+"""Hints for the compiler in a source.
 
 `c-relaxed-math`, `c-vector-math`: what it may do with floating-point values. `c-restrict`: that the
 pointers of a function do not overlap.
@@ -59,18 +59,18 @@ class VectorMath(Transformation):
         c = ParsedC(source)
         used = {c.text(part.children[0]) for function in c.functions
                 for part in parts(function, "call_expression")}
-        wanted = sorted(name for name in used if _IN_LIBMVEC.fullmatch(name))
-        if not wanted:
+        functions = sorted(name for name in used if _IN_LIBMVEC.fullmatch(name))
+        if not functions:
             raise DoesNotApply("no function is called that the library has for vectors")
         if "__simd__" in source:
             raise DoesNotApply("vector versions are declared already")
         declarations = [
             f'__attribute__((__simd__("notinbranch"), __const__)) {kind} {name}({arguments});'
-            for name in wanted for kind in ["float" if name.endswith("f") else "double"]
+            for name in functions for kind in ["float" if name.endswith("f") else "double"]
             for arguments in [f"{kind}, {kind}" if name.startswith("pow") else kind]]
         relaxed = "" if _PRAGMA.search(source) else _RELAXED  # a sum in order has no vectors
         c.declare(relaxed + _VECTOR.format(declarations="\n".join(declarations)))
-        return c.transformed(f"vector versions of {', '.join(wanted)}")
+        return c.transformed(f"vector versions of {', '.join(functions)}")
 
 
 class Restrict(Transformation):
@@ -121,8 +121,8 @@ def _is_called_with_one_twice(c: ParsedC, name: str) -> bool:
         types = c.types(function)
         for part in parts(function, "call_expression"):
             if c.text(part.children[0]) == name:
-                pointers = [own for argument in part.named_children[1].named_children
-                            for own in c.names(argument) if "*" in types.get(own, "")]
+                pointers = [name for argument in part.named_children[1].named_children
+                            for name in c.names(argument) if "*" in types.get(name, "")]
                 if len(pointers) != len(set(pointers)):
                     return True
     return False

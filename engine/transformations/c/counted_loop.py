@@ -48,12 +48,12 @@ def loops(c: ParsedC, function: Node, *, with_pragmas: bool = False) -> Iterator
     those with a pragma are left out.
     """
     for node in parts(function, "for_statement"):
-        if (found := _counted(c, node)) \
-                and not _is_remainder(c, found) and not _is_short(c, found):
+        if (loop := _counted(c, node)) \
+                and not _is_remainder(c, loop) and not _is_short(c, loop):
             before = c.text(node.prev_sibling).strip()
             pragma = before if before.startswith(("#", "_Pragma")) else ""
             if with_pragmas or not pragma:
-                yield replace(found, pragma=pragma)
+                yield replace(loop, pragma=pragma)
 
 
 def is_innermost(loop: CountedLoop) -> bool:
@@ -75,8 +75,8 @@ def _is_short(c: ParsedC, loop: CountedLoop) -> bool:
 
 def statements(node: Node) -> list[Node]:
     """Return the statements of a body, with braces or without, and without comments."""
-    own = node.named_children if node.type == "compound_statement" else [node]
-    return [statement for statement in own if statement.type != "comment"]
+    children = node.named_children if node.type == "compound_statement" else [node]
+    return [statement for statement in children if statement.type != "comment"]
 
 
 def _counted(c: ParsedC, node: Node) -> CountedLoop | None:

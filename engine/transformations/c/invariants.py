@@ -1,4 +1,4 @@
-"""`c-hoist` and `c-reciprocal`: what a loop computes anew each time is computed once before it."""
+"""`c-hoist` and `c-reciprocal`: values that a loop recomputes are computed once before it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Hoist(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = first_places(_found(c, divisors=False),
-                             "no loop repeats a costly expression of the same value")
-        return _moved(c, found, "fixed", "{}", "{}", "computed before the loop")
+        invariants = first_places(_invariants(c, divisors=False),
+                                  "no loop repeats a costly expression of the same value")
+        return _moved(c, invariants, "fixed", "{}", "{}", "computed before the loop")
 
 
 class Reciprocal(Transformation):
@@ -41,17 +41,18 @@ class Reciprocal(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = first_places(_found(c, divisors=True), "no loop divides floating-point values by "
-                             "one that it does not change")
-        return _moved(c, found, "inverse", "1 / ({})", "* {}", "products with a reciprocal")
+        invariants = first_places(_invariants(c, divisors=True),
+                                  "no loop divides floating-point values by "
+                                  "one that it does not change")
+        return _moved(c, invariants, "inverse", "1 / ({})", "* {}", "products with a reciprocal")
 
 
-def _moved(c: ParsedC, found: list[Invariant], name: str, value: str, use: str,
+def _moved(c: ParsedC, invariants: list[Invariant], name: str, value: str, use: str,
            what: str) -> Transformed:
     """Return the source with a constant before its loop for each different expression."""
     names: dict[tuple[int, str, str], str] = {}
     before: dict[int, tuple[Node, list[str]]] = {}
-    for each in found:
+    for each in invariants:
         text = " ".join(c.text(each.node).split())
         key = each.loop.start_byte, text, each.kind
         if key not in names:
@@ -64,18 +65,18 @@ def _moved(c: ParsedC, found: list[Invariant], name: str, value: str, use: str,
             written = written.replace("* ", "*= ") if c.source[begin + 1] == "=" else written
         c.put(begin, each.node.end_byte, written)
     for loop, lines in before.values():
-        own = c.indent(loop)
-        head = f"\n{own}".join([*lines, ""])
+        indent = c.indent(loop)
+        head = f"\n{indent}".join([*lines, ""])
         if loop.parent is not None and loop.parent.type != "compound_statement":
-            head = f"{{\n{own}{head}"
-            c.insert(loop.end_byte, f"\n{own}}}")
+            head = f"{{\n{indent}{head}"
+            c.insert(loop.end_byte, f"\n{indent}}}")
         pragma = loop.prev_sibling
         first = pragma if pragma is not None and c.text(pragma).startswith("#") else loop
         c.insert(first.start_byte, head)
-    return c.transformed(what, [c.line(each.node) for each in found])
+    return c.transformed(what, [c.line(each.node) for each in invariants])
 
 
-def _found(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
+def _invariants(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
     """Yield the largest invariant expressions of all functions, in the source's order.
 
     With `divisors` those by which something is divided that varies, else those that are costly.
@@ -90,7 +91,7 @@ def _found(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
         stack = list(reversed(body.children))
         while stack:
             node = stack.pop()
-            loop, found = _enclosing(node), None
+            loop, invariant = _enclosing(node), None
             whole = node.parent if divisors and node.parent is not None else node
             if loop is not None and node.is_named and not _is_own_target(node) \
                     and (_is_divisor(c, node) if divisors else _is_costly(c, node)) \
@@ -98,11 +99,11 @@ def _found(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
                         divisors and _is_invariant(c, whole, loop, types, by_address)):
                 kind, home = c.kind(whole, types), _home(c, node, loop, types, by_address)
                 if kind in ("float", "double") and home is not None:
-                    found = Invariant(node=node, loop=home, kind=kind)
-            if found is None:
+                    invariant = Invariant(node=node, loop=home, kind=kind)
+            if invariant is None:
                 stack.extend(reversed(node.children))
             else:
-                yield found
+                yield invariant
 
 
 def _is_costly(c: ParsedC, node: Node) -> bool:

@@ -21,10 +21,10 @@ Term = tuple[str, ...]
 MOST_TERMS = 64
 
 
-def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
-                    types: dict[str, str]) -> bool:
+def is_independent(c: ParsedC, loop: CountedLoop, private: frozenset[str],
+                   types: dict[str, str]) -> bool:
     """Return whether iterations write different elements, and read none that another one writes."""
-    varying = own | {loop.variable}
+    varying = private | {loop.variable}
     written: dict[str, dict[str, list[Term]]] = {}
     known = _single_values(c, loop.body)
     declared = c.declared(loop.body)
@@ -37,13 +37,13 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
             continue
         index = left.child_by_field_name("index")
         base = c.base(left)
-        if base in own and types.get(base, "").count("*") == 1 and any(
+        if base in private and types.get(base, "").count("*") == 1 and any(
                 c.declared_name(each)[0] == base for each in parts(loop.body, "array_declarator")):
             continue  # an array of the iteration's own
         if left.type != "subscript_expression" or index is None or "[" in c.text(
                 left.child_by_field_name("argument")):
             return False
-        if base not in own and not _is_linear(c, index, varying):
+        if base not in private and not _is_linear(c, index, varying):
             return False
         place = terms(c, index, known)
         if base in known:
@@ -57,7 +57,7 @@ def is_independent(c: ParsedC, loop: CountedLoop, own: frozenset[str],
              for part in parts(loop.body, "subscript_expression", "pointer_expression")}
     changed = {root for base in written for root in _roots(base, values)}
     if not all(_in_one_row(tuple(own_places.values()), loop.variable, others)
-               for base, own_places in written.items() if base not in own):
+               for base, own_places in written.items() if base not in private):
         return False  # the elements of one iteration may be those of the next
     return bool(written) and all(text in written.get(base, ()) for base, text in reads
                                  if _roots(base, values) & changed)
@@ -75,19 +75,19 @@ def _pointer_values(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> dic
         name = c.declared_name(part)[0] if part.type == "init_declarator" else c.text(target)
         if value is not None and "*" in types.get(name, ""):
             values.setdefault(name, set()).update(
-                own for own in c.names(value) if "*" in types.get(own, ""))
+                pointer for pointer in c.names(value) if "*" in types.get(pointer, ""))
     return values
 
 
 def _roots(name: str, values: dict[str, set[str]]) -> set[str]:
     """Return the pointers that a pointer goes back to, itself among them."""
-    found, left = set[str](), [name]
+    roots, left = set[str](), [name]
     while left:
-        own = left.pop()
-        if own not in found:
-            found.add(own)
-            left.extend(values.get(own, ()))
-    return found
+        pointer = left.pop()
+        if pointer not in roots:
+            roots.add(pointer)
+            left.extend(values.get(pointer, ()))
+    return roots
 
 
 def _is_linear(c: ParsedC, index: Node, varying: frozenset[str]) -> bool:
@@ -112,11 +112,11 @@ def terms(c: ParsedC, node: Node, values: Mapping[str, Node] | None = None) -> l
     sign = c.text(node.children[1]) if node.type == "binary_expression" else ""
     if sign not in ("+", "-", "*"):
         return [(c.constants.get(c.text(node), c.text(node)),)]
-    left, right = (terms(c, own, values) for own in (node.named_children[0],
-                                                     node.named_children[-1]))
+    left, right = (terms(c, child, values) for child in (node.named_children[0],
+                                                         node.named_children[-1]))
     if sign == "*" and len(left) * len(right) > MOST_TERMS:
         return [(c.text(node),)]
-    return [one + other for one in left for other in right] if sign == "*" else left + right
+    return [term + other for term in left for other in right] if sign == "*" else left + right
 
 
 def is_contiguous(index: Collection[Term], name: str) -> bool:
@@ -150,21 +150,21 @@ def _in_one_row(places: Sequence[Collection[Term]], counter: str, others: Collec
 
 def _single_values(c: ParsedC, body: Node) -> dict[str, Node]:
     """Return the values of the names that a body declares and never changes."""
-    found: dict[str, Node] = {}
+    values: dict[str, Node] = {}
     changed = set[str]()
     for part in walk(body):
         if part.type == "init_declarator":
             name, value = c.declared_name(part)[0], part.child_by_field_name("value")
-            if value is None or name in found:
+            if value is None or name in values:
                 changed.add(name)
             else:
-                found[name] = value
+                values[name] = value
         elif part.type in ("assignment_expression", "update_expression"):
             left = part.child_by_field_name("left") or part.child_by_field_name("argument")
             changed |= {c.text(left)} if left is not None and left.type == "identifier" else set()
         elif part.type == "pointer_expression" and c.text(part).startswith("&"):
             changed.add(c.base(part))
-    return {name: value for name, value in found.items() if name not in changed}
+    return {name: value for name, value in values.items() if name not in changed}
 
 
 def _counters_of(c: ParsedC, body: Node) -> frozenset[str]:

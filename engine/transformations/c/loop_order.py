@@ -45,13 +45,13 @@ class LoopOrder(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = first_places(
+        nests = first_places(
             (nest for nest in _nests(c) if nest.along_outer and not nest.along_inner
              and (not nest.outer.pragma or _stays_parallel(c, nest))),
             "no loop that strides through memory has one around it that does not, with iterations "
             "whose order is free")
-        c.edit(*(edit for nest in found for edit in _exchanged(c, nest)))
-        return c.transformed("loops exchanged", [nest.outer.line for nest in found])
+        c.edit(*(edit for nest in nests for edit in _exchanged(c, nest)))
+        return c.transformed("loops exchanged", [nest.outer.line for nest in nests])
 
 
 class Blocking(Transformation):
@@ -73,8 +73,8 @@ class Blocking(Transformation):
 
 
 def _exchanged(c: ParsedC, nest: _Nest) -> list[Replacement]:
-    return [Replacement(_head(one).start, _head(one).stop, c.source[_head(other)])
-            for one, other in ((nest.outer, nest.inner), (nest.inner, nest.outer))]
+    return [Replacement(_head(loop).start, _head(loop).stop, c.source[_head(other)])
+            for loop, other in ((nest.outer, nest.inner), (nest.inner, nest.outer))]
 
 
 def _stays_parallel(c: ParsedC, nest: _Nest) -> bool:
@@ -116,7 +116,7 @@ def _nests(c: ParsedC) -> Iterator[_Nest]:
     for function in c.functions:
         known, types = list(loops(c, function, with_pragmas=True)), c.types(function)
         for outer in known:
-            inner = next((own for own in known if [own.node] == statements(outer.body)), None)
+            inner = next((loop for loop in known if [loop.node] == statements(outer.body)), None)
             if inner is None or not is_innermost(inner) or not _is_free(c, outer, inner, types):
                 continue
             indices = [terms(c, index) for index in c.indices(inner.body)]
@@ -140,13 +140,13 @@ def _is_free(c: ParsedC, outer: CountedLoop, inner: CountedLoop, types: dict[str
 
 def _counters_around(c: ParsedC, node: Node) -> set[str]:
     """Return the counters of loops around a loop that go in larger steps: it is in a block."""
-    found, around = set[str](), node.parent
+    counters, around = set[str](), node.parent
     while around is not None:
         update = around.child_by_field_name("update") if around.type == "for_statement" else None
         if update is not None and update.type == "assignment_expression":
-            found |= c.names(update)
+            counters |= c.names(update)
         around = around.parent
-    return found
+    return counters
 
 
 def _head(loop: CountedLoop) -> slice:

@@ -30,7 +30,7 @@ _QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restr
 _OPERANDS = {"assignment_expression": ("left",), "unary_expression": ("argument",),
              "binary_expression": ("left", "right"),
              "conditional_expression": ("consequence", "alternative")}
-"""The parts of an expression of which the widest type is its own."""
+"""The parts of an expression whose widest type is the expression's."""
 
 
 class ParsedC(EditedSource):
@@ -90,8 +90,8 @@ class ParsedC(EditedSource):
         """
         if function.start_byte in self._types:
             return self._types[function.start_byte]
-        found = {name: _kind_of_literal(text) for name, text in self.constants.items()}
-        self._types[function.start_byte] = found
+        kinds = {name: _kind_of_literal(text) for name, text in self.constants.items()}
+        self._types[function.start_byte] = kinds
         for node in parts(function, "declaration", "parameter_declaration"):
             declared = node.child_by_field_name("type")
             if declared is None:
@@ -101,8 +101,8 @@ class ParsedC(EditedSource):
                 base = " ".join(word for word in self.text(declared).split()
                                 if word not in _QUALIFIERS)
                 full = f"{base} {'*' * depth}".strip()
-                found[name] = full if found.get(name, full) == full else ""
-        return found
+                kinds[name] = full if kinds.get(name, full) == full else ""
+        return kinds
 
     def declared_name(self, declarator: Node) -> tuple[str, int]:
         """Return the name that a declarator declares, and how often it is a pointer or array."""

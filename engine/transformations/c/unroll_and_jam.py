@@ -34,12 +34,12 @@ class UnrollAndJam(Transformation):
 
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
-        found = [jam for function in c.functions for types in [c.types(function)]
-                 for loop in loops(c, function) if (jam := _jam(c, loop, types))]
-        if not found:
+        jams = [jam for function in c.functions for types in [c.types(function)]
+                for loop in loops(c, function) if (jam := _jam(c, loop, types))]
+        if not jams:
             raise DoesNotApply("no outer loop has independent iterations with an inner loop that "
                                "all of them take alike")
-        best = max(found, key=lambda jam: (jam.is_contiguous, jam.loop.node.start_byte))
+        best = max(jams, key=lambda jam: (jam.is_contiguous, jam.loop.node.start_byte))
         knob = c.knob("JAM", 16 if best.is_contiguous else 4,
                       (1, 2, 4, 8, 16, 32) if best.is_contiguous else (1, 2, 3, 4, 6, 8),
                       f"iterations together, line {best.loop.line}")
@@ -51,12 +51,12 @@ class UnrollAndJam(Transformation):
 class _Jam:
     """A loop that can be unrolled and jammed.
 
-    `own` are the names of which each lane has one, `shared` those that all lanes have in common.
+    `per_lane` are the names of which each lane has one, `shared` those that all lanes share.
     """
 
     c: ParsedC
     loop: CountedLoop
-    own: frozenset[str]
+    per_lane: frozenset[str]
     shared: frozenset[str]
     is_contiguous: bool
     lane: str = field(init=False)
@@ -65,7 +65,8 @@ class _Jam:
     def __post_init__(self) -> None:
         text = self.c.text(self.loop.node)
         self.lane = free_name(text, "lane")
-        self.name_of = {name: f"{free_name(text, f'{name}_of')}[{self.lane}]" for name in self.own}
+        self.name_of = {name: f"{free_name(text, f'{name}_of')}[{self.lane}]"
+                        for name in self.per_lane}
         self.name_of[self.loop.variable] = f"({self.loop.variable} + {self.lane})"
 
     def written(self, knob: str) -> Replacement:
@@ -86,7 +87,7 @@ class _Jam:
         for part in body:
             if part.type == "declaration":
                 yield from self._declared(part, knob, over)
-            elif _is_shared(self.c, part, self.own | {self.loop.variable}):
+            elif _is_shared(self.c, part, self.per_lane | {self.loop.variable}):
                 yield " ".join(self.c.text(part).split())
             elif part.type == "compound_statement":
                 yield from ["{", *(f"    {line}" for line in self._lines(statements(part), knob)),
@@ -109,7 +110,7 @@ class _Jam:
     def _renamed(self, part: Node) -> str:
         """Return a statement of one lane; what it declares itself keeps its name."""
         declared = self.c.declared(part)
-        name_of = {name: own for name, own in self.name_of.items() if name not in declared}
+        name_of = {name: renamed for name, renamed in self.name_of.items() if name not in declared}
         return replaced(self.c.source, self.c.renamed(part, name_of), part.start_byte,
                         part.end_byte)
 
@@ -135,7 +136,7 @@ class _Jam:
         head = c.source[part.start_byte:declared.end_byte] if declared is not None else ""
         for declarator in part.children_by_field_name("declarator"):
             name = c.declared_name(declarator)[0]
-            if name not in self.own:
+            if name not in self.per_lane:
                 yield f"{head} {c.text(declarator)};"
                 continue
             inner = declarator.child_by_field_name("declarator") \
@@ -160,19 +161,19 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
         return None
     private = c.declared(body)
     if any("static" in c.text(part) or any(
-            re.sub(r"[{}\s]", "", c.text(own)) not in ("0", "")
-            for own in parts(part, "initializer_list")) for part in parts(body, "declaration")):
+            re.sub(r"[{}\s]", "", c.text(element)) not in ("0", "")
+            for element in parts(part, "initializer_list")) for part in parts(body, "declaration")):
         return None
     if any("*" not in types.get(name, "") for name in written - private):
         return None
     shared = _shared(c, body, private, loop.variable, types)
-    own = private - shared
-    if not is_independent(c, loop, own, types):
+    copied = private - shared
+    if not is_independent(c, loop, copied, types):
         return None
-    jammed = [part for part in inner if not c.names_in(part, *_HEAD) & (own | {loop.variable})]
+    jammed = [part for part in inner if not c.names_in(part, *_HEAD) & (copied | {loop.variable})]
     if not jammed:
         return None
-    return _Jam(c=c, loop=loop, own=own, shared=frozenset(shared), is_contiguous=any(
+    return _Jam(c=c, loop=loop, per_lane=copied, shared=frozenset(shared), is_contiguous=any(
         is_contiguous(terms(c, index), loop.variable)
         for part in jammed for index in c.indices(part)))
 
@@ -211,7 +212,7 @@ def _is_conditional(part: Node, body: Node) -> bool:
     return False
 
 
-def _is_shared(c: ParsedC, part: Node, own: frozenset[str]) -> bool:
+def _is_shared(c: ParsedC, part: Node, copied: frozenset[str]) -> bool:
     """Return whether a statement only changes shared counters."""
-    return part.type == "expression_statement" and not c.names(part) & own and not any(
+    return part.type == "expression_statement" and not c.names(part) & copied and not any(
         parts(part, "subscript_expression", "pointer_expression"))

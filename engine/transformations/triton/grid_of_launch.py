@@ -37,7 +37,8 @@ LaunchWithTotal = tuple[KernelLaunch, str]
 def kernels_with_totals(parsed: ParsedTriton) -> Iterator[tuple[str, list[LaunchWithTotal]]]:
     """Yield the kernels that are launched, if all launches' numbers of programs are known."""
     for kernel in parsed.kernels:
-        launches = [(own, total(parsed, own)) for own in parsed.launches if own.kernel == kernel]
+        launches = [(launch, total(parsed, launch)) for launch in parsed.launches
+                    if launch.kernel == kernel]
         if launches and all(text for _, text in launches):
             yield kernel, launches
 
@@ -61,8 +62,9 @@ def obstacle(parsed: ParsedTriton, kernel: str, launches: list[LaunchWithTotal])
            for name, other in parsed.kernels.items()):
         return f"{kernel} calls a function that uses program_id"
     if arguments.vararg or arguments.kwarg or any(
-            len(own.call.args) > plain or any(isinstance(given, ast.Starred)
-                                              for given in own.call.args) for own, _ in launches):
+            len(launch.call.args) > plain or any(
+                isinstance(argument, ast.Starred) for argument in launch.call.args)
+            for launch, _ in launches):
         return f"a launch of {kernel} passes more positional arguments than it needs"
     if parsed.calls(function, "debug_barrier"):
         return f"{kernel} has a barrier"

@@ -21,12 +21,12 @@ class HostValues:
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._function = function
-        count = Counter([*stored(function), *(own.arg for own in function.args.args)])
-        self._single = {own.targets[0].id: own.value for own in ast.walk(function)
-                        if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)
-                        and len(own.targets) == 1 and count[own.targets[0].id] == 1}
-        shared = {name for own in ast.walk(function) if isinstance(own, ast.Global | ast.Nonlocal)
-                  for name in own.names}
+        count = Counter([*stored(function), *(parameter.arg for parameter in function.args.args)])
+        self._single = {node.targets[0].id: node.value for node in ast.walk(function)
+                        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+                        and len(node.targets) == 1 and count[node.targets[0].id] == 1}
+        shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal)
+                  for name in node.names}
         self.allocated = tuple(name for name, value in self._single.items() if is_new(value)
                                and name not in shared)
         """The tensors that the function allocates, each under one name."""
@@ -42,18 +42,18 @@ class HostValues:
 
     def uses(self, tensor: str) -> list[ast.Name]:
         """Return the places where the contents of a tensor may be used."""
-        quiet = {id(own.value) for own in ast.walk(self._function)
-                 if isinstance(own, ast.Attribute) and own.attr in _METADATA} | {
-            id(own.args[0]) for own in ast.walk(self._function) if isinstance(own, ast.Call)
-            and own.args and ast.unparse(own.func).endswith("_like")}
-        return [own for own in ast.walk(self._function) if isinstance(own, ast.Name)
-                and own.id == tensor and isinstance(own.ctx, ast.Load) and id(own) not in quiet]
+        quiet = {id(node.value) for node in ast.walk(self._function)
+                 if isinstance(node, ast.Attribute) and node.attr in _METADATA} | {
+            id(node.args[0]) for node in ast.walk(self._function) if isinstance(node, ast.Call)
+            and node.args and ast.unparse(node.func).endswith("_like")}
+        return [node for node in ast.walk(self._function) if isinstance(node, ast.Name)
+                and node.id == tensor and isinstance(node.ctx, ast.Load) and id(node) not in quiet]
 
 
 def is_new(value: ast.expr) -> bool:
     """Return whether a value is a new tensor that shares memory with no other."""
     return isinstance(value, ast.Call) and bool(_NEW.fullmatch(ast.unparse(value.func))) \
-        and not any(own.arg in (None, "out") for own in value.keywords)
+        and not any(keyword.arg in (None, "out") for keyword in value.keywords)
 
 
 def is_quiet(statement: ast.stmt) -> bool:
@@ -65,14 +65,14 @@ def is_quiet(statement: ast.stmt) -> bool:
                 func=ast.Attribute(value=ast.Name(), attr="contiguous"), args=[], keywords=[])):
             return True  # reads what no launch writes: all uses of what one writes are looked at
     return isinstance(statement, ast.Assign) and is_quiet_value(statement.value) and all(
-        isinstance(own, ast.Name) for own in statement.targets)
+        isinstance(target, ast.Name) for target in statement.targets)
 
 
 def is_quiet_value(value: ast.expr) -> bool:
     """Return whether a value is the same whenever it is computed."""
-    return all(is_new(own) or _QUIET.fullmatch(ast.unparse(own.func)) for own in ast.walk(value)
-               if isinstance(own, ast.Call)) and not any(
-        isinstance(own, ast.Await | ast.NamedExpr | ast.Yield) for own in ast.walk(value))
+    return all(is_new(node) or _QUIET.fullmatch(ast.unparse(node.func)) for node in ast.walk(value)
+               if isinstance(node, ast.Call)) and not any(
+        isinstance(node, ast.Await | ast.NamedExpr | ast.Yield) for node in ast.walk(value))
 
 
 class _Resolved(ast.NodeTransformer):
@@ -93,11 +93,11 @@ class _Resolved(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         value = self._single.get(node.id)
         calls = [] if value is None else [
-            ast.unparse(own.func) for own in ast.walk(value) if isinstance(own, ast.Call)]
-        if value is None or not all(_QUIET.fullmatch(own) for own in calls) \
+            ast.unparse(part.func) for part in ast.walk(value) if isinstance(part, ast.Call)]
+        if value is None or not all(_QUIET.fullmatch(call) for call in calls) \
                 or isinstance(value, ast.Name | ast.Lambda | ast.Tuple | ast.List):
             return node
-        others = {name: own for name, own in self._single.items() if name != node.id}
-        found = _Resolved(others, self._allocated).visit(copy.deepcopy(value))
-        assert isinstance(found, ast.expr)
-        return found
+        others = {name: single for name, single in self._single.items() if name != node.id}
+        resolved = _Resolved(others, self._allocated).visit(copy.deepcopy(value))
+        assert isinstance(resolved, ast.expr)
+        return resolved

@@ -48,9 +48,9 @@ class IndexSums:
             case ast.BinOp(left=left, op=ast.Sub(), right=right):
                 return minus(self.of(left), self.of(right))
             case ast.BinOp(left=left, op=ast.Mult(), right=right):
-                one, other = self.of(left), self.of(right)
-                if len(one) * len(other) <= MOST_TERMS:
-                    return _product(one, other)
+                factors = self.of(left), self.of(right)
+                if len(factors[0]) * len(factors[1]) <= MOST_TERMS:
+                    return _product(*factors)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
                 return minus(Counter(), self.of(operand))
             case ast.Subscript(value=value, slice=part) if is_new_dimension(part):
@@ -61,7 +61,7 @@ class IndexSums:
                     and not self.of(node.args[0]):
                 return Counter({(f"{LANES}{text(self.of(node.args[1]))})",): 1})
             case ast.Call() if self._parsed.is_call(node, "program_id"):
-                axis = [*node.args, *(own.value for own in node.keywords)]
+                axis = [*node.args, *(keyword.value for keyword in node.keywords)]
                 return Counter({(f"program_id({ast.unparse(axis[0]) if axis else 0})",): 1})
             case ast.Compare(left=left, ops=[ast.Lt() | ast.LtE() as sign], comparators=[right]):
                 return self._compared(left, right, sign)
@@ -81,10 +81,10 @@ class IndexSums:
         is_hint = self._parsed.is_call(node, *_HINTS) and node.args
         return node.args[0] if is_hint else self._parsed.widened(node)
 
-    def _with_dimension(self, own: Sum, part: str) -> Sum:
+    def _with_dimension(self, total: Sum, part: str) -> Sum:
         return Counter({tuple(sorted(
             factor if factor in self._scalars or factor.startswith("program_id(")
-            else f"{factor}[{part}]" for factor in term)): count for term, count in own.items()})
+            else f"{factor}[{part}]" for factor in term)): count for term, count in total.items()})
 
 
 class _Traced(ast.NodeTransformer):
@@ -94,43 +94,43 @@ class _Traced(ast.NodeTransformer):
         self._sums = sums
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        own = self._sums.of(node)
-        return node if own == Counter({(node.id,): 1}) else ast.Name(id=f"{{{text(own)}}}")
+        total = self._sums.of(node)
+        return node if total == Counter({(node.id,): 1}) else ast.Name(id=f"{{{text(total)}}}")
 
 
-def plus(one: Sum, other: Sum) -> Sum:
-    return _without_zeros({term: one[term] + other[term] for term in {*one, *other}})
+def plus(left: Sum, right: Sum) -> Sum:
+    return _without_zeros({term: left[term] + right[term] for term in {*left, *right}})
 
 
-def minus(one: Sum, other: Sum) -> Sum:
-    return _without_zeros({term: one[term] - other[term] for term in {*one, *other}})
+def minus(left: Sum, right: Sum) -> Sum:
+    return _without_zeros({term: left[term] - right[term] for term in {*left, *right}})
 
 
-def text(own: Sum) -> str:
+def text(total: Sum) -> str:
     """Return a sum as text, the same for equal ones."""
     return " + ".join("*".join([*([str(count)] if count != 1 or not term else []), *term])
-                      for term, count in sorted(own.items())) or "0"
+                      for term, count in sorted(total.items())) or "0"
 
 
-def lanes(own: Sum) -> frozenset[str]:
+def lanes(total: Sum) -> frozenset[str]:
     """Return the blocks of lanes in a sum, each with its dimension."""
-    return frozenset(factor for term in own for factor in term if factor.startswith(LANES))
+    return frozenset(factor for term in total for factor in term if factor.startswith(LANES))
 
 
-def _product(one: Sum, other: Sum) -> Sum:
-    found: Sum = Counter()
-    for term, count in one.items():
-        for factor, times in other.items():
-            found[tuple(sorted((*term, *factor)))] += count * times
-    return _without_zeros(found)
+def _product(left: Sum, right: Sum) -> Sum:
+    product: Sum = Counter()
+    for term, count in left.items():
+        for factor, times in right.items():
+            product[tuple(sorted((*term, *factor)))] += count * times
+    return _without_zeros(product)
 
 
-def _without_zeros(own: dict[tuple[str, ...], int]) -> Sum:
-    return Counter({term: count for term, count in own.items() if count})
+def _without_zeros(counts: dict[tuple[str, ...], int]) -> Sum:
+    return Counter({term: count for term, count in counts.items() if count})
 
 
 def is_new_dimension(part: ast.expr) -> bool:
     """Return whether an index only adds dimensions: `[None, :]`."""
     elements = part.elts if isinstance(part, ast.Tuple) else [part]
-    return all((isinstance(own, ast.Slice) and own.lower is own.upper is own.step is None)
-               or (isinstance(own, ast.Constant) and own.value is None) for own in elements)
+    return all((isinstance(value, ast.Slice) and value.lower is value.upper is value.step is None)
+               or (isinstance(value, ast.Constant) and value.value is None) for value in elements)

@@ -25,27 +25,27 @@ class InvariantLoads(Transformation):
 
     def apply(self, source: str) -> Transformed:
         parsed, why = ParsedTriton(source), "no loop of a kernel loads the same place in each step"
-        found = list[tuple[_Loop, ast.Call, str]]()
+        places = list[tuple[_Loop, ast.Call, str]]()
         for function in parsed.kernels.values():
             for loop in _loops(parsed, function):
                 for call, text in loop.invariant_loads():
                     fault = loop.fault(call)
                     why = fault or why
-                    found += [] if fault else [(loop, call, text)]
-        found = first_places(found, why)
-        for loop, call, text in found:
+                    places += [] if fault else [(loop, call, text)]
+        places = first_places(places, why)
+        for loop, call, text in places:
             fixed = parsed.free("fixed")
             parsed.insert(parsed.at(loop.node.lineno, 0),
                           f"{parsed.indent(loop.node)}{fixed} = {text}\n")
             parsed.put(*parsed.span(call), fixed)
         return parsed.transformed("loaded once before the loop",
-                                  [call.lineno for _, call, _ in found])
+                                  [call.lineno for _, call, _ in places])
 
 
 def _loops(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[_Loop]:
     """Yield the loops of a function that count up."""
     for node, steps in parsed.range_loops(function):
-        values = [parsed.text(own) for own in steps.args]
+        values = [parsed.text(argument) for argument in steps.args]
         is_downwards = len(values) == 3 and values[2].startswith("-")
         if not node.orelse and not is_downwards:
             begin, bound = ("0", values[0]) if len(values) == 1 else values[:2]
@@ -74,7 +74,7 @@ class _Loop:
             for call in self.parsed.calls(statement, "load"):
                 whole = WithValues(values).visit(copy.deepcopy(call))
                 if not set(changed).intersection(names(whole)) \
-                        and not any(own.arg == "volatile" for own in call.keywords) \
+                        and not any(keyword.arg == "volatile" for keyword in call.keywords) \
                         and len(self.parsed.calls(whole, "load")) == 1 and self._is_pure(whole):
                     yield call, self._guarded(whole)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
@@ -86,45 +86,46 @@ class _Loop:
     def _is_pure(self, node: ast.expr) -> bool:
         """Return whether a value calls nothing but what computes an index, and `load` itself."""
         tl = self.parsed.language
-        return all(ast.unparse(own.func).removeprefix(f"{tl}.") in (*_PURE, "load", "float")
-                   or (isinstance(own.func, ast.Attribute) and own.func.attr == "to")
-                   for own in ast.walk(node) if isinstance(own, ast.Call))
+        return all(ast.unparse(part.func).removeprefix(f"{tl}.") in (*_PURE, "load", "float")
+                   or (isinstance(part.func, ast.Attribute) and part.func.attr == "to")
+                   for part in ast.walk(node) if isinstance(part, ast.Call))
 
     def _guarded(self, call: ast.Call) -> str:
-        taken = f"{self.begin} < {self.bound}"
-        masks = [own for own in call.keywords if own.arg == "mask"]
+        is_entered = f"{self.begin} < {self.bound}"
+        masks = [keyword for keyword in call.keywords if keyword.arg == "mask"]
         if self.begin.isdigit() and self.bound.isdigit():
             return ast.unparse(call)
         if masks:
-            masks[0].value = ast.parse(f"({ast.unparse(masks[0].value)}) & ({taken})",
+            masks[0].value = ast.parse(f"({ast.unparse(masks[0].value)}) & ({is_entered})",
                                        mode="eval").body
         elif len(call.args) > 1:
-            call.args[1] = ast.parse(f"({ast.unparse(call.args[1])}) & ({taken})",
+            call.args[1] = ast.parse(f"({ast.unparse(call.args[1])}) & ({is_entered})",
                                      mode="eval").body
         else:
-            call.keywords.append(ast.keyword("mask", ast.parse(taken, mode="eval").body))
+            call.keywords.append(ast.keyword("mask", ast.parse(is_entered, mode="eval").body))
         return ast.unparse(call)
 
     def fault(self, call: ast.Call) -> str:
         """Return why what is loaded may change while the loop runs, "" if it cannot."""
         line, tl = f"line {call.lineno} of {self.function.name}", self.parsed.language
-        called = [own for own in ast.walk(self.node) if isinstance(own, ast.Call)]
-        for own in called:
-            name = ast.unparse(own.func)
+        for node in ast.walk(self.node):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if name in self.parsed.kernels or name.startswith((f"{tl}.atomic", f"{tl}.debug_b",
                                                                f"{tl}.inline", f"{tl}.dot_")):
                 return f"{line} is in a loop that calls {name}, which may write"
         stores = self.parsed.calls(self.node, "store")
         if not stores:
             return ""
-        launches = [own for own in self.parsed.launches if own.kernel == self.function.name]
+        launches = [launch for launch in self.parsed.launches
+                    if launch.kernel == self.function.name]
         source = self._pointer(call.args[0])
         if not launches or not source:
             return f"{line} is in a loop that stores, perhaps to what is loaded"
         for launch in launches:
-            bound = dict(zip((own.arg for own in self.function.args.args), launch.call.args,
-                             strict=False))
-            bound.update({own.arg: own.value for own in launch.call.keywords if own.arg})
+            bound = dict(zip((parameter.arg for parameter in self.function.args.args),
+                             launch.call.args, strict=False))
+            bound.update({keyword.arg: keyword.value for keyword in launch.call.keywords
+                          if keyword.arg})
             values = HostValues(launch.function) if launch.function is not None else None
             read = bound.get(source)
             for store in stores:
@@ -142,8 +143,8 @@ class _Loop:
             address = address.left
         if not isinstance(address, ast.Name):
             return ""
-        values = [own.value for own in ast.walk(self.function) if isinstance(own, ast.Assign)
-                  and ast.unparse(own.targets[0]) == address.id]
-        if address.id in {own.arg for own in self.function.args.args}:
+        values = [node.value for node in ast.walk(self.function) if isinstance(node, ast.Assign)
+                  and ast.unparse(node.targets[0]) == address.id]
+        if address.id in {parameter.arg for parameter in self.function.args.args}:
             return address.id if not values else ""
         return self._pointer(values[0]) if len(values) == 1 else ""

@@ -42,14 +42,14 @@ def _add_missing(parsed: ParsedTriton) -> None:
     """Add knobs for options that launches leave to Triton's default."""
     knobs = dict[tuple[str, str], NewKnob]()
     for launch in parsed.launches:
-        given = {keyword.arg for keyword in launch.call.keywords}
-        if not parsed.is_plain(launch.kernel) or None in given:
+        passed = {keyword.arg for keyword in launch.call.keywords}
+        if not parsed.is_plain(launch.kernel) or None in passed:
             continue
         kernel = parsed.kernels[launch.kernel]
         wanted = ["num_warps", *(["num_stages"] if parsed.calls(kernel, "dot") else [])]
         missing = list[str]()
         for option in wanted:
-            if option not in given:
+            if option not in passed:
                 key = launch.kernel, option
                 if key not in knobs:
                     knobs[key] = parsed.knob("_".join(key).strip("_").upper(), _DEFAULTS[option],

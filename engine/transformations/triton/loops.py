@@ -20,17 +20,17 @@ class PipelinedLoops(Transformation):
 
     def apply(self, source: str) -> Transformed:
         parsed = ParsedTriton(source)
-        found = first_places(
+        loading = first_places(
             ((node, steps) for function in parsed.kernels.values()
              for node, steps in parsed.range_loops(function)
              if not steps.keywords and parsed.calls(node, "load")),
             "no loop of a kernel has loads, or all declare their stages")
-        for node, steps in found:
+        for node, steps in loading:
             knob = parsed.knob("STAGES", 2, (1, 2, 3, 4, 5),
                                f"iterations in flight, line {node.lineno}")
             parsed.put(*parsed.span(steps.func), f"{parsed.language}.range")
             parsed.add_argument(steps, f"num_stages={parsed.constexpr(knob)}")
-        lines = places([node.lineno for node, _ in found])
+        lines = places([node.lineno for node, _ in loading])
         return parsed.transformed(f"software pipelining in {lines}")
 
 
@@ -77,9 +77,9 @@ def _grouped(parsed: ParsedTriton, function: ast.FunctionDef, fast: ast.Assign,
              slow: ast.Assign) -> Transformed:
     knob = parsed.knob("GROUP", 8, (1, 2, 4, 8, 16), "rows of tiles that are worked on together")
     later = max(fast, slow, key=lambda node: node.lineno)
-    tl, one, two = parsed.language, ast.unparse(slow.targets[0]), ast.unparse(fast.targets[0])
+    tl, outer, inner = parsed.language, ast.unparse(slow.targets[0]), ast.unparse(fast.targets[0])
     parsed.insert(parsed.span(later)[1], (
-        f"\n{parsed.indent(later)}{one}, {two} = {tl}.swizzle2d({one}, {two}, "
+        f"\n{parsed.indent(later)}{outer}, {inner} = {tl}.swizzle2d({outer}, {inner}, "
         f"{tl}.num_programs(1), {tl}.num_programs(0), {parsed.constexpr(knob)})"))
     return parsed.transformed(f"grouped order of the tiles of {function.name}", [later.lineno])
 

@@ -70,8 +70,8 @@ class ParsedTriton(EditedSource):
     def kernels(self) -> dict[str, ast.FunctionDef]:
         """The functions that triton.jit compiles, by name."""
         return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)
-                and any(ast.unparse(own).split("(")[0].rpartition(".")[2] == "jit"
-                        for own in node.decorator_list)}
+                and any(ast.unparse(decorator).split("(")[0].rpartition(".")[2] == "jit"
+                        for decorator in node.decorator_list)}
 
     def is_plain(self, kernel: str) -> bool:
         """Return whether a kernel has no decorator but triton.jit: no autotuner, no heuristics."""
@@ -86,17 +86,17 @@ class ParsedTriton(EditedSource):
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
                 name = ast.unparse(node.func.value).split(".")[-1]
-                around = [own for own in functions if own.lineno <= node.lineno
-                          and (own.end_lineno or 0) >= (node.end_lineno or 0)]
-                inner = max(around, key=lambda own: own.lineno, default=None)
+                around = [function for function in functions if function.lineno <= node.lineno
+                          and (function.end_lineno or 0) >= (node.end_lineno or 0)]
+                inner = max(around, key=lambda function: function.lineno, default=None)
                 if name in self.kernels:
                     yield KernelLaunch(kernel=name, call=node, grid=node.func.slice,
                                        function=inner)
 
     def calls(self, node: ast.AST, name: str) -> list[ast.Call]:
         """Return the calls of a function of triton.language in a part of the source."""
-        return [own for own in ast.walk(node) if self.is_call(own, name)
-                and isinstance(own, ast.Call)]
+        return [part for part in ast.walk(node) if self.is_call(part, name)
+                and isinstance(part, ast.Call)]
 
     def is_call(self, node: ast.AST, *names: str) -> bool:
         """Return whether a node calls one of these functions of triton.language."""
@@ -104,12 +104,11 @@ class ParsedTriton(EditedSource):
             f"{self.language}.{name}" for name in names]
 
     def range_loops(self, node: ast.AST) -> Iterator[tuple[ast.For, ast.Call]]:
-        """Yield the loops over a range in a part of the source, and the calls that make the ranges.
-        """
-        for own in ast.walk(node):
-            if isinstance(own, ast.For) and isinstance(own.iter, ast.Call) \
-                    and ast.unparse(own.iter.func) in ("range", f"{self.language}.range"):
-                yield own, own.iter
+        """Yield the loops over a range in a part of the source, and the calls of the ranges."""
+        for part in ast.walk(node):
+            if isinstance(part, ast.For) and isinstance(part.iter, ast.Call) \
+                    and ast.unparse(part.iter.func) in ("range", f"{self.language}.range"):
+                yield part, part.iter
 
     def widened(self, node: ast.AST) -> ast.expr | None:
         """Return the operand of a cast to 64 bits, None for any other node."""
@@ -161,21 +160,21 @@ class ParsedTriton(EditedSource):
         first = next((node for node in self.tree.body if isinstance(
             node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)), None)
         assert first is not None  # there is a kernel
-        line = min([first.lineno, *(own.lineno for own in first.decorator_list)])
+        line = min([first.lineno, *(decorator.lineno for decorator in first.decorator_list)])
         at = self._starts[line - 1]
         yield Replacement(at, at, "".join(f"{line}\n" for line in lines) + "\n\n")
 
 
 def mask_of(call: ast.Call, place: int) -> ast.expr | None:
     """Return a load's or store's mask, a keyword or positional argument."""
-    masks = [own.value for own in call.keywords if own.arg == "mask"]
+    masks = [keyword.value for keyword in call.keywords if keyword.arg == "mask"]
     return masks[0] if masks else call.args[place] if len(call.args) > place else None
 
 
 def names(node: ast.AST, kind: type[ast.expr_context] = ast.expr_context) -> list[str]:
     """Return the names of a part, in the order of `ast.walk`, each as often as it stands there."""
-    return [own.id for own in ast.walk(node)
-            if isinstance(own, ast.Name) and isinstance(own.ctx, kind)]
+    return [part.id for part in ast.walk(node)
+            if isinstance(part, ast.Name) and isinstance(part.ctx, kind)]
 
 
 def stored(node: ast.AST) -> list[str]:

@@ -71,7 +71,7 @@ def _looped(parsed: ParsedTriton, function: ast.FunctionDef, parts: str, part: s
     is_documented = isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
     body = body[1:] if is_documented and len(body) > 1 else body
     begin, end = parsed.at(body[0].lineno, 0), parsed.span(body[-1])[1]
-    own = parsed.indent(body[0])
+    indent = parsed.indent(body[0])
     parameters = {argument.arg for argument in function.args.args}
     changed = sorted({name for statement in body for name in stored(statement)
                       if name in parameters})
@@ -79,14 +79,14 @@ def _looped(parsed: ParsedTriton, function: ast.FunctionDef, parts: str, part: s
     common = _common(parsed, body, program)
     inner = replaced(source, [
         Replacement(*parsed.span(program), f"{tl}.cast({part}, {tl}.int32)"),
-        *(Replacement(parsed.at(own.lineno, 0), parsed.at((own.end_lineno or 0) + 1, 0), "")
-          for own in common)], begin, end)
+        *(Replacement(parsed.at(each.lineno, 0), parsed.at((each.end_lineno or 0) + 1, 0), "")
+          for each in common)], begin, end)
     kept = {name: parsed.free(f"{name}_first") for name in changed}
-    lines = [*(source[parsed.at(own.lineno, 0):parsed.span(own)[1]] for own in common),
-             *(f"{own}{first_name} = {name}" for name, first_name in kept.items()),
-             f"{own}for {part} in {tl}.range({tl}.program_id(0), {parts}, {tl}.num_programs(0), "
+    lines = [*(source[parsed.at(each.lineno, 0):parsed.span(each)[1]] for each in common),
+             *(f"{indent}{first_name} = {name}" for name, first_name in kept.items()),
+             f"{indent}for {part} in {tl}.range({tl}.program_id(0), {parts}, {tl}.num_programs(0), "
              f"num_stages={stages}):",
-             *(f"{own}    {name} = {first_name}" for name, first_name in kept.items()),
+             *(f"{indent}    {name} = {first_name}" for name, first_name in kept.items()),
              *(f"    {line}" if line.strip() else line for line in inner.split("\n"))]
     return Replacement(begin, end, "\n".join(lines))
 
@@ -95,12 +95,12 @@ def _common(parsed: ParsedTriton, body: list[ast.stmt], program: ast.Call) -> li
     """Return the assignments at the top of a body that do not depend on the program's part."""
     set_names = [name for statement in body for name in stored(statement)]
     varying = {name for name in set_names if set_names.count(name) > 1}
-    found = []
+    statements = []
     for statement in body[:-1]:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
                 and not varying.intersection(names(statement)) \
                 and program not in ast.walk(statement) and not parsed.calls(statement, "store"):
-            found.append(statement)
+            statements.append(statement)
         else:
             varying |= set(stored(statement))
-    return found
+    return statements

@@ -53,8 +53,8 @@ def _shape_fault(parsed: ParsedTriton, kernel: str, launches: list[LaunchWithTot
             return f"{kernel} works on tiles already"
     sizes = {ast.unparse(node.args[1]) for node in parsed.calls(function, "arange")
              if len(node.args) == 2}
-    given = [{keyword.arg for keyword in own.call.keywords} for own, _ in launches]
-    if len(sizes) != 1 or not all(sizes <= named for named in given):
+    passed = [{keyword.arg for keyword in launch.call.keywords} for launch, _ in launches]
+    if len(sizes) != 1 or not all(sizes <= named for named in passed):
         return f"{kernel} has no single size of a block that its launch names"
     return ""
 
@@ -67,8 +67,8 @@ def _widened(parsed: ParsedTriton, kernel: str,
     rows, parts, inside = map(parsed.free, ("ROWS", "parts", "inside"))
     block = ast.unparse(parsed.calls(function, "arange")[0].args[1])
     program = parsed.calls(function, "program_id")[0]
-    first = next(own for own in function.body if any(
-        node is program for node in ast.walk(own)))
+    first = next(statement for statement in function.body if any(
+        node is program for node in ast.walk(statement)))
     row = f"({tl}.program_id(0) * {rows} + {tl}.arange(0, {rows})[:, None])"
     parsed.add_parameters(function, f"{parts}, {rows}: {tl}.constexpr")
     parsed.insert(parsed.at(first.lineno, 0),

@@ -25,18 +25,18 @@ class BlockReciprocal(Transformation):
 
     def apply(self, source: str) -> Transformed:
         parsed = ParsedTriton(source)
-        found = first_places(
+        places = first_places(
             (node for function in parsed.kernels.values()
              for blocks in [_block_names(parsed, function)] for node in ast.walk(function)
              if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
              and _is_block(parsed, node.left, blocks) and not _is_block(parsed, node.right, blocks)
              and not isinstance(node.right, ast.Constant)),
             "no kernel divides a block by one number")
-        for node in found:
+        for node in places:
             sign = source.index("/", parsed.span(node.left)[1])
             parsed.put(sign, sign + 1, "*")
             parsed.put(*parsed.span(node.right), f"(1.0 / ({parsed.text(node.right)}))")
-        return parsed.transformed("products with a reciprocal", [node.lineno for node in found])
+        return parsed.transformed("products with a reciprocal", [node.lineno for node in places])
 
 
 class NarrowOffsets(Transformation):
@@ -45,29 +45,30 @@ class NarrowOffsets(Transformation):
 
     def apply(self, source: str) -> Transformed:
         parsed = ParsedTriton(source)
-        found = first_places(
-            (own for function in parsed.kernels.values() for own in _narrowed(parsed, function)),
+        places = first_places(
+            (place for function in parsed.kernels.values()
+             for place in _narrowed(parsed, function)),
             "no address adds lanes to a 64-bit number before the pointer")
-        for node, text in found:
+        for node, text in places:
             parsed.put(*parsed.span(node), text)
-        return parsed.transformed("32-bit offsets of lanes", [node.lineno for node, _ in found])
+        return parsed.transformed("32-bit offsets of lanes", [node.lineno for node, _ in places])
 
 
 def _narrowed(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
     """Yield the addresses that can be written with 32-bit offsets, and how."""
     values, blocks = _single_values(function), _block_names(parsed, function)
-    pointers = {own.arg for own in function.args.args if own.annotation is None}
+    pointers = {parameter.arg for parameter in function.args.args if parameter.annotation is None}
     for call in (*parsed.calls(function, "load"), *parsed.calls(function, "store")):
         address = head = call.args[0]
         summed, wide, lanes = False, list[ast.expr](), list[ast.expr]()
         while isinstance(head, ast.BinOp) and isinstance(head.op, ast.Add):
-            inner = [_narrow(parsed, own) for own in _addends(parsed, head.right, values)]
-            big = [own for own in inner if _is_wide(parsed, own, values)]
-            small = [own for own in inner if own not in big]
-            summed |= bool(big) and any(_is_block(parsed, own, blocks) for own in small)
+            inner = [_narrow(parsed, addend) for addend in _addends(parsed, head.right, values)]
+            big = [addend for addend in inner if _is_wide(parsed, addend, values)]
+            small = [addend for addend in inner if addend not in big]
+            summed |= bool(big) and any(_is_block(parsed, addend, blocks) for addend in small)
             wide, lanes, head = [*big, *wide], [*small, *lanes], head.left
         if not summed or not isinstance(head, ast.Name) or head.id not in pointers \
-                or head.id in blocks or any(_is_block(parsed, own, blocks) for own in wide):
+                or head.id in blocks or any(_is_block(parsed, addend, blocks) for addend in wide):
             continue
         parts = [head, *wide, *lanes]
         yield address, " + ".join(map(_as_addend, parts))
@@ -84,11 +85,11 @@ def _as_addend(node: ast.expr) -> str:
 def _single_values(function: ast.FunctionDef) -> dict[str, ast.expr]:
     """Return the values of names that are assigned once, from names that never change."""
     count = Counter(stored(function))
-    parameters = {own.arg for own in function.args.args}
-    return {own.targets[0].id: own.value for own in ast.walk(function)
-            if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name)
-            and count[own.targets[0].id] == 1 and own.targets[0].id not in parameters
-            and all(count[name] <= (name not in parameters) for name in names(own.value))}
+    parameters = {parameter.arg for parameter in function.args.args}
+    return {node.targets[0].id: node.value for node in ast.walk(function)
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            and count[node.targets[0].id] == 1 and node.targets[0].id not in parameters
+            and all(count[name] <= (name not in parameters) for name in names(node.value))}
 
 
 def _addends(parsed: ParsedTriton, node: ast.expr, values: Mapping[str, ast.expr],
@@ -139,4 +140,4 @@ def _is_block(parsed: ParsedTriton, node: ast.AST, blocks: set[str]) -> bool:
             return False
     if isinstance(node, ast.Name):
         return node.id in blocks
-    return any(_is_block(parsed, own, blocks) for own in ast.iter_child_nodes(node))
+    return any(_is_block(parsed, part, blocks) for part in ast.iter_child_nodes(node))

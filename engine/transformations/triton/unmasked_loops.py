@@ -38,16 +38,17 @@ class UnmaskedLoops(Transformation):
 
     def apply(self, source: str) -> Transformed:
         parsed, why = ParsedTriton(source), "no loop of a kernel goes over blocks of a size"
-        found = list[_StepLoop]()
+        loops = list[_StepLoop]()
         for function in parsed.kernels.values():
             for node, steps in parsed.range_loops(function):
                 loop = _step_loop(parsed, function, node, steps)
                 if loop is not None:
                     fault = loop.fault()
                     why = fault or why
-                    found += [] if fault else [loop]
-        inner = first_places((loop for loop in found if not any(
-            own.node is not loop.node and own.node in ast.walk(loop.node) for own in found)), why)
+                    loops += [] if fault else [loop]
+        nodes = [loop.node for loop in loops]
+        inner = first_places((loop for loop in loops if not any(
+            node is not loop.node and node in ast.walk(loop.node) for node in nodes)), why)
         for loop in inner:
             parsed.edit(loop.split(parsed.free("whole")))
         return parsed.transformed("masks only in the last step of the loops",
@@ -74,12 +75,12 @@ class _StepLoop:
         parameters = {argument.arg for argument in self.function.args.args}
         count = Counter(stored(self.function))
         self.variable = ast.unparse(self.node.target)
-        self._in_body = Counter(name for own in self.node.body for name in stored(own))
+        self._in_body = Counter(name for part in self.node.body for name in stored(part))
         sums = IndexSums(self.parsed, scalars=parameters | {self.variable})
-        for own in self.function.body:
-            if isinstance(own, ast.Assign) and isinstance(own.targets[0], ast.Name) \
-                    and all(count[name] <= (name not in parameters) for name in names(own)):
-                sums.set(own.targets[0].id, own.value)
+        for before in self.function.body:
+            if isinstance(before, ast.Assign) and isinstance(before.targets[0], ast.Name) \
+                    and all(count[name] <= (name not in parameters) for name in names(before)):
+                sums.set(before.targets[0].id, before.value)
         for name in self._in_body:
             sums.forget(name, self.node.lineno)
         self._bound = sums.of(self.size)
@@ -99,9 +100,9 @@ class _StepLoop:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
                     and self._in_body[statement.targets[0].id] == 1:
                 sums.set(statement.targets[0].id, statement.value)
-                if all(own.lineno > statement.lineno for own in ast.walk(self.node)
-                       if isinstance(own, ast.Name) and isinstance(own.ctx, ast.Load)
-                       and own.id == statement.targets[0].id):  # not the step's before
+                if all(use.lineno > statement.lineno for use in ast.walk(self.node)
+                       if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)
+                       and use.id == statement.targets[0].id):  # not the step's before
                     self._masks[statement.targets[0].id] = statement.value
 
     def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
@@ -129,18 +130,19 @@ class _StepLoop:
         line = f"the loop in line {self.node.lineno}"
         if not self._is_true:
             return f"{line} has no mask that is false only in its last step"
-        if self.node.orelse or any(isinstance(own, _JUMPS) for own in ast.walk(self.node)):
+        if self.node.orelse or any(isinstance(part, _JUMPS) for part in ast.walk(self.node)):
             return f"{line} may end early"
-        if any(self._goes_on(own) for own in ast.walk(self.function) if isinstance(own, ast.For)):
+        if any(self._goes_on(part) for part in ast.walk(self.function)
+               if isinstance(part, ast.For)):
             return f"{line} is the rest of a loop that is split"
         heads = (self.begin, self.bound, self.size, self.block)
         if self.variable in self._in_body or any(
-                name in self._in_body for own in heads for name in names(own)):
+                name in self._in_body for head in heads for name in names(head)):
             return f"{line} changes its own bounds"
-        outside = {id(own) for node in ast.walk(self.function) if isinstance(node, ast.For)
-                   and ast.unparse(node.target) == self.variable for own in ast.walk(node)}
-        if any(isinstance(own, ast.Name) and own.id == self.variable and id(own) not in outside
-               for own in ast.walk(self.function)):
+        outside = {id(part) for node in ast.walk(self.function) if isinstance(node, ast.For)
+                   and ast.unparse(node.target) == self.variable for part in ast.walk(node)}
+        if any(isinstance(part, ast.Name) and part.id == self.variable and id(part) not in outside
+               for part in ast.walk(self.function)):
             return f"{line} leaves its counter to what follows"
         return ""
 
@@ -155,7 +157,7 @@ class _StepLoop:
         begin, end = parsed.at(node.lineno, 0), parsed.span(node)[1]
         indent = parsed.source[begin:parsed.span(node)[0]]
         parameters = {argument.arg for argument in self.function.args.args}
-        size, block = (parsed.text(own) for own in (self.size, self.block))
+        size, block = (parsed.text(expression) for expression in (self.size, self.block))
         first = ast.unparse(self.begin)  # it may not stand in the source
         size = size if size.isidentifier() else f"({size})"
         block = block if block.isidentifier() or block.isdigit() else f"({block})"
@@ -182,7 +184,7 @@ class _StepLoop:
         for name, place in (("load", 1), ("store", 2)):
             for call in self.parsed.calls(self.node, name):
                 mask = mask_of(call, place)
-                others = [own for own in call.keywords if own.arg not in ("mask", "other")]
+                others = [word for word in call.keywords if word.arg not in ("mask", "other")]
                 if mask is None or not self._has_block(call.args[0]):
                     continue
                 if self._is_whole(mask):
@@ -217,9 +219,9 @@ class _StepLoop:
     def _shorter(self, mask: ast.expr) -> str:
         """Return a mask without the parts that are true."""
         if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-            return " & ".join(f"({self._shorter(own)})" if isinstance(own, ast.Compare)
-                              else self._shorter(own) for own in (mask.left, mask.right)
-                              if not self._is_whole(own))
+            return " & ".join(f"({self._shorter(side)})" if isinstance(side, ast.Compare)
+                              else self._shorter(side) for side in (mask.left, mask.right)
+                              if not self._is_whole(side))
         return self.parsed.text(mask) if isinstance(mask, ast.Name | ast.Compare) \
             else f"({self.parsed.text(mask)})"
 
@@ -228,8 +230,8 @@ class _StepLoop:
         left, seen = [pointer], set[str]()
         while left:
             node = left.pop()
-            if any(len(own.args) == 2 and ast.unparse(own.args[1]) == ast.unparse(self.block)
-                   for own in self.parsed.calls(node, "arange")):
+            if any(len(call.args) == 2 and ast.unparse(call.args[1]) == ast.unparse(self.block)
+                   for call in self.parsed.calls(node, "arange")):
                 return True
             for name in set(names(node)) - seen:
                 seen.add(name)
@@ -251,8 +253,8 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
                          size=bound, block=arguments[2], counts=False)
     count: ast.expr | None = bound
     if isinstance(count, ast.Name):
-        values = [own.value for own in function.body if isinstance(own, ast.Assign)
-                  and ast.unparse(own.targets[0]) == count.id]
+        values = [line.value for line in function.body if isinstance(line, ast.Assign)
+                  and ast.unparse(line.targets[0]) == count.id]
         changed = stored(function)
         count = values[0] if len(values) == 1 and changed.count(count.id) == 1 and all(
             name not in changed for name in names(values[0])) else None

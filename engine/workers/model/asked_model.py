@@ -20,7 +20,7 @@ LONGEST_WAIT_S = 30.0
 
 
 class EngineLink:
-    """The engine at the other end."""
+    """The connection to the engine."""
 
     def __init__(self, descriptor: int) -> None:
         self._lines = socket.socket(fileno=descriptor).makefile("r", encoding="utf-8")
@@ -45,7 +45,7 @@ class EngineLink:
 
 
 class Stopped(Exception):
-    """The engine has said that a limit is reached."""
+    """The engine reports that a limit is reached."""
 
 
 class StreamedModel:
@@ -166,9 +166,9 @@ class StreamedModel:
         template = "{% if output.exception_info %}{{ output.exception_info }}\n{% endif %}" \
             "<returncode>{{ output.returncode }}</returncode>\n" \
             "<output>\n{{ output.output }}</output>"
-        found: list[dict[str, Any]] = format_toolcall_observation_messages(
+        messages: list[dict[str, Any]] = format_toolcall_observation_messages(
             actions=message["extra"]["actions"], outputs=outputs, observation_template=template)
-        return found
+        return messages
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
         return {}

@@ -23,7 +23,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptLimits:
     """The limits of one attempt: the lowest of the campaign's and its subagent's.
 
-    Where no campaign says what it allows, those of `spec` hold.
+    Without an `allowance` those of `spec` apply.
     """
 
     def __init__(self, spec: AgentSpec, subagent: Subagent | None, worker_timeout_s: float,
@@ -36,8 +36,9 @@ class AttemptLimits:
     def wall_s(self) -> float:
         """Seconds that the attempt may take from its start."""
         now = self._allowance()
-        own_s = self._subagent.timeout_s if self._subagent else 0.0
-        return min((now.agent or self._spec).timeout_s, now.worker_timeout_s, own_s or math.inf)
+        subagent_s = self._subagent.timeout_s if self._subagent else 0.0
+        return min((now.agent or self._spec).timeout_s, now.worker_timeout_s, subagent_s
+                   or math.inf)
 
     @property
     def steps(self) -> int:
@@ -46,12 +47,12 @@ class AttemptLimits:
         return min(limit, (self._subagent.step_limit if self._subagent else 0) or limit)
 
     def reached(self, step: int, cost_usd: float) -> str:
-        """Return why the model may not take a step after it has cost so much, or ""."""
+        """Return the limit that forbids another step at this cost, or ""."""
         now = self._allowance()
-        spec, own, steps = now.agent or self._spec, self._subagent, self.steps
-        if step > steps:
-            return f"its limit of {steps} steps is reached"
-        limits = (spec.cost_limit_usd, own.cost_limit_usd if own else None)
+        spec, subagent = now.agent or self._spec, self._subagent
+        if step > self.steps:
+            return f"its limit of {self.steps} steps is reached"
+        limits = (spec.cost_limit_usd, subagent.cost_limit_usd if subagent else None)
         limit = min((limit for limit in limits if limit), default=math.inf)
         if cost_usd >= limit:
             return f"its limit of ${limit:g} is reached"

@@ -56,7 +56,7 @@ class TunnelServer(ABC):
 
     def _connect(self, near: socket.socket, address: ProviderAddress, scheme: str,
                  report: Callable[[str], None]) -> None:
-        """Connect a program's socket to an address; `report` gets "", or why it cannot be."""
+        """Connect a program's socket to an address; `report` gets "", or why it failed."""
         if self._free.acquire(blocking=False):
             threading.Thread(target=self._run, args=(near, address, scheme, report),
                              name="provider", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Leads the connections of this process through the engine, because it has no network of its own.
+"""Routes the connections of this process through the engine: it has no network of its own.
 
 Runs in the program that asks a model. A connection is one end of a pair of sockets; the engine,
 which gets the other end, connects it to the provider and refuses every other address. TLS is spoken
@@ -17,7 +17,7 @@ MOST_BYTES = 400
 
 
 def install(descriptor: int) -> None:
-    """Lead all later connections through the engine at the other end of a descriptor."""
+    """Route all later connections through the engine at the other end of a descriptor."""
     link = socket.socket(fileno=descriptor)
 
     class TunnelledSocket(socket.socket):
@@ -43,7 +43,7 @@ def install(descriptor: int) -> None:
                 super().setsockopt(level, *args)
 
     def getaddrinfo(host: Any, port: Any, *_: Any, **__: Any) -> list[tuple[Any, ...]]:
-        """Leave names to the engine."""
+        """Leave name resolution to the engine."""
         name = host.decode() if isinstance(host, bytes) else host
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (name, port))]
 

@@ -47,18 +47,18 @@ def model_of(pool: PoolSpec, part: Literal["planner", "analyst", "reviewer"]
 
 def ask(spec: RequestSpec, system: str, prompt: str, scratch: Path, transcript: Path, *,
         name: str, yields: Turnstile | None, cancel: threading.Event) -> RequestAnswer:
-    """Ask a model once and record what was said; no fault of it or of its provider raises."""
+    """Ask a model once and record the exchange; faults are returned, not raised."""
     if not importlib.util.find_spec("litellm"):
         return RequestAnswer(fault="it needs litellm: pip install 'kopt[agent]'")
-    said: list[ChildMessage] = []
+    messages: list[ChildMessage] = []
     try:
         key = model_process.provider_key(spec)
-        outcome, limits = ModelProcess(spec, key, scratch / "private", said.append).run(
+        outcome, limits = ModelProcess(spec, key, scratch / "private", messages.append).run(
             system, prompt, wall_s=spec.timeout_s, answer_s=spec.timeout_s, tools=False,
             name=name, yields=yields, cancel=cancel)
     except (Refused, InputError) as error:
         return RequestAnswer(fault=str(error))
-    secret, end = {"provider_key": key}, [own for own in said if own.kind == "end"]
+    secret, end = {"provider_key": key}, [message for message in messages if message.kind == "end"]
     if outcome.ended == "timeout":
         return RequestAnswer(fault=f"no answer within {spec.timeout_s:g} s", cost_usd=None)
     if not end:

@@ -1,8 +1,8 @@
 """The engine's end of `kopt evaluate` in a slot: answers one request after another, a few in all.
 
 A request is a datagram on a socket in the slot's folder, which other slots do not see. It brings
-the token of its attempt and one end of a pair of sockets for the answer. What it says besides is
-not read: it is always about the slot's own files.
+the token of its attempt and one end of a pair of sockets for the answer. Any other content is
+ignored: a request is always about the slot's own files.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class ScreeningDesk:
             self._next = time.monotonic() + self._spacing_s
         if reason := over.reason:
             raise Cancelled(reason)
-        is_right = verdict.correct and all(found.severity != "reject" for found in verdict.audit)
+        is_right = verdict.correct and all(row.severity != "reject" for row in verdict.audit)
         return 0 if is_right else 1, msgspec.json.encode(verdict)
 
 
@@ -172,7 +172,7 @@ def environment(kopt: SlotKopt | None, env: Mapping[str, str]) -> dict[str, str]
 
 
 def secret(kopt: SlotKopt | None) -> dict[str, str]:
-    """Return the token by a name that says that it is secret."""
+    """Return the token under a name that marks it as secret."""
     return {} if kopt is None else {"slot_token": kopt.token}
 
 

@@ -41,9 +41,9 @@ def ask(folder: str, token: str) -> tuple[int, str]:
 
 
 def main() -> int:
-    folder, *words = sys.argv[1:]
-    verbs = [word for word in words if not word.startswith("-")]
-    options = [word for word in words if word.startswith("-")]
+    folder, *args = sys.argv[1:]
+    verbs = [word for word in args if not word.startswith("-")]
+    options = [word for word in args if word.startswith("-")]
     if not verbs or verbs[0] != "evaluate":
         return fail(f"kopt {verbs[0] if verbs else ''} is not available in a slot".replace(
             "  ", " "), f"`{USAGE}` judges your files as they are now")

@@ -151,7 +151,7 @@ def test_history_and_the_interrupted_round_are_the_same(reader: Reader) -> None:
     assert [trial.candidate for trial in past.recent()] == EXPECTED["regressions"]
     progress = round_resume.progress_of(reader, ID, 6)
     assert {"through": sorted(progress.first_attempt_done), "undecided": sorted(progress.undecided),
-            "again": [candidate.id for candidate in progress.again]} == EXPECTED["resume"]
+            "again": [candidate.id for candidate in progress.retrying]} == EXPECTED["resume"]
 
 
 def test_results_tsv_is_the_same(reader: Reader) -> None:

@@ -82,7 +82,7 @@ def test_agent_that_restores_the_best_is_asked_no_more_and_its_lesson_is_told(tm
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair"]
     stage, detail = campaigns.slots(setup)["fixed"]
-    assert stage == "no change" and detail.endswith("it says: three times two is not this op")
+    assert stage == "no change" and detail.endswith("worker says: three times two is not this op")
     with campaigns.reading(setup) as reader:
         past = history.read(reader, setup.id, "kernel", 0.01)
         assert [slot.slot for slot in past_rounds.given_up(past, reader, setup.id)] == ["fixed"]

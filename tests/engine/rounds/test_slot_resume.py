@@ -147,18 +147,18 @@ def test_candidate_of_another_round_leaves_slot_of_same_name_alone(tmp_path: Pat
     writer.set_candidate_state(setup.id, made["b"].id, "closed")
     begun = round_resume.progress_of(reader, setup.id, 3)
     assert begun.first_attempt_done == {"fixed"}
-    assert [candidate.id for candidate in begun.again] == [made["b"].id]
+    assert [candidate.id for candidate in begun.retrying] == [made["b"].id]
     assert not begun.undecided
 
     context = EngineContext.__new__(EngineContext)
     context.setup, context.writer, context.reader, context.round = setup, writer, reader, 3
     slots = RoundSlots(context, Keeper(context), 3)
     for name, stage in (("a", "working"), ("c", "working"), ("b", "tie")):
-        slots.end_of(made[name], "tie", "no gain")
+        slots.end_slot_of(made[name], "tie", "no gain")
         assert campaigns.slots(setup, 3)["fixed"][0] == stage
     formatted = msgspec.structs.replace(made["b"], id="d" * 12)
     assert writer.add_candidate(formatted, form_of=made["b"].id)
-    slots.end_of(formatted, "kept", "faster")
+    slots.end_slot_of(formatted, "kept", "faster")
     assert campaigns.slots(setup, 3)["fixed"][0] == "kept"
     reader.close()
     writer.close()

@@ -111,7 +111,7 @@ def test_condition_is_derived_from_class_names(name: str) -> None:
 
 def test_indistinguishable_classes_are_not_split() -> None:
     request = SplitRequest(candidate="c1", tree="", faster=("tall",), slower=("wide",))
-    with pytest.raises(Refused, match="no condition on a parameter tells tall from wide"):
+    with pytest.raises(Refused, match="no condition on a parameter separates tall from wide"):
         split_by_candidate(OLD, WIDE, request, split_case.TARGET)
 
 

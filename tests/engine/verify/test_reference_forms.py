@@ -55,9 +55,9 @@ def test_library_computes_what_the_module_does_or_the_form_says_why_not(tmp_path
         assert {case: result for (key, case), result in results.items()
                 if key == f"{library}-attention"} == {
             **dict.fromkeys(("attention", "causal", "grouped"), "same"),
-            **dict.fromkeys(("shifted", "masked"), "compute"),
+            **dict.fromkeys(("shifted", "masked"), "call"),
             **dict.fromkeys(("norm", "unscaled", "other"), "scaled_dot_product_attention")}
         assert {case: result for (key, case), result in results.items()
                 if key == f"{library}-norm"} == {
             **dict.fromkeys(("attention", "causal", "grouped", "shifted", "masked", "other"),
-                            "rms_norm"), "norm": "same", "unscaled": "compute"}
+                            "rms_norm"), "norm": "same", "unscaled": "call"}

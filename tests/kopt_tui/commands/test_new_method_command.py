@@ -99,5 +99,5 @@ def test_method_of_an_object_that_was_made_elsewhere_says_so(tmp_path: Path) -> 
     done = kopt("new", "kernels.py:Scale.forward", "--yes", "--no-check", "--", sys.executable,
                 "use.py", cwd=project)
     assert done.returncode == 2
-    assert "no object of this very class was seen to be made" in error_text(done)
+    assert "no object of this class was seen to be made" in error_text(done)
     assert "kernels.py:" in error_text(done)

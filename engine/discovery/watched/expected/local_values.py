@@ -41,7 +41,7 @@ class MemberNames(ast.NodeTransformer):
         if ast.unparse(node) != f"{self.owner}.state_dict()":
             return self.generic_visit(node)
         self.used |= set(self.weights.values())
-        return ast.copy_location(ast.Dict([ast.Constant(own) for own in self.weights], [
+        return ast.copy_location(ast.Dict([ast.Constant(weight) for weight in self.weights], [
             ast.Name(name, ast.Load()) for name in self.weights.values()]), node)
 
 
@@ -83,16 +83,16 @@ class LocalValues:
             return repr(value)
         values = {each.value.value for caller in self.same for each in caller.locals
                   if each.name == local}
-        found = [(name, axis) for name, arg in tensors.items()
-                 for axis, size in enumerate(arg.shape)
-                 if size == value and self._always(local, name, axis)
-                 and (len(values) > 1 or value > SMALL)]
-        named = [(name, axis) for name, axis in found if local.lower() in (
+        places = [(name, axis) for name, arg in tensors.items()
+                  for axis, size in enumerate(arg.shape)
+                  if size == value and self._always(local, name, axis)
+                  and (len(values) > 1 or value > SMALL)]
+        named = [(name, axis) for name, axis in places if local.lower() in (
             self.names.get((name, axis)),
             self.names.get((name, axis - len(tensors[name].shape))))]
-        if not found:
+        if not places:
             return repr(value)
-        name, axis = (named or found)[0]
+        name, axis = (named or places)[0]
         return f"{self._of(name, 'shape')}[{axis}]"
 
     def _always(self, local: str, argument: str, axis: int) -> bool:

@@ -54,20 +54,20 @@ class NoReference(Exception):
 def find(callers: Sequence[ObservedCaller], entry: EntrySource, names: Sequence[str],
          project: Path) -> tuple[FoundReference | None, str]:
     """Return the reference of a caller that depends on most arguments, and why there is none."""
-    why, found = "", list[FoundReference]()
+    why, references = "", list[FoundReference]()
     for caller in callers:
         same = [each for each in callers if (each.file, each.first_line, each.function) == (
             caller.file, caller.first_line, caller.function)]
         try:
-            found.append(CallerSource(caller, entry, names, project, same).reference())
+            references.append(CallerSource(caller, entry, names, project, same).reference())
         except NoReference as error:
             why = why or str(error)
         except NoValue as error:
             why = why or f"{os.path.relpath(caller.file, project)}:{caller.line}: {error}"
         except (SyntaxError, ValueError, RecursionError) as error:
             why = why or f"{caller.file} cannot be read: {error}"
-    if found:
-        return max(found, key=lambda each: len(each.used)), ""
+    if references:
+        return max(references, key=lambda each: len(each.used)), ""
     return None, why or "the program compares its result with nothing that kopt recognises"
 
 
@@ -147,10 +147,10 @@ class CallerSource:
     @cached_property
     def _call(self) -> ast.Call | None:
         """The watched call in the caller's source."""
-        found = [node for statement in self.body for node in ast.walk(statement)
+        calls = [node for statement in self.body for node in ast.walk(statement)
                  if isinstance(node, ast.Call)
                  and node.lineno <= self.caller.line <= (node.end_lineno or node.lineno)]
-        named = [node for node in found if self.entry.entry.split(".")[-1]
+        named = [node for node in calls if self.entry.entry.split(".")[-1]
                  in ast.unparse(node.func) or self.entry.name in ast.unparse(node.func)
                  or ast.unparse(node.func) == self.owner]
         return named[0] if named else None
@@ -171,32 +171,32 @@ class CallerSource:
 
     def _expected(self) -> dict[int, tuple[int, ast.expr]]:
         """Return by output the statement and the expression of its expected value."""
-        found: dict[int, tuple[int, ast.expr]] = {}
+        expected: dict[int, tuple[int, ast.expr]] = {}
         for at, statement in enumerate(self.body):
             for node in ast.walk(statement):
-                if (pair := self._compared(node)) is not None and pair[0] not in found:
-                    found[pair[0]] = at, pair[1]
+                if (pair := self._compared(node)) is not None and pair[0] not in expected:
+                    expected[pair[0]] = at, pair[1]
         for local in self.caller.locals:
-            if local.near >= 0 and local.near not in found:
-                found[local.near] = len(self.body), ast.Name(local.name, ast.Load())
-        return dict(sorted(found.items()))
+            if local.near >= 0 and local.near not in expected:
+                expected[local.near] = len(self.body), ast.Name(local.name, ast.Load())
+        return dict(sorted(expected.items()))
 
     def _compared(self, node: ast.AST) -> tuple[int, ast.expr] | None:
         """Return the output and the expected expression of a comparison."""
         sides: list[ast.expr] = []
         if isinstance(node, ast.Call):
-            words = ast.unparse(node.func).lower().split(".")[-1]
-            if any(word in words for word in COMPARISONS):
+            name = ast.unparse(node.func).lower().split(".")[-1]
+            if any(word in name for word in COMPARISONS):
                 sides = [each for each in node.args if not isinstance(each, ast.Constant)]
                 sides += [each.value for each in node.keywords
                           if each.arg in ("actual", "expected", "desired", "input", "other")]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
             sides = [node.left, node.right]
         outputs = [self._output(side) for side in sides]
-        own = [output for output in outputs if output is not None]
+        present = [output for output in outputs if output is not None]
         others = [side for side, output in zip(sides, outputs, strict=True)
                   if output is None and self._is_expected(side)]
-        return (own[0], others[0]) if own and others else None
+        return (present[0], others[0]) if present and others else None
 
     def _output(self, side: ast.expr) -> int | None:
         """Return the output that an expression shows, None for others."""
@@ -225,13 +225,13 @@ class CallerSource:
                     raise NoReference(f"{self._place()}: the expected result is computed from the "
                                       "function's own")
                 continue
-            wanted = needed - set(self.argument_of)
+            missing = needed - set(self.argument_of)
             defined = stores(statement)
-            if not (wanted & defined or (wanted & changed(statement) and not any(
+            if not (missing & defined or (missing & changed(statement) and not any(
                     self.locals[name].output >= 0 for name in loads(statement)
                     if name in self.locals))):
                 continue
-            if defined & wanted:
+            if defined & missing:
                 needed -= defined - updated(statement)
             needed |= loads(statement)
             into.insert(0, statement)

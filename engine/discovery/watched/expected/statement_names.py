@@ -13,18 +13,18 @@ COMPARISONS = ("close", "equal", "compare", "check", "assert", "diff", "cosine",
 def loads(node: ast.AST) -> set[str]:
     """Return the names that a node reads and does not define itself."""
     if isinstance(node, Function | ast.ClassDef):
-        own = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-        inner = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)
-                 and isinstance(each.ctx, ast.Store)}
-        return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)
-                and isinstance(each.ctx, ast.Load)} - own - inner - {node.name}
-    bound = {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
-    bound |= {name.id for each in ast.walk(node) if isinstance(each, ast.comprehension)
-              for name in ast.walk(each.target) if isinstance(name, ast.Name)}
+        parameters = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+        inner = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
+                 and isinstance(part.ctx, ast.Store)}
+        return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
+                and isinstance(part.ctx, ast.Load)} - parameters - inner - {node.name}
+    bound = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
+    bound |= {name.id for part in ast.walk(node) if isinstance(part, ast.comprehension)
+              for name in ast.walk(part.target) if isinstance(name, ast.Name)}
     if isinstance(node, ast.For):
-        bound |= {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)
-            and isinstance(each.ctx, ast.Load)} - bound
+        bound |= {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
+            and isinstance(part.ctx, ast.Load)} - bound
 
 
 def stores(node: ast.AST) -> set[str]:
@@ -33,21 +33,21 @@ def stores(node: ast.AST) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)
-            and isinstance(each.ctx, ast.Store)} | updated(node)
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
+            and isinstance(part.ctx, ast.Store)} | updated(node)
 
 
 def updated(node: ast.AST) -> set[str]:
-    """Return the names of which a statement assigns a part, or which it reads as well."""
+    """Return the names that a statement assigns in part, or both reads and assigns."""
     names = set()
-    for each in ast.walk(node):
-        if isinstance(each, ast.Subscript | ast.Attribute) and isinstance(each.ctx, ast.Store):
-            base: ast.AST = each
+    for part in ast.walk(node):
+        if isinstance(part, ast.Subscript | ast.Attribute) and isinstance(part.ctx, ast.Store):
+            base: ast.AST = part
             while isinstance(base, ast.Subscript | ast.Attribute):
                 base = base.value
             names |= {base.id} if isinstance(base, ast.Name) else set()
-        if isinstance(each, ast.AugAssign) and isinstance(each.target, ast.Name):
-            names.add(each.target.id)
+        if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
+            names.add(part.target.id)
     return names
 
 

@@ -84,8 +84,8 @@ def _fused(source: str) -> tuple[str, str]:
 def _pairs(parsed: ParsedTriton) -> Iterator[tuple[KernelLaunch, KernelLaunch, list[ast.stmt]]]:
     """Yield launches of one block of statements, and what stands between them, outside loops."""
     of_call = {id(launch.call): launch for launch in parsed.launches}
-    in_loops = {id(own) for loop in ast.walk(parsed.tree)
-                if isinstance(loop, ast.For | ast.While | ast.AsyncFor) for own in ast.walk(loop)}
+    in_loops = {id(part) for loop in ast.walk(parsed.tree)
+                if isinstance(loop, ast.For | ast.While | ast.AsyncFor) for part in ast.walk(loop)}
     for node in ast.walk(parsed.tree):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
             last: tuple[int, KernelLaunch] | None = None
@@ -110,21 +110,22 @@ class _Pair:
 
     def fault(self) -> str:
         """Return why the launches cannot be one, "" if they can."""
-        one, other = self.first, self.second
-        if one.fault or other.fault:
-            return one.fault or other.fault
-        grids = [self._grid(own.launch) for own in (one, other)]
-        if not grids[0] or grids[0] != grids[1] or one.options != other.options:
-            return f"{one.launch.kernel} and {other.launch.kernel} have different grids or options"
-        if not all(map(is_quiet_value, one.bound.values())) or not all(
+        first, other = self.first, self.second
+        if first.fault or other.fault:
+            return first.fault or other.fault
+        grids = [self._grid(launched.launch) for launched in (first, other)]
+        if not grids[0] or grids[0] != grids[1] or first.options != other.options:
+            return f"{first.launch.kernel} and {other.launch.kernel} " \
+                   "have different grids or options"
+        if not all(map(is_quiet_value, first.bound.values())) or not all(
                 map(is_quiet_value, other.bound.values())):
-            return f"an argument of {one.launch.kernel} or {other.launch.kernel} is a call"
-        own_names = {*names(one.launch.call), *names(
-            self.values.value(ast.unparse(one.launch.grid)) or one.launch.grid)}
-        decorators = {ast.unparse(own.function.decorator_list[0]) for own in (one, other)}
-        if one.statements[0].col_offset != other.statements[0].col_offset \
+            return f"an argument of {first.launch.kernel} or {other.launch.kernel} is a call"
+        own_names = {*names(first.launch.call), *names(
+            self.values.value(ast.unparse(first.launch.grid)) or first.launch.grid)}
+        decorators = {ast.unparse(side.function.decorator_list[0]) for side in (first, other)}
+        if first.statements[0].col_offset != other.statements[0].col_offset \
                 or len(decorators) > 1 or not self.parsed.stands_alone(
-                one.launch.call, one.launch.call):
+                first.launch.call, first.launch.call):
             return "the two kernels or their launches are written in different ways"
         if not all(map(is_quiet, self.between)) or any(
                 own_names.intersection(stored(statement)) for statement in self.between):
@@ -143,21 +144,21 @@ class _Pair:
 
     def _memory_fault(self) -> str:
         """Return why the programs' order of reading and writing matters."""
-        one, other = self.first, self.second
-        written = {own.tensor for own in one.accesses if own.is_store}
-        also = {own.tensor for own in other.accesses if own.is_store}
+        first, other = self.first, self.second
+        written = {store.tensor for store in first.accesses if store.is_store}
+        also = {store.tensor for store in other.accesses if store.is_store}
         if "" in written | also:
             return "a kernel writes what the function has not allocated, so that it may overlap " \
                    "what the other one reads"
-        if written & also or any(access.mentions(name) for access in one.accesses
+        if written & also or any(access.mentions(name) for access in first.accesses
                                  for name in also):
             return "both kernels use what the second one writes"
         for name in written | also:
             before = [use for use in self.values.uses(name)
                       if use.lineno <= (other.launch.call.end_lineno or 0)
-                      and use not in one.launch.call.args and use not in other.launch.call.args
-                      and use not in [own.value for launched in (one, other)
-                                      for own in launched.launch.call.keywords]]
+                      and use not in first.launch.call.args and use not in other.launch.call.args
+                      and use not in [keyword.value for launched in (first, other)
+                                      for keyword in launched.launch.call.keywords]]
             if before:
                 return f"{name} is used before the second launch, line {before[0].lineno}"
         if not self.passed:
@@ -171,10 +172,10 @@ class _Pair:
     def _access_fault(self, name: str, access: MemoryAccess) -> str:
         """Return why a value that the first kernel stores is not the one that the second loads."""
         where = f"line {access.call.lineno} of {self.second.launch.kernel}"
-        stores = [own for own in self.first.accesses if own.is_store and own.tensor == name]
+        stores = [store for store in self.first.accesses if store.is_store and store.tensor == name]
         store = stores[0]
         if len(stores) != 1 or access.tensor != name or any(
-                own.mentions(name) for own in self.first.accesses if own is not store):
+                use.mentions(name) for use in self.first.accesses if use is not store):
             return f"{where}: {name} is written more than once, or decides what is read"
         if "program_id(" not in store.address:
             return f"{where}: all programs write the same place of {name}"
@@ -187,22 +188,22 @@ class _Pair:
             return f"{where}: lanes outside of {name} are undefined, and others look at them"
         if other is not None and not _is_number(other):
             return f"{where}: `other` is no number"
-        if any(own.arg == "volatile" for own in access.call.keywords):
+        if any(keyword.arg == "volatile" for keyword in access.call.keywords):
             return f"{where}: a volatile load"
         return ""
 
     def _name_fault(self) -> str:
-        one, other = self.first.function, self.second.function
-        own = {*(argument.arg for argument in other.args.args), *stored(other)}
-        hidden = (names_in(other) - own) & {
-            *(argument.arg for argument in one.args.args), *stored(one)}
+        first, other = self.first.function, self.second.function
+        names_of_second = {*(argument.arg for argument in other.args.args), *stored(other)}
+        hidden = (names_in(other) - names_of_second) & {
+            *(argument.arg for argument in first.args.args), *stored(first)}
         return f"{', '.join(sorted(hidden))} has two meanings" if hidden else ""
 
     @property
     def passed(self) -> dict[str, MemoryAccess]:
         """The stores of the first kernel that the second one loads, by tensor."""
-        return {own.tensor: own for own in self.first.accesses if own.is_store and any(
-            access.tensor == own.tensor for access in self.second.accesses)}
+        return {store.tensor: store for store in self.first.accesses if store.is_store and any(
+            access.tensor == store.tensor for access in self.second.accesses)}
 
 
 class _Divisions(ast.NodeTransformer):

@@ -28,41 +28,45 @@ class FusedSource:
 
     def written(self) -> str:
         """Return the source with the two kernels and their launches as one."""
-        parsed, one, other = self.parsed, self.first, self.second
+        parsed, first, other = self.parsed, self.first, self.second
         name = free_name(parsed.source,
-                         f"{one.launch.kernel}_then_{other.launch.kernel.strip('_')}")
+                         f"{first.launch.kernel}_then_{other.launch.kernel.strip('_')}")
         renamed = self._renamed()
-        own = [(one, argument, argument.arg) for argument in one.function.args.args]
-        own += [(other, argument, renamed[argument.arg]) for argument in other.function.args.args
-                if renamed[argument.arg] not in one.bound]
-        own.sort(key=lambda each: each[1].annotation is not None)  # constants by name, at the end
+        parameters = [(first, argument, argument.arg) for argument in first.function.args.args]
+        parameters += [(other, argument, renamed[argument.arg])
+                       for argument in other.function.args.args
+                       if renamed[argument.arg] not in first.bound]
+        # constants are passed by name, at the end
+        parameters.sort(key=lambda parameter: parameter[1].annotation is not None)
         heads = ", ".join(called + (f": {parsed.text(argument.annotation)}"
-                                    if argument.annotation else "") for _, argument, called in own)
+                                    if argument.annotation else "")
+                          for _, argument, called in parameters)
         values = {tensor: free_name(parsed.source, f"{tensor}_value") for tensor in self.passed}
-        decorator = parsed.text(one.function.decorator_list[0])
+        decorator = parsed.text(first.function.decorator_list[0])
         kernel = "\n".join([f"@{decorator}", f"def {name}({heads}):",
                             self._first_body(values), self._second_body(values, renamed)])
         arguments = [(f"{called}=" if argument.annotation else "")
                      + parsed.text(launched.bound[argument.arg])
-                     for launched, argument, called in own]
-        options = [f"{key}={value}" for key, value in one.options.items()]
-        launch = f"{name}[{parsed.text(one.launch.grid)}]({', '.join([*arguments, *options])})"
+                     for launched, argument, called in parameters]
+        options = [f"{key}={value}" for key, value in first.options.items()]
+        launch = f"{name}[{parsed.text(first.launch.grid)}]({', '.join([*arguments, *options])})"
         return replaced(parsed.source, [
             *self._kernels(kernel), Replacement(
-                parsed.at(one.launch.call.lineno, 0),
-                parsed.at((one.launch.call.end_lineno or 0) + 1, 0), ""),
+                parsed.at(first.launch.call.lineno, 0),
+                parsed.at((first.launch.call.end_lineno or 0) + 1, 0), ""),
             Replacement(*parsed.span(other.launch.call), launch)])
 
     def _renamed(self) -> dict[str, str]:
         """Return the names of the second kernel's parameters and values in the fused one."""
-        one, other = self.first, self.second
-        taken, name_of = names_in(one.function) | set(one.bound), dict[str, str]()
-        changed = {*stored(one.function), *stored(other.function)}
+        first, other = self.first, self.second
+        taken, name_of = names_in(first.function) | set(first.bound), dict[str, str]()
+        changed = {*stored(first.function), *stored(other.function)}
         for argument in other.function.args.args:
-            same = [own.arg for own in one.function.args.args
-                    if ast.unparse(one.bound[own.arg]) == ast.unparse(other.bound[argument.arg])
-                    and (own.annotation is None) == (argument.annotation is None)
-                    and own.arg not in changed and argument.arg not in changed]
+            value = ast.unparse(other.bound[argument.arg])
+            same = [known.arg for known in first.function.args.args
+                    if ast.unparse(first.bound[known.arg]) == value
+                    and (known.annotation is None) == (argument.annotation is None)
+                    and known.arg not in changed and argument.arg not in changed]
             name_of[argument.arg] = same[0] if same else ""
         for name in (*name_of, *sorted({*stored(other.function)} - name_of.keys())):
             if not name_of.get(name):
@@ -87,9 +91,9 @@ class FusedSource:
         return self._body(self.first, edits)
 
     def _second_body(self, values: dict[str, str], renamed: dict[str, str]) -> str:
-        renames = [Replacement(*self.parsed.span(own), renamed[own.id])
-                   for own in ast.walk(self.second.function) if isinstance(own, ast.Name)
-                   and renamed.get(own.id, own.id) != own.id]
+        renames = [Replacement(*self.parsed.span(node), renamed[node.id])
+                   for node in ast.walk(self.second.function) if isinstance(node, ast.Name)
+                   and renamed.get(node.id, node.id) != node.id]
         edits = []
         for access in self.second.accesses:
             if access.is_store or access.tensor not in values:
@@ -98,8 +102,8 @@ class FusedSource:
             other = other_of(access.call)
             if mask is not None and other is not None:
                 tl = self.parsed.language
-                own = replaced(self.parsed.source, renames, *self.parsed.span(mask))
-                value = f"{tl}.where({own}, {value}, {tl}.cast({ast.unparse(other)}, " \
+                mask_text = replaced(self.parsed.source, renames, *self.parsed.span(mask))
+                value = f"{tl}.where({mask_text}, {value}, {tl}.cast({ast.unparse(other)}, " \
                         f"{value}.dtype))"
             edits.append(Replacement(*self.parsed.span(access.call), value))
         return self._body(self.second, [*edits, *renames])
@@ -111,16 +115,16 @@ class FusedSource:
 
     def _is_kept(self, tensor: str) -> bool:
         """Return whether a tensor is used for anything but the two launches."""
-        calls = {id(own) for launched in (self.first, self.second)
-                 for own in ast.walk(launched.launch.call)}
+        calls = {id(node) for launched in (self.first, self.second)
+                 for node in ast.walk(launched.launch.call)}
         return any(id(use) not in calls for use in self.values.uses(tensor))
 
     def _kernels(self, kernel: str) -> Iterator[Replacement]:
         """Yield the edits that add the kernel, and take out those that nothing launches now."""
-        both = {own.function.name: own.function for own in (self.first, self.second)}
-        last = max(both.values(), key=lambda own: own.lineno)
+        both = {launched.function.name: launched.function for launched in (self.first, self.second)}
+        last = max(both.values(), key=lambda function: function.lineno)
         for name, function in both.items():
-            launches = sum(own.launch.kernel == name for own in (self.first, self.second))
+            launches = sum(launched.launch.kernel == name for launched in (self.first, self.second))
             named = names(self.parsed.tree).count(name)
             begin = self.parsed.at(function.decorator_list[0].lineno, 0)
             end = self.parsed.span(function)[1]

@@ -28,9 +28,9 @@ def inlined(source: str) -> Iterator[str]:
 
 def _wrappers(parsed: ParsedTriton) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yield the functions of straight-line statements that launch kernels and return a name."""
-    launched = {own.function for own in parsed.launches}
-    named = [*stored(parsed.tree), *(own.name for own in ast.walk(parsed.tree)
-                                     if isinstance(own, ast.FunctionDef))]
+    launched = {launch.function for launch in parsed.launches}
+    named = [*stored(parsed.tree), *(node.name for node in ast.walk(parsed.tree)
+                                     if isinstance(node, ast.FunctionDef))]
     for function in parsed.tree.body:
         if function in launched and isinstance(function, ast.FunctionDef) \
                 and not function.decorator_list and named.count(function.name) == 1 \
@@ -39,10 +39,11 @@ def _wrappers(parsed: ParsedTriton) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 def _is_straight(function: ast.FunctionDef) -> bool:
-    given, last = function.args, function.body[-1]
-    if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or not (
+    parameters, last = function.args, function.body[-1]
+    if any((parameters.vararg, parameters.kwarg, parameters.kwonlyargs,
+            parameters.posonlyargs)) or not (
             isinstance(last, ast.Return) and isinstance(last.value, ast.Name)) or not all(
-            isinstance(own, ast.Constant) for own in given.defaults):
+            isinstance(value, ast.Constant) for value in parameters.defaults):
         return False
     for number, statement in enumerate(function.body[:-1]):
         match statement:
@@ -51,17 +52,17 @@ def _is_straight(function: ast.FunctionDef) -> bool:
             case ast.Expr(value=ast.Constant()):  # a docstring
                 pass
             case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Attribute(attr="shape")):
-                if not all(isinstance(own, ast.Name) for own in names):
+                if not all(isinstance(target, ast.Name) for target in names):
                     return False
             case _:
                 return False
         later = {name for other in function.body[number + 1:] for name in stored(other)}
-        for own in ast.walk(statement):  # a lambda sees what its names become
-            if isinstance(own, ast.Lambda) and (
-                    later.intersection(loaded(own)) or own.args.defaults or _arguments(own)
-                    & {*stored(function), *(each.arg for each in given.args)}):
+        for node in ast.walk(statement):  # a lambda sees what its names become
+            if isinstance(node, ast.Lambda) and (
+                    later.intersection(loaded(node)) or node.args.defaults or _arguments(node)
+                    & {*stored(function), *(each.arg for each in parameters.args)}):
                 return False
-            if isinstance(own, ast.NamedExpr | ast.Await | ast.Yield | ast.ListComp | ast.DictComp
+            if isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.ListComp | ast.DictComp
                           | ast.SetComp | ast.GeneratorExp):
                 return False
     return True
@@ -70,7 +71,7 @@ def _is_straight(function: ast.FunctionDef) -> bool:
 def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
           wrappers: dict[str, ast.FunctionDef]) -> Iterator[list[ast.stmt]]:
     """Yield the statements in a row that call wrappers, outside of loops."""
-    if any(isinstance(own, ast.Global | ast.Nonlocal) for own in ast.walk(function)):
+    if any(isinstance(part, ast.Global | ast.Nonlocal) for part in ast.walk(function)):
         return
     for node in _outside_loops(function):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
@@ -79,7 +80,7 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
                 if statement is not None and _called(statement, wrappers):
                     row.append(statement)
                     continue
-                names = [name for own in row for name in _calls(own, wrappers)]
+                names = [name for statement in row for name in _calls(statement, wrappers)]
                 if len(names) > 1 and parsed.stands_alone(row[0], row[-1]) and not any(
                         _collides(wrappers[name], function) for name in names):
                     yield row
@@ -88,9 +89,9 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
 
 def _collides(wrapper: ast.FunctionDef, function: ast.FunctionDef) -> bool:
     """Return whether a name means one thing in a wrapper and another in the function."""
-    own, taken = ({*stored(each), *_arguments(each)} for each in (wrapper, function))
+    wrapper_names, taken = ({*stored(each), *_arguments(each)} for each in (wrapper, function))
     inner = _arguments(wrapper) - {each.arg for each in wrapper.args.args}  # of lambdas
-    return bool(({*loaded(wrapper)} - own | {wrapper.name}) & taken
+    return bool(({*loaded(wrapper)} - wrapper_names | {wrapper.name}) & taken
                 or inner & {*taken, *loaded(function)})
 
 
@@ -116,10 +117,10 @@ class _Row:
             else:
                 self.current[statement.targets[0].id] = result  # type: ignore[attr-defined]
         end = row[-1].end_lineno or 0
-        used = {own.id for own in ast.walk(self.function) if isinstance(own, ast.Name)
-                and isinstance(own.ctx, ast.Load) and own.lineno > end}
-        used |= {name for own in ast.walk(self.function) if own is not self.function
-                 and isinstance(own, ast.Lambda | ast.FunctionDef) for name in loaded(own)}
+        used = {node.id for node in ast.walk(self.function) if isinstance(node, ast.Name)
+                and isinstance(node.ctx, ast.Load) and node.lineno > end}
+        used |= {name for node in ast.walk(self.function) if node is not self.function
+                 and isinstance(node, ast.Lambda | ast.FunctionDef) for name in loaded(node)}
         self.lines += [f"{name} = {ast.unparse(value)}" for name, value in self.current.items()
                        if name in used]
         self.lines += [returned] if returned else []
@@ -130,19 +131,19 @@ class _Row:
     def _call(self, call: ast.Call) -> ast.expr:
         """Write the statements of a call, and return what it returns."""
         wrapper = self.wrappers[ast.unparse(call.func)]
-        names = [own.arg for own in wrapper.args.args]
+        names = [parameter.arg for parameter in wrapper.args.args]
         defaults = wrapper.args.defaults
-        given: dict[str, ast.expr] = dict(zip(names[len(names) - len(defaults):], defaults,
-                                              strict=True))
+        values: dict[str, ast.expr] = dict(zip(names[len(names) - len(defaults):], defaults,
+                                               strict=True))
         for name, value in [*zip(names, call.args, strict=False),
-                            *((own.arg or "", own.value) for own in call.keywords)]:
-            given[name] = self._argument(name, value)
+                            *((keyword.arg or "", keyword.value) for keyword in call.keywords)]:
+            values[name] = self._argument(name, value)
         for statement in wrapper.body[:-1]:
             if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
-                self._statement(statement, given)
+                self._statement(statement, values)
         last = wrapper.body[-1]
         assert isinstance(last, ast.Return) and isinstance(last.value, ast.Name)
-        return given[last.value.id]
+        return values[last.value.id]
 
     def _argument(self, name: str, value: ast.expr) -> ast.expr:
         if isinstance(value, ast.Call) and _is_wrapped(value, self.wrappers):
@@ -152,30 +153,30 @@ class _Row:
 
     def _set(self, name: str, value: ast.expr) -> ast.expr:
         """Write an assignment to a name that is free, and return it."""
-        own = free_name(self.parsed.source, name, self.taken)
-        self.taken.add(own)
-        self.lines.append(f"{own} = {ast.unparse(value)}")
+        variable = free_name(self.parsed.source, name, self.taken)
+        self.taken.add(variable)
+        self.lines.append(f"{variable} = {ast.unparse(value)}")
         if _is_contiguous(value, self.contiguous):
-            self.contiguous.add(own)
-        return ast.Name(own, ast.Load())
+            self.contiguous.add(variable)
+        return ast.Name(variable, ast.Load())
 
-    def _statement(self, statement: ast.stmt, given: dict[str, ast.expr]) -> None:
+    def _statement(self, statement: ast.stmt, values: dict[str, ast.expr]) -> None:
         if not isinstance(statement, ast.Assign):
-            self.lines.append(ast.unparse(_put(statement, given)))
+            self.lines.append(ast.unparse(_put(statement, values)))
             return
-        target, value = statement.targets[0], _put(statement.value, given)
+        target, value = statement.targets[0], _put(statement.value, values)
         if isinstance(target, ast.Tuple):
-            given |= {own.id: self._set(own.id, ast.Subscript(value, ast.Constant(axis)))
-                      for axis, own in enumerate(target.elts) if isinstance(own, ast.Name)}
+            values |= {element.id: self._set(element.id, ast.Subscript(value, ast.Constant(axis)))
+                       for axis, element in enumerate(target.elts) if isinstance(element, ast.Name)}
         elif isinstance(target, ast.Name):
             same = isinstance(value, ast.Constant) or (isinstance(value, ast.Name)
                                                        and value.id in self.taken)
             match value:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=tensor), attr="contiguous"),
                               args=[], keywords=[]) if tensor in self.contiguous:
-                    given[target.id] = ast.Name(tensor, ast.Load())
+                    values[target.id] = ast.Name(tensor, ast.Load())
                 case _:
-                    given[target.id] = value if same else self._set(target.id, value)
+                    values[target.id] = value if same else self._set(target.id, value)
 
 
 def _put(tree: Any, values: dict[str, ast.expr]) -> Any:
@@ -185,7 +186,7 @@ def _put(tree: Any, values: dict[str, ast.expr]) -> Any:
 
 def _is_contiguous(value: ast.expr, known: set[str]) -> bool:
     if not isinstance(value, ast.Call) or any(
-            own.arg in (None, "memory_format") for own in value.keywords):
+            keyword.arg in (None, "memory_format") for keyword in value.keywords):
         return False
     name = ast.unparse(value.func)
     if name.endswith("_like"):
@@ -204,18 +205,19 @@ def _called(statement: ast.stmt, wrappers: dict[str, ast.FunctionDef]) -> bool:
 def _fits(call: ast.expr, wrappers: dict[str, ast.FunctionDef]) -> bool:
     """Return whether an expression calls a wrapper, and each argument that does so fits too."""
     if not isinstance(call, ast.Call) or not _is_wrapped(call, wrappers) or any(
-            isinstance(own, ast.NamedExpr | ast.Await | ast.Yield) for own in ast.walk(call)):
+            isinstance(node, ast.NamedExpr | ast.Await | ast.Yield) for node in ast.walk(call)):
         return False
-    given = wrappers[ast.unparse(call.func)].args
-    names, words = [own.arg for own in given.args], [own.arg for own in call.keywords]
-    bound = [*names[:len(call.args)], *words]
-    values = [*call.args, *(own.value for own in call.keywords)]
-    return len(call.args) <= len(names) and set(words) <= set(names) \
+    parameters = wrappers[ast.unparse(call.func)].args
+    names = [parameter.arg for parameter in parameters.args]
+    keywords = [keyword.arg for keyword in call.keywords]
+    bound = [*names[:len(call.args)], *keywords]
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return len(call.args) <= len(names) and set(keywords) <= set(names) \
         and len(bound) == len(set(bound)) \
-        and set(names[:len(names) - len(given.defaults)]) <= set(bound) \
-        and all(_fits(own, wrappers) if _is_wrapped(own, wrappers) else not isinstance(
-            own, ast.Starred) and not any(_is_wrapped(inner, wrappers) for inner in ast.walk(own))
-            for own in values)
+        and set(names[:len(names) - len(parameters.defaults)]) <= set(bound) \
+        and all(_fits(value, wrappers) if _is_wrapped(value, wrappers) else not isinstance(
+            value, ast.Starred) and not any(_is_wrapped(part, wrappers) for part in ast.walk(value))
+            for value in values)
 
 
 def _is_wrapped(node: ast.AST, wrappers: dict[str, ast.FunctionDef]) -> bool:
@@ -223,8 +225,8 @@ def _is_wrapped(node: ast.AST, wrappers: dict[str, ast.FunctionDef]) -> bool:
 
 
 def _calls(statement: ast.stmt, wrappers: dict[str, ast.FunctionDef]) -> list[str]:
-    return [ast.unparse(own.func) for own in ast.walk(statement)  # type: ignore[attr-defined]
-            if _is_wrapped(own, wrappers)]
+    return [ast.unparse(node.func) for node in ast.walk(statement)  # type: ignore[attr-defined]
+            if _is_wrapped(node, wrappers)]
 
 
 def _outside_loops(node: ast.AST) -> Iterator[ast.AST]:
@@ -236,4 +238,4 @@ def _outside_loops(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _arguments(function: ast.FunctionDef | ast.Lambda) -> set[str]:
-    return {own.arg for own in ast.walk(function) if isinstance(own, ast.arg)}
+    return {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}

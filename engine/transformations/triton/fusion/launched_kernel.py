@@ -60,8 +60,8 @@ class LaunchedKernel:
     @property
     def statements(self) -> list[ast.stmt]:
         """The body without its docstring."""
-        return [own for own in self.function.body if not (
-            isinstance(own, ast.Expr) and isinstance(own.value, ast.Constant))]
+        return [statement for statement in self.function.body if not (
+            isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))]
 
     def _bind(self) -> str:
         name, arguments = self.launch.kernel, self.function.args
@@ -72,10 +72,10 @@ class LaunchedKernel:
         if not self.parsed.is_plain(name) or arguments.vararg or arguments.kwarg \
                 or arguments.kwonlyargs or arguments.posonlyargs:
             return f"{name} has an autotuner, heuristics or unusual parameters"
-        if any(isinstance(own, ast.Starred) for own in call.args) or any(
-                own.arg is None for own in call.keywords) or len(call.args) > len(arguments.args):
+        if any(isinstance(part, ast.Starred) for part in call.args) or any(
+                part.arg is None for part in call.keywords) or len(call.args) > len(arguments.args):
             return f"a launch of {name} does not list its arguments"
-        names = [own.arg for own in arguments.args]
+        names = [parameter.arg for parameter in arguments.args]
         defaults = arguments.defaults
         self.bound = dict(zip(names[len(names) - len(defaults):], defaults, strict=True))
         self.bound.update(zip(names, call.args, strict=False))
@@ -98,11 +98,12 @@ class LaunchedKernel:
             target, value = _assigned(statement)
             if value is None or (not target and not self.parsed.is_call(value, "store")):
                 return f"{what} is no plain assignment or store"
-            called = {ast.unparse(own.func) for own in ast.walk(value) if isinstance(own, ast.Call)}
+            called = {ast.unparse(node.func) for node in ast.walk(value)
+                      if isinstance(node, ast.Call)}
             if not all(self._is_known(name) for name in called):
                 return f"{what} calls what may look at other lanes, other programs or memory"
             self.is_lanewise &= not any(
-                self.parsed.is_call(own, *_REDUCTIONS) for own in ast.walk(value))
+                self.parsed.is_call(node, *_REDUCTIONS) for node in ast.walk(value))
             self.accesses += self._accesses(sums, value)
             if target:
                 self._blocks[target] = self._lanes(sums, value)
@@ -111,11 +112,11 @@ class LaunchedKernel:
 
     def _is_known(self, name: str) -> bool:
         """Return whether a function's result depends on its arguments, lane by lane, or reduces."""
-        own = name.removeprefix(f"{self.parsed.language}.")
+        bare_name = name.removeprefix(f"{self.parsed.language}.")
         if name.endswith((".to", ".cast")):
             return True
-        if own != name:
-            return own in (*_LANEWISE, *_REDUCTIONS)
+        if bare_name != name:
+            return bare_name in (*_LANEWISE, *_REDUCTIONS)
         helper = self.parsed.kernels.get(name)
         if helper is not None:
             called = {ast.unparse(node.func) for node in ast.walk(helper)
@@ -153,17 +154,17 @@ class LaunchedKernel:
                 return lanes(sums.of(node))
             inner = [node.func.value] if isinstance(node.func, ast.Attribute) \
                 and ast.unparse(node.func.value) != self.parsed.language else node.args
-            return frozenset().union(*(self._lanes(sums, own) for own in inner))
+            return frozenset().union(*(self._lanes(sums, part) for part in inner))
         if isinstance(node, ast.Subscript):
             return lanes(sums.of(node))
-        return frozenset().union(*(self._lanes(sums, own) for own in ast.iter_child_nodes(node)
-                                   if isinstance(own, ast.expr)))
+        return frozenset().union(*(self._lanes(sums, part) for part in ast.iter_child_nodes(node)
+                                   if isinstance(part, ast.expr)))
 
 
 def other_of(call: ast.Call) -> ast.expr | None:
     """Return a load's `other`: the value of masked-out lanes, None if it is not given."""
-    given = [own.value for own in call.keywords if own.arg == "other"]
-    return given[0] if given else call.args[2] if len(call.args) > 2 else None
+    values = [keyword.value for keyword in call.keywords if keyword.arg == "other"]
+    return values[0] if values else call.args[2] if len(call.args) > 2 else None
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
