@@ -9,6 +9,9 @@ from kopt_tui.screens.base import KoptScreen
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, WaitingRow
 
+DECISIONS = frozenset(("approve", "reject"))
+"""Actions on a candidate that waits for approval."""
+
 
 class CandidateActions(KoptScreen):
     """Approve and reject, for the candidate that the screen has chosen."""

@@ -59,6 +59,8 @@ def event(record: Event) -> str:
     parts = [record.kind.replace(".", " ")]
     if record.ref and record.ref != record.campaign:
         parts.append(short(record.ref, 12))
+    if _text(payload, "summary").startswith(f"{_text(payload, 'outcome')}: "):
+        payload = {key: value for key, value in payload.items() if key != "outcome"}
     parts += filter(None, (_fact(key, value, record.ref) for key, value in payload.items()))
     return clean("  ".join(parts), 400)
 

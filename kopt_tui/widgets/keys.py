@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
 import msgspec
@@ -47,7 +48,7 @@ KEYS: tuple[Key, ...] = (
         help="Approve a waiting candidate; asks first"),
     Key(keys="x", action="reject", label="reject", scopes=OF_CANDIDATE, hint=True, control=True,
         help="Reject a waiting candidate; asks first"),
-    Key(keys="m", action="measure_again", label="measure again", scopes=("candidate",),
+    Key(keys="m", action="measure_again", label="measure again", scopes=("candidate",), hint=True,
         control=True, help="Measure a near gain again"),
     Key(keys="p", action="pause", label="pause", scopes=OF_CAMPAIGN, hint=True, control=True,
         help="Pause, resume, or undo a pause; asks first"),
@@ -119,9 +120,13 @@ def named(keys: str) -> str:
     return " ".join(NAMES.get(key, key) for key in keys.split(","))
 
 
-def hints(scope: Scope, *, readonly: bool) -> tuple[tuple[str, str], ...]:
-    """Return the hints of the bottom line: each a key and its label."""
-    shown = [key for key in KEYS if key.hint and works(key, scope)]
+def hints(scope: Scope, *, readonly: bool,
+          not_now: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
+    """Return the hints of the bottom line: each a key and its label.
+
+    `not_now` names actions that would be refused for what the screen shows.
+    """
+    shown = [key for key in KEYS if key.hint and works(key, scope) and key.action not in not_now]
     labels = [(named(key.keys.split(",")[0]), key.label) for key in shown
               if not (readonly and key.control)]
     return tuple([*labels, ("esc", "back")] if scope in OVER_OTHERS else labels)

@@ -115,6 +115,13 @@ def test_verdicts_before_the_first_round_say_what_they_are_for() -> None:
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
 
 
+def test_end_of_a_round_says_its_outcome_once() -> None:
+    ended = {"round": 1, "outcome": "baseline", "best_speedup": 1.0}
+    assert event("round.end", "1", **ended, summary="baseline: small 26.4 us") == \
+        "round end  1  1.00x  baseline: small 26.4 us"
+    assert event("round.end", "1", **ended, summary="tied") == "round end  1  baseline  1.00x  tied"
+
+
 def test_lines_of_events_leave_out_what_other_lines_or_files_say() -> None:
     assert event("artifacts", "baseline", path="rounds/round-1/a.tar.gz", sha256="7bc2" * 16) == \
         "artifacts  rounds/round-1/a.tar.gz"
