@@ -23,7 +23,7 @@ from engine.journal.records import (
     Round,
     Slot,
 )
-from engine.records import class_history, measured
+from engine.records import class_history, measured, present_limits
 from engine.records.class_history import ClassMeasurement
 from engine.verify import reference_lines
 from harness.formats import quantities
@@ -135,8 +135,9 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     _print_section("bottlenecks", ("id", "where", "limiter", "value", "found, and advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
          "" if entry.value is None else f"{entry.value:.4g} {entry.metric}",
-         "; ".join(filter(None, (entry.detail, entry.advice))))
-        for entry in shown.bottlenecks))
+         " → ".join(filter(None, (entry.detail, advice))))
+        for entry, advice in zip(shown.bottlenecks, present_limits.advice_once(shown.bottlenecks),
+                                 strict=True)))
     for cause in plan.causes if plan else ():
         print(phrases.clean(f"a model reads: {cause}"))
     _print_section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"), (

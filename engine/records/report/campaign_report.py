@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from engine.campaign import handover
 from engine.history import waiting_line
 from engine.history.campaign_view import JournalView
@@ -61,15 +63,20 @@ def _sections(view: JournalView) -> list[PageSection]:
         _table("What models cost", model_costs.HEAD, model_costs.rows(view.costs)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits the provisional best now" if view.provisional else
-               "What limits it now", LIMITS, list(dict.fromkeys(
-                   (f"{own.kernel} {own.config_class}".strip(), own.limiter,
-                    present_limits.value(own), own.detail, own.advice)
-                   for own in present_limits.of_best(past)))),
+               "What limits it now", LIMITS, _limits(past)),
         PageSection(heading="What to try next", items=[
             *optimize_log.near_gains(past), *optimize_log.ideas(view, past)]),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
                       items=tips.lessons) for _, tips in view.tips[:1] if tips.lessons),
         _stop(view)]
+
+
+def _limits(past: CampaignHistory) -> list[tuple[str, ...]]:
+    limits = list({msgspec.structs.replace(own, id="", rank=0): own
+                   for own in present_limits.of_best(past)}.values())
+    return [(f"{own.kernel} {own.config_class}".strip(), own.limiter, present_limits.value(own),
+             own.detail, advice)
+            for own, advice in zip(limits, present_limits.advice_once(limits), strict=True)]
 
 
 def _headline(view: JournalView) -> Headline:

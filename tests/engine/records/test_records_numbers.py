@@ -112,6 +112,15 @@ def test_class_at_its_roofline_is_no_direction() -> None:
         "less can gain"]
 
 
+def test_advice_on_several_limits_is_given_once() -> None:
+    limits = [Bottleneck(
+        campaign="rms", round=2, rank=1, id="b", kernel="k", config_class=name, limiter="memory",
+        metric="", value=None, detail="", advice=advice)
+        for name, advice in (("tall", "read less"), ("odd", "read less"), ("wide", ""),
+                             ("flat", ""), ("thin", "block it"))]
+    assert present_limits.advice_once(limits) == ["read less", "as above", "", "", "block it"]
+
+
 def test_round_without_a_candidate_names_what_its_slots_found(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
