@@ -83,6 +83,7 @@ def measure(context: EngineContext) -> None:
     with writer.transaction():
         writer.add_verdict(setup.id, NAME, verdict, purpose=NAME)
         writer.event(setup.id, NAME, base, latency_us=verdict.latency_us,
+                     per=next((row.latency_per for row in verdict.rows), ""),
                      noise=verdict.detectable_effect)
         writer.end_round(setup.id, 1, outcome="baseline", best_speedup=1.0,
                          summary=f"baseline: {survey.describe_baseline(verdict)}")

@@ -178,27 +178,32 @@ def _tried(view: JournalView) -> PageSection:
     for decision in past.decisions:
         decided.setdefault(decision.candidate, []).append(decision)
     rows = []
+    measured_rows = {id: next(filter(None, map(past.row_of, reversed(own))), None)
+                     for id, own in decided.items()}
+    levels = Counter(measured.alpha(row) for row in measured_rows.values() if row and row.speedup)
+    usual = levels.most_common(1)[0][0] if levels else None
     for id, own in decided.items():
-        candidate, last = past.candidates.get(id), own[-1]
-        rows_of = [past.row_of(decision) for decision in own]
+        candidate, last, row = past.candidates.get(id), own[-1], measured_rows[id]
         rows.append((
             str(past.round_of(last)), candidate.slot if candidate else "", id[:12],
             ", then ".join(dict.fromkeys(decision.kind for decision in own)) + (
                 "" if last.actor == "engine" else f" by {last.actor}"),
-            measured.recorded_speedup(next(filter(None, reversed(rows_of)), None)),
+            measured.recorded_speedup(row, usual),
             candidate.hypothesis if candidate else "", last.reason))
     for candidate in past.candidates.values():
         if candidate.id not in decided:
             newest = next((row for row in reversed(past.verdicts.values())
                            if row.candidate == candidate.id), None)
             rows.append((str(candidate.round), candidate.slot, candidate.id[:12], "not decided",
-                         measured.recorded_speedup(newest), candidate.hypothesis,
+                         measured.recorded_speedup(newest, usual), candidate.hypothesis,
                          candidate.reason))
     counts = Counter(own[-1].kind for own in decided.values()).most_common()
     empty = Counter(slot.stage for round in past.attempts for slot in
                     round_summary.without_candidate(view, round.n)).most_common()
     notes = ["Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in empty) +
              "; rounds/ has what they tried."] if empty else []
+    if usual is not None:
+        notes.append(f"Intervals are{quantities.alpha_level(usual)} where none is named.")
     return PageSection(
         heading="What was tried",
         paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.",
@@ -225,8 +230,9 @@ def _classes(past: CampaignHistory) -> Iterator[PageSection]:
 
 
 def _class(row: Row) -> tuple[str, ...]:
-    return (measured.class_name(row), row_word(row), quantities.latency_us(before(row)),
-            quantities.latency_us(row.latency_us),
+    return (measured.class_name(row), row_word(row),
+            quantities.latency_us(before(row), row.latency_per),
+            quantities.latency_us(row.latency_us, row.latency_per),
             quantities.speedup_of_log(row.log_ratio, *row_interval(row)),
             measured.roofline_share(row))
 

@@ -59,6 +59,9 @@ def test_interval_states_its_error_rate(tmp_path: Path) -> None:
         text = file.read_text()
         assert "1.54x [1.49, 1.59] at alpha 0.05" in text
         assert "1.50x [1.46, 1.54] at alpha 6e-05" in text
+    tried = folder.report.read_text().split("## What was tried")[1].split("\n## ")[0]
+    assert tried.count("alpha") == 1 and "Intervals are at alpha 6e-05" in tried
+    assert "| 1.50x [1.46, 1.54] |" in tried
 
 
 def test_campaign_without_keep_shows_no_gain(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def test_verdicts_before_the_first_round_say_what_they_are_for() -> None:
         "verdict  canary  a broken copy did not pass, as it must not: incorrect"
     assert event("baseline", "e3eaa5e64363", latency_us=99.21, noise=0.0910) == \
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
+    assert event("baseline", "e3eaa5e64363", latency_us=153e3, per="GB") == \
+        "baseline  e3eaa5e6  153 ms/GB"
 
 
 def test_end_of_a_round_says_its_outcome_once() -> None:
