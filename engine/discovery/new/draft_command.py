@@ -25,6 +25,14 @@ REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
             "its time and whether the result is right",
             "check": "--check 'err <= 1e-6'", "metrics": "--metrics us", "edit": "--edit 'src/*.c'"}
 """Required parameters of a command target, and the flag that gives each."""
+ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
+           "csv": "csv=bench.csv, the table that it writes",
+           "check": "check=err <= 1e-6, or what else tells that a row is right",
+           "metrics": "metrics=us, or other columns of times or rates",
+           "edit": "edit=src/*.c, the files that candidates may change"}
+"""Required parameters, and how a person answers with each."""
+OF_RUN = ("check", "metrics")
+"""Required parameters that a run of the benchmark may show."""
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """Parameters that a campaign fills in at its start."""
 
@@ -126,9 +134,18 @@ def with_classes(known: Parameters, proposal: ClassProposal) -> Parameters:
     return {**known, "configs": configs}
 
 
-def missing_parameter(known: Parameters) -> str:
-    """Return the first required parameter without a value, "" if there is none."""
-    return next((name for name in REQUIRED if not known[name].value), "")
+def missing_parameter(known: Parameters, *, before_run: bool = False) -> str:
+    """Return the first required parameter without a value, "" if there is none; `before_run` needs
+    none that the run may show.
+    """
+    return next((name for name in REQUIRED if not known[name].value
+                 and not (before_run and name in OF_RUN)), "")
+
+
+def complaint(known: Parameters, *, before_run: bool = False) -> str:
+    """Return what a person still has to answer, "" if nothing."""
+    name = missing_parameter(known, before_run=before_run)
+    return name and f"{name} is still missing: write {ANSWERS[name]}"
 
 
 def make_manifest(known: Parameters, project: str,

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -72,7 +73,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     parameters = draft_command.infer_parameters(project, values)
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     parameter_list.show(parameters, to)
-    parameters = _confirm(parameters, values, prompt, project)
+    parameters = _confirm(parameters, values, prompt, project, before_run=args.run is not False)
     classes: ClassProposal | None = None
     if _may_run(args, parameters, prompt):
         try:
@@ -81,13 +82,16 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         except KoptError as error:
             if not prompt.interactive:
                 raise
-            print(f"{clean(str(error))}; the campaign will find the config classes when it "
-                  "measures its baseline", file=to)
+            print_text(f"{clean(str(error))}; the campaign will find the config classes when it "
+                       "measures its baseline", to)
         else:
             _print_columns(parameters, to)
             _print_classes(classes, to)
             parameter_list.show_changes(before, parameters, to)
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
+    if prompt.interactive and (lacks := draft_command.complaint(parameters)):
+        print_text(lacks, sys.stderr)
+        parameters = _confirm(parameters, values, prompt, project)
     manifest = draft_command.make_manifest(
         parameters, os.path.relpath(project, path.resolve().parent),
         parameter_list.pool(args))
@@ -115,15 +119,17 @@ def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
 
 
 def _confirm(parameters: Parameters, values: dict[str, str], prompt: Prompt, project: Path,
-             ran: Parameters | None = None) -> Parameters:
+             ran: Parameters | None = None, before_run: bool = False) -> Parameters:
     """Return the parameters after the person's changes.
 
-    A change infers the other parameters again, except for those that a run has shown.
+    A change infers the other parameters again, except for those that a run has shown. What a run
+    may show can be missing `before_run`.
     """
     return parameter_list.confirm(
         parameters, values, prompt,
         lambda trial: draft_command.with_given(ran, trial) if ran else
-        draft_command.infer_parameters(project, trial), draft_command.missing_parameter)
+        draft_command.infer_parameters(project, trial),
+        partial(draft_command.complaint, before_run=before_run))
 
 
 def _may_run(args: argparse.Namespace, parameters: Parameters, prompt: Prompt) -> bool:
@@ -150,6 +156,10 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
         build=parameters["build_command"].value, device=parameters["device"].value or "auto",
         on_wait=lambda text: print(clean(text), file=sys.stderr))
     parameters = draft_command.with_table(parameters, table, parameters["edit"].value)
+    if prompt.interactive and (lacks := draft_command.complaint(parameters)):
+        print_text(clean(f"the table has the columns {', '.join(table.columns)}; {lacks}"),
+                   sys.stderr)
+        parameters = _confirm(parameters, values, prompt, project, ran=parameters)
     while True:
         try:
             classes = _classes(parameters, table, project)
@@ -157,7 +167,7 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
         except KoptError as error:
             if not prompt.interactive:
                 raise
-            print(clean(str(error)), file=sys.stderr)
+            print_text(clean(str(error)), sys.stderr)
             before = parameters
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
             if parameters == before:
@@ -186,7 +196,7 @@ def _print_columns(parameters: Parameters, to: TextIO) -> None:
     check = parameters["check"].value
     rounding = f" (to allow other rounding: --check '{check.removesuffix('== 0')}<= 1e-6')" \
         if check.endswith(" == 0") else ""
-    print_text(clean(f"a row is right if {check}{rounding}; its time is "
+    print_text(clean(f"a row is right if {check}{rounding}; it is measured by "
                      f"{parameters['metrics'].value}"), to)
 
 

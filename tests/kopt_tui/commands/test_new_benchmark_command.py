@@ -110,6 +110,29 @@ def test_person_may_forbid_the_run(project: Path) -> None:
     assert load.load(project / "manifest.yaml").target.configs == ()
 
 
+BENCH_OF_SHELL = """\
+echo op,n,GB/s,{result} > out.csv
+for n in 10 200 3000; do echo copy,$n,$n.5,0; echo scale,$n,$n.7,0; done >> out.csv
+"""
+
+
+@pytest.mark.parametrize("result", ["max_err", "off_by"])
+def test_run_shows_the_columns_before_they_are_asked_for(result: str, tmp_path: Path) -> None:
+    (tmp_path / "bench.sh").write_text(BENCH_OF_SHELL.format(result=result))
+    (tmp_path / "k.c").write_text("void f(float *x, int n) { x[n - 1] = 0; }\n")
+    answers = {"NAME=VALUE changes": "", "csv is still missing": "csv=out.csv",
+               "csv                out.csv": "", "edit is still missing": "edit=k.c",
+               "edit               k.c": "", "once, in a copy": "y"}
+    if result == "off_by":
+        answers |= {"the table has the columns op, n, GB/s, off_by;": "check=off_by == 0",
+                    "check              off_by == 0": ""}
+    status, screen = converse(["new", "--project", str(tmp_path), "--device", "cpu",
+                               "--benchmark", "sh bench.sh"], answers | {"config classes:": ""})
+    assert status == 0, screen
+    written = load.load(tmp_path / "manifest.yaml").target
+    assert written.check == f"{result} == 0" and written.metrics == ("GB/s",)
+
+
 def test_needed_parameter_is_asked_for_until_it_is_set(project: Path) -> None:
     (project / "tests" / "kernels" / "pa_ps.py").unlink()
     answers = {"NAME=VALUE changes": "", "edit is still missing": "edit=tests/k.py",
