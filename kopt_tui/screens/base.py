@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -163,9 +163,9 @@ class KoptScreen(InCurrentSize[None]):
     def draw_devices(self, devices: DeviceSnapshot) -> None:
         """Show the devices of this machine."""
 
-    def not_now(self) -> Collection[str]:
-        """Return the actions that would be refused now: the bottom line leaves them out."""
-        return ()
+    def labels(self) -> dict[str, str]:
+        """Return other labels of actions for what is shown, "" for one that would be refused."""
+        return {}
 
     def action_open(self) -> None:
         """Open what is under the cursor."""
@@ -184,7 +184,7 @@ class KoptScreen(InCurrentSize[None]):
     def compose(self) -> ComposeResult:
         mode = self.SCOPE if self.SCOPE in self.app.MODES else self.dashboard.current_mode
         self.topbar = TopBar(mode, self.dashboard.session)
-        self.keybar = KeyBar(self._hints())
+        self.keybar = KeyBar(keys.hints(self.SCOPE, readonly=self.dashboard.readonly))
         yield self.topbar
         yield from self.body()
         yield self.keybar
@@ -224,7 +224,7 @@ class KoptScreen(InCurrentSize[None]):
         self.dashboard.look_at(self.focus_of_feed())
 
     def _hints(self) -> tuple[tuple[str, str], ...]:
-        return keys.hints(self.SCOPE, readonly=self.dashboard.readonly, not_now=self.not_now())
+        return keys.hints(self.SCOPE, readonly=self.dashboard.readonly, labels=self.labels())
 
     def _place_panes(self) -> None:
         self.pane_layout.place()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from textual.containers import Container
 
 from engine.journal.records import Slot
 from engine.task import AGENT_BACKENDS
-from kopt_tui.screens.actions import DECISIONS, CampaignActions, CandidateActions
+from kopt_tui.screens.actions import NO_DECISION, CampaignActions, CandidateActions
 from kopt_tui.screens.base import NO_CAMPAIGN, Body
 from kopt_tui.snapshot.snapshot import (
     AttemptRef,
@@ -83,8 +81,9 @@ class CampaignScreen(CampaignActions, CandidateActions):
         self.log_pane.set_content(view.log)
         self.draw_devices(self.dashboard.devices)
 
-    def not_now(self) -> Collection[str]:
-        return () if self._waiting(self.dashboard.snapshot) else DECISIONS
+    def labels(self) -> dict[str, str]:
+        waiting = self._waiting(self.dashboard.snapshot)
+        return super().labels() | ({} if waiting else NO_DECISION)
 
     def draw_devices(self, devices: DeviceSnapshot) -> None:
         row = self.chosen_campaign()

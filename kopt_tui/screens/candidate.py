@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from textual.containers import Container
 
-from kopt_tui.screens.actions import DECISIONS, CandidateActions
+from kopt_tui.screens.actions import NO_DECISION, CandidateActions
 from kopt_tui.screens.base import Body
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.candidate_pane import CandidatePane
 from kopt_tui.widgets.pane import Column
 from kopt_tui.widgets.patch_pane import PatchPane, patch_lines
-
-MEASURE_AGAIN = "measure_again"
 
 
 class CandidateScreen(CandidateActions):
@@ -55,12 +51,11 @@ class CandidateScreen(CandidateActions):
         patch, note = self._patch or ("", "")
         self.call_later(self.patch.set_content, (patch_lines(patch, highlighted=True), note))
 
-    def not_now(self) -> Collection[str]:
+    def labels(self) -> dict[str, str]:
         view = self.dashboard.snapshot.candidate
-        if view is None or view.campaign != self.campaign:
-            return DECISIONS | {MEASURE_AGAIN}
-        return (frozenset() if view.waiting else DECISIONS) \
-            | (frozenset() if view.again else {MEASURE_AGAIN})
+        shown = view if view is not None and view.campaign == self.campaign else None
+        return ({} if shown and shown.waiting else NO_DECISION) \
+            | ({} if shown and shown.again else {"measure_again": ""})
 
     def action_transcript(self) -> None:
         self.dashboard.open_transcript(self.campaign, candidate=self.candidate)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from kopt_tui.screens.actions import DECISIONS, CandidateActions
+from kopt_tui.screens.actions import NO_DECISION, CandidateActions
 from kopt_tui.screens.base import Body
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
@@ -60,8 +58,9 @@ class ReviewScreen(CandidateActions):
         row = self.table.current if self.is_mounted else None
         return Focus(row.candidate.campaign, row.candidate.id) if row else super().focus_of_feed()
 
-    def not_now(self) -> Collection[str]:
-        return () if self.dashboard.snapshot.waiting else DECISIONS | {"open", "transcript"}
+    def labels(self) -> dict[str, str]:
+        return {} if self.dashboard.snapshot.waiting else \
+            NO_DECISION | {"open": "", "transcript": ""}
 
     def on_list_pane_moved(self) -> None:
         self.refocus_feed()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -121,12 +122,12 @@ def named(keys: str) -> str:
 
 
 def hints(scope: Scope, *, readonly: bool,
-          not_now: Collection[str] = ()) -> tuple[tuple[str, str], ...]:
+          labels: Mapping[str, str] = MappingProxyType({})) -> tuple[tuple[str, str], ...]:
     """Return the hints of the bottom line: each a key and its label.
 
-    `not_now` names actions that would be refused for what the screen shows.
+    `labels` are those of actions for what the screen shows, "" where one would be refused.
     """
-    shown = [key for key in KEYS if key.hint and works(key, scope) and key.action not in not_now]
-    labels = [(named(key.keys.split(",")[0]), key.label) for key in shown
-              if not (readonly and key.control)]
-    return tuple([*labels, ("esc", "back")] if scope in OVER_OTHERS else labels)
+    shown = [key for key in KEYS if key.hint and works(key, scope)]
+    hints = [(named(key.keys.split(",")[0]), label) for key in shown
+             if (label := labels.get(key.action, key.label)) and not (readonly and key.control)]
+    return tuple([*hints, ("esc", "back")] if scope in OVER_OTHERS else hints)
