@@ -143,8 +143,9 @@ def print_summary(reader: Reader, name: str) -> int:
     if not kept:
         print("  nothing was kept")
     for near in history.read(reader, name).near_gains()[-NEAR:]:
-        print(f"  {near.candidate[:12]}  near gain of {quantities.percent(near.near_gain, 1)}; "
-              f"{phrases.measure_again(near.candidate)}")
+        print_text(f"  {near.candidate[:12]}  near gain of "
+                   f"{quantities.percent(near.near_gain, 1)}; "
+                   f"{phrases.measure_again(near.candidate)}", indent=4)
     sys.stdout.flush()
     return 0 if campaign.state in SUCCESSFUL else 1
 
