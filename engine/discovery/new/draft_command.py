@@ -26,7 +26,8 @@ REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
             "check": "--check 'err <= 1e-6'", "metrics": "--metrics us", "edit": "--edit 'src/*.c'"}
 """Required parameters of a command target, and the flag that gives each."""
 ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
-           "csv": "csv=bench.csv, the table that it writes",
+           "csv": "csv=bench.csv, the table that it writes; if it prints the table: "
+                  "benchmark_command=python bench.py > bench.csv",
            "check": "check=err <= 1e-6, or what else tells that a row is right",
            "metrics": "metrics=us, or other columns of times or rates",
            "edit": "edit=src/*.c, the files that candidates may change"}

@@ -37,9 +37,9 @@ def add_command_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags for what a benchmark's sources do not say."""
     group = parser.add_argument_group("a project with its own benchmark")
     group.add_argument("--benchmark", metavar="COMMAND", default=None,
-                       help="the command that writes a CSV (default: the script found there)")
+                       help="the command that writes a table (default: the script found there)")
     group.add_argument("--csv", metavar="FILE", default=None,
-                       help="the file that the benchmark writes")
+                       help="the file that the benchmark writes, CSV or a JSON list of objects")
     group.add_argument("--check", metavar="RULE", default=None,
                        help="when a row counts as correct, such as 'err == 0' or 'ok == PASS'")
     group.add_argument("--metrics", metavar="A,B", default=None,
