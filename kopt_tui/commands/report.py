@@ -18,8 +18,7 @@ from engine.records.report.campaign_report import html, markdown
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused, os_fault
 from kopt_tui.cli import batch_runs
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
-from kopt_tui.cli.markdown_text import print_markdown
-from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.output import print_json, print_markdown, print_table
 from kopt_tui.cli.parser import add_campaign, add_json
 from kopt_tui.snapshot.phrases import clean
 
