@@ -85,7 +85,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME|COMMAND", default=None,
                         help=f"a coding agent as a worker: {', '.join(agent_templates.names())}, "
                         "or a command such as 'my-agent --prompt-file {prompt}'; {worktree} is "
-                        "the folder that it edits")
+                        "the folder that it edits; a line `Hypothesis: TEXT` that it prints names "
+                        "its change")
     parser.add_argument("--agent-env", metavar="A,B", default=None,
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--agent-network", metavar="HOST,..", default=None,
