@@ -200,6 +200,7 @@ def test_person_at_a_terminal_is_asked(project: Path) -> None:
                "'sometimes' is not one of": "approval=review", "approval           review": ""}
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0, screen
+    assert "for a benchmark of the project: kopt new" in screen
     written = load.load(project / "manifest.yaml")
     assert (written.max_iterations, written.approval) == (4, "review")
     assert task_file.load(project / "task.yaml").classes[0].shape == {"rows": 32, "cols": 32}
