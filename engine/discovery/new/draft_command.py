@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
 """Required parameters, and how a person answers with each."""
 OF_RUN = ("check", "metrics")
 """Required parameters that a run of the benchmark may show."""
+_REDIRECTED = re.compile(r"(?<![0-9&>])>\s*([\w./-]+\.\w+)\s*$")
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """Parameters that a campaign fills in at its start."""
 
@@ -58,7 +60,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("target_gpu", "", ""),
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
         ("benchmark_command", detected.command if detected else "", "it writes a CSV"),
-        ("csv", detected.csv if detected else "", f"written {of_script}"),
+        ("csv", *_csv(overrides.get("benchmark_command", ""), detected)),
         ("check", guessed.check, "a column that says right or wrong"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
         ("configs", "", "found in the baseline"),
@@ -77,6 +79,13 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     for name, origin in LATER.items():
         inferred[name] = replace(inferred[name], origin=origin)
     return with_given(inferred, overrides)
+
+
+def _csv(command: str, detected: benchmark.Benchmark | None) -> tuple[str, str]:
+    """Return the file of the table and how it is known: a redirection, else the script's text."""
+    if redirected := _REDIRECTED.search(command):
+        return redirected[1], "the command's output"
+    return (detected.csv, f"written by {detected.script}") if detected else ("", "")
 
 
 def _language(project: Path, edit: str) -> str:

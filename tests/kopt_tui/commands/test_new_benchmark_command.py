@@ -110,6 +110,16 @@ def test_person_may_forbid_the_run(project: Path) -> None:
     assert load.load(project / "manifest.yaml").target.configs == ()
 
 
+def test_output_of_the_command_is_the_table(tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text("void f(float *x, int n) { x[n - 1] = 0; }\n")
+    words = ["--check", "err == 0", "--metrics", "us", "--edit", "k.c", "--device", "cpu"]
+    for command, csv in (("./bench > out.csv", "out.csv"), ("./bench 2> log.txt", "")):
+        done = kopt("new", "--project", str(tmp_path), "--yes", "--benchmark", command, *words)
+        assert done.returncode == (0 if csv else 2), done.stderr
+        assert not csv or load.load(tmp_path / "manifest.yaml").target.csv == csv
+        (tmp_path / "manifest.yaml").unlink(missing_ok=True)
+
+
 BENCH_OF_SHELL = """\
 echo op,n,GB/s,{result} > out.csv
 for n in 10 200 3000; do echo copy,$n,$n.5,0; echo scale,$n,$n.7,0; done >> out.csv
