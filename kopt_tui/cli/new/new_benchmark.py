@@ -23,8 +23,10 @@ from harness.benchmark.runs.result_table import ResultTable
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace.weights import number
+from harness.devices import inventory
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
+from harness.isolation import device_lock
 from kopt_tui.cli.new import new_kernel, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
@@ -148,7 +150,10 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
     if (name := draft_command.missing_parameter(parameters)) in ("benchmark_command", "csv"):
         raise InputError(f"{name} could not be inferred",
                          fix=f"use {draft_command.REQUIRED[name]}")
-    print("running the benchmark", file=sys.stderr)
+    card = inventory.find((parameters["device"].value or "auto").partition(",")[0])
+    others = [f"process {pid or '?'} measures on {name} now: this waits"
+              for name in card.lock_names if (pid := device_lock.holder(name)) is not None]
+    print_text("; ".join(["running the benchmark", *others]), sys.stderr)
     mode = BenchmarkMode(name="full", command=parameters["benchmark_command"].value,
                          csv=parameters["csv"].value)
     table = sample_runs.run_once(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from engine.discovery.new import draft_command
 from engine.manifest import load
+from harness.isolation import device_lock
 from kopt_tui.main import main
 from tests.support.command_line import answer, converse, kopt
 from tests.support.paths import ROOT
@@ -118,6 +122,20 @@ def test_output_of_the_command_is_the_table(tmp_path: Path) -> None:
         assert done.returncode == (0 if csv else 2), done.stderr
         assert not csv or load.load(tmp_path / "manifest.yaml").target.csv == csv
         (tmp_path / "manifest.yaml").unlink(missing_ok=True)
+
+
+def test_run_names_what_it_waits_for(project: Path) -> None:
+    held = device_lock.acquire("cpu", timeout_s=60)
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "kopt_tui.main", "new", "--project", str(project), "--device", "cpu",
+         "--yes", "--run"], cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert asking.stderr is not None
+    line = asking.stderr.readline()
+    held.release()
+    asking.communicate(timeout=120)
+    assert line == f"running the benchmark; process {os.getpid()} measures on cpu now: this " \
+        "waits\n"
+    assert asking.returncode == 0
 
 
 BENCH_OF_SHELL = """\
