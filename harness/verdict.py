@@ -45,6 +45,8 @@ class Row:
     max_rel_err: float | None = None
     error_budget_used: float | None = None
     latency_us: float | None = None
+    latency_per: str = ""
+    """What it is the time of one of, such as GB, where a benchmark reports a rate."""
     incumbent_us: float | None = None
     other_us: float | None = None
     """The time that is not scored (of whole calls or of GPU kernels), if both were measured."""
@@ -231,7 +233,8 @@ class Verdict:
     @property
     def time_kind(self) -> str:
         """The kind of its latencies in words."""
-        return "GPU kernel time" if self.by_kernel_time else self.latency_kind or ""
+        per = next((f" per {row.latency_per}" for row in self.rows if row.latency_per), "")
+        return "GPU kernel time" if self.by_kernel_time else f"{self.latency_kind or ''}{per}"
 
     def __post_init__(self) -> None:
         us, of_roofline = self.latency_us, self.pct_of_roofline

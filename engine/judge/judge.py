@@ -114,7 +114,7 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
     no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
     if no_gain == "regression" and speedup.startswith("uncertain"):
         slower_first = sorted(verdict.rows, key=_sure_loss, reverse=True)
-        rows = f"a class is significantly slower: {describe_rows(slower_first)}"
+        rows = f"a class is slower at an error rate of 5 %: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
     note = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
     measured = f"{speedup}; {note}{rows}"

@@ -117,8 +117,10 @@ def _of_row(target: Target, row: Row, reach: Roofline | None,
         limiter, detail = point.limiter, "not measured"
         if row.latency_us and point.us:  # an old verdict recorded its share of the floor instead
             share = roofline.percent(point.us, row.latency_us)
-            detail = (f"{row.latency_us:.3g} us against a roofline of {point.us:.3g} us "
-                      f"at {point.rate_text}")
+            detail = f"{latency(row.latency_us)} against a roofline of {latency(point.us)} " \
+                f"at {point.rate_text}"
+            if target.flops is None and share < FAR:
+                detail += ", of its bytes alone: the task states no flops"
     return _tunable(target.entry, limiter, row.config_class, "% of roofline", share, detail, knobs,
                     advice=strategy_table.advice("far from the roofline")
                     if share is not None and share < FAR else "")

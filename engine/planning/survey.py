@@ -168,5 +168,5 @@ def reached(context: EngineContext) -> float | None:
 
 
 def describe_baseline(verdict: Verdict) -> str:
-    return ", ".join(f"{row.config_class} {latency(row.latency_us)}" if row.latency_us is not None
-                     else f"{row.config_class} correct, not timed" for row in verdict.rows)
+    return ", ".join(f"{row.config_class} " + (
+        latency(row.latency_us, row.latency_per) or "correct, not timed") for row in verdict.rows)

@@ -1,4 +1,4 @@
 """Files for people: summaries, logs, tables, the final report; no program reads them back.
 
-Face: class_history, measured, tip_promotion, writer.
+Face: class_history, measured, present_limits, tip_promotion, writer.
 """

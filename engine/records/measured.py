@@ -52,9 +52,13 @@ def speedup(verdict: Verdict) -> str:
                               verdict.alpha) or "not measured"
 
 
-def recorded_speedup(row: VerdictRow | None) -> str:
-    """Return the speedup of a verdict in the journal, "" without a verdict."""
-    return "" if row is None else quantities.speedup(row.speedup, row.low, row.high, alpha(row))
+def recorded_speedup(row: VerdictRow | None, usual: float | None = None) -> str:
+    """Return the speedup of a verdict in the journal, "" without a verdict; its error rate unless
+    it is the `usual` one.
+    """
+    own = alpha(row)
+    return "" if row is None else quantities.speedup(
+        row.speedup, row.low, row.high, None if own == usual else own)
 
 
 def alpha(row: VerdictRow | None) -> float | None:
@@ -82,15 +86,17 @@ def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
 def classes(verdict: Verdict) -> str:
     """Return the table of a verdict's config classes, best and candidate side by side."""
     return _with_other_times(CLASSES, verdict, ((
-        class_name(row), row_word(row), quantities.latency_us(before(row)),
-        quantities.latency_us(row.latency_us), "" if row.log_ratio is None else gain(row),
-        roofline_share(row), row.note) for row in verdict.rows))
+        class_name(row), row_word(row), quantities.latency_us(before(row), row.latency_per),
+        quantities.latency_us(row.latency_us, row.latency_per),
+        "" if row.log_ratio is None else gain(row), roofline_share(row), row.note)
+        for row in verdict.rows))
 
 
 def classes_of_baseline(verdict: Verdict) -> str:
     """Return the table of the config classes before any change."""
     return _with_other_times(BASELINE, verdict, ((
-        class_name(row), "yes" if row.correct else "no", quantities.latency_us(row.latency_us),
+        class_name(row), "yes" if row.correct else "no",
+        quantities.latency_us(row.latency_us, row.latency_per),
         roofline_share(row), row.note) for row in verdict.rows))
 
 
@@ -113,8 +119,8 @@ def classes_of_provisional(past: CampaignHistory) -> str:
 
 def _gains(verdict: Verdict, head: Sequence[str]) -> str:
     return _with_other_times(head, verdict, ((
-        row.config_class, quantities.latency_us(before(row) or row.latency_us),
-        quantities.latency_us(row.latency_us), gain(row), roofline_share(row))
+        row.config_class, quantities.latency_us(before(row) or row.latency_us, row.latency_per),
+        quantities.latency_us(row.latency_us, row.latency_per), gain(row), roofline_share(row))
         for row in verdict.rows))
 
 
@@ -213,7 +219,7 @@ def metrics(past: CampaignHistory) -> str:
         f"{quantities.latency_us(verdict.latency_us)} ({verdict.time_kind})"
     if past.best == past.base:
         return f"1.00x: nothing was kept; baseline {latency}"
-    rows = ", ".join(f"{row.config_class} {quantities.latency_us(row.latency_us)}"
+    rows = ", ".join(f"{row.config_class} {quantities.latency_us(row.latency_us, row.latency_per)}"
                      for row in verdict.rows if row.latency_us is not None)
     note = "" if best.against == BASELINE_WORDS else ", not measured against the baseline yet"
     return f"{speedup(verdict)} against {best.against}{note}; {latency}; {rows}"

@@ -56,6 +56,16 @@ def _is_current(past: CampaignHistory, n: int) -> bool:
     return past.tip == surveyed or newest in ("ask", "provisional")
 
 
+def advice_once(limits: Iterable[Bottleneck]) -> list[str]:
+    """Return the advice on each limit, "as above" where an earlier one has the same."""
+    said: set[str] = set()
+    words = []
+    for own in limits:
+        words.append("as above" if own.advice in said else own.advice)
+        said |= {own.advice} - {""}
+    return words
+
+
 def directions(limits: Iterable[Bottleneck]) -> list[str]:
     """Return what to do about limits, one line for all that need the same: `memory in tall (41 % of
     roofline), in odd (50 % of roofline): load less`. Classes at their roofline are left out.

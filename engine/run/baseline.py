@@ -56,11 +56,15 @@ def _find_classes(campaign: RunningCampaign) -> None:
         return
     campaign.set_state("running", in_phase(
         "BASELINE", "config classes by two runs of the benchmark"))
+
+    def on_wait(text: str) -> None:
+        context.messages.put(SlotProgress(
+            slot="classes", stage="waiting" if text else "running", detail=text))
+
     changed_setup, proposal = context.run_in_thread(lambda: context.fleet.run(
-        "verdict",
-        lambda card: class_baseline.find_classes(setup, card.device, cancel=context.stop),
-        cancel=context.stop, on_wait=lambda text: context.messages.put(
-            SlotProgress(slot="classes", stage="waiting", detail=text))))
+        "verdict", lambda card: class_baseline.find_classes(
+            setup, card.device, cancel=context.stop, on_wait=on_wait),
+        cancel=context.stop, on_wait=on_wait))
     campaign.use_setup(changed_setup)
     context.writer.event(setup.id, "classes", message=proposal.description)
 
@@ -83,6 +87,7 @@ def measure(context: EngineContext) -> None:
     with writer.transaction():
         writer.add_verdict(setup.id, NAME, verdict, purpose=NAME)
         writer.event(setup.id, NAME, base, latency_us=verdict.latency_us,
+                     per=next((row.latency_per for row in verdict.rows), ""),
                      noise=verdict.detectable_effect)
         writer.end_round(setup.id, 1, outcome="baseline", best_speedup=1.0,
                          summary=f"baseline: {survey.describe_baseline(verdict)}")

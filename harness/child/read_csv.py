@@ -1,4 +1,4 @@
-"""Read the CSV files that a benchmark wrote, with pandas; answers are JSON lines.
+"""Read the CSV or JSON tables that a benchmark wrote, CSV with pandas; answers are JSON lines.
 
 Every cell stays the text that it is in the file; the harness decides what it means. pandas is
 imported once, and every file is read in a fork that has seen no other file.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import signal
 import stat
@@ -33,10 +34,12 @@ def read(path: str, limits: dict[str, int]) -> dict[str, Any]:
         raise UnreadableTable(f"is not UTF-8 text (at byte {error.start})") from None
     if "\0" in text:
         raise UnreadableTable("is not text (it holds a zero byte)")
-    if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
-        # pandas would take minutes
-        raise UnreadableTable(f"has more than {limits['columns']} columns")
-    lines = _parse(text)
+    lines = _records(text)
+    if lines is None:
+        if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
+            # pandas would take minutes
+            raise UnreadableTable(f"has more than {limits['columns']} columns")
+        lines = _parse(text)
     header, rows = ([cell.strip() for cell in lines[0]], lines[1:]) if lines else ([], [])
     if len(rows) > limits["rows"]:
         raise UnreadableTable(f"has {len(rows)} rows, more than {limits['rows']}")
@@ -59,6 +62,33 @@ def _bytes(path: str, most: int) -> bytes:
     if len(data) > most:
         raise UnreadableTable(f"is larger than {most >> 10} KiB")
     return data
+
+
+def _records(text: str) -> list[list[str]] | None:
+    """Return a JSON list of objects as a header and rows, None for what is no JSON.
+
+    The list may be the only one in an object, as in what Google Benchmark writes. Lists and objects
+    in a row are left out.
+    """
+    if text.lstrip()[:1] not in ("[", "{"):
+        return None
+    try:
+        value = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+    except ValueError:
+        return None
+    lists = [value] if isinstance(value, list) else [
+        own for own in value.values() if isinstance(own, list) and own and isinstance(own[0], dict)]
+    if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
+        raise UnreadableTable("is JSON, but no list of objects, one for each row")
+    header = list(dict.fromkeys(name for row in lists[0] for name, cell in row.items()
+                                if not isinstance(cell, list | dict)))
+    return [header, *([_cell(row.get(name)) for name in header] for row in lists[0])]
+
+
+def _cell(value: object) -> str:
+    if value is None or isinstance(value, list | dict):
+        return ""
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def _parse(text: str) -> list[list[str]]:

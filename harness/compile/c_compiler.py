@@ -174,7 +174,7 @@ def parse_remarks(text: str, source: str, code: str = "") -> tuple[Remark, ...]:
         elif vectors := _VECTORS.search(message):
             loops[line] = max(loops.get(line, 0), int(vectors["bytes"]))
         elif (why := _REASON.search(message)) and loop:
-            reasons.setdefault(loop, plain(why["why"], 120))
+            reasons.setdefault(loop, plain(why["why"], 120).rstrip(". "))
     return tuple(Remark(line=line, vector_bytes=width, why="" if width else reasons.get(line, ""))
                  for line, width in sorted(loops.items()))
 

@@ -11,7 +11,7 @@ def findings(target: Target) -> list[Finding]:
     flags: list[Finding] = []
     if target.by_baseline:
         flags.append(Finding(rule="reference-baseline", severity="flag", detail=(
-            "reference: baseline: expected values are the baseline's own, so a fault of the "
+            "the task has no reference: expected values are the baseline's own, so a fault of the "
             "baseline counts as right")))
     recorded = {name for entry in target.classes for name in entry.data or {}}
     if recorded:

@@ -77,19 +77,16 @@ def evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
     raise AssertionError("parse() allows nothing else")
 
 
+def names_of(expression: str) -> set[str]:
+    """Return the names in an expression such as `2*m*n*k`. Raises InputError."""
+    return names_in(_parsed(expression))
+
+
 def evaluate_expression(expression: int | float | str, names: Mapping[str, int]) -> Number:
     """Evaluate + - * / // % over shape names, such as `2*m*n*k`. Raises InputError."""
     if not isinstance(expression, str):
         return expression
-    if len(expression) > MOST_CHARACTERS:
-        raise InputError("expression is too long", where=expression[:40] + "…")
-    try:
-        tree = parse(expression)
-    except UnsupportedExpression:
-        raise InputError(f"cannot evaluate {expression!r}",
-                         fix="use + - * / // % on shape names") from None
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise InputError(f"cannot read the expression {expression!r}") from None
+    tree = _parsed(expression)
     if unknown := sorted(names_in(tree) - names.keys()):
         raise InputError(f"unknown name {unknown[0]!r} in {expression!r}",
                          fix=f"a class's shape gives {', '.join(names) or 'no names'}")
@@ -98,6 +95,18 @@ def evaluate_expression(expression: int | float | str, names: Mapping[str, int])
     except (ArithmeticError, RecursionError) as error:
         raise InputError(f"cannot evaluate {expression!r}: {error}") from None
     return value
+
+
+def _parsed(expression: str) -> ast.expr:
+    if len(expression) > MOST_CHARACTERS:
+        raise InputError("expression is too long", where=expression[:40] + "…")
+    try:
+        return parse(expression)
+    except UnsupportedExpression:
+        raise InputError(f"cannot evaluate {expression!r}",
+                         fix="use + - * / // % on shape names") from None
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise InputError(f"cannot read the expression {expression!r}") from None
 
 
 def whole(expression: int | float | str, names: Mapping[str, int]) -> int:

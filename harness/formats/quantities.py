@@ -90,18 +90,21 @@ def gain(log_ratio: float | None, low: float | None = None, high: float | None =
     return ratio(math.exp(log_ratio)) + ("" if is_clear else f" ({words})")
 
 
-def latency(microseconds: float | None) -> str:
-    """Return a latency with three significant digits and a unit that fits: `91.8 us`, `2.50 s`."""
+def latency(microseconds: float | None, per: str = "") -> str:
+    """Return a latency with three significant digits and a unit that fits: `91.8 us`, `2.50 s`.
+
+    The time of one of something is given `per` its unit: `153 ms/GB`.
+    """
     if microseconds is None:
         return ""
     for unit in ("us", "ms"):
         if microseconds < 1000:
-            return f"{microseconds:.{_decimals(microseconds)}f} {unit}"
+            return f"{microseconds:.{_decimals(microseconds)}f} {unit}{_per(per)}"
         microseconds /= 1000
-    return f"{microseconds:.2f} s"
+    return f"{microseconds:.2f} s{_per(per)}"
 
 
-def latency_us(microseconds: float | None) -> str:
+def latency_us(microseconds: float | None, per: str = "") -> str:
     """Return a latency with three decimals, for columns and diffs: `91.840 us`.
 
     It is in microseconds up to a hundred milliseconds.
@@ -109,8 +112,13 @@ def latency_us(microseconds: float | None) -> str:
     if microseconds is None:
         return ""
     if microseconds < 1e5:
-        return f"{microseconds:.3f} us"
-    return f"{microseconds / 1e3:.3f} ms" if microseconds < 1e7 else f"{microseconds / 1e6:.3f} s"
+        return f"{microseconds:.3f} us{_per(per)}"
+    value = f"{microseconds / 1e3:.3f} ms" if microseconds < 1e7 else f"{microseconds / 1e6:.3f} s"
+    return value + _per(per)
+
+
+def _per(unit: str) -> str:
+    return f"/{unit}" if unit else ""
 
 
 def dollars(cost: float | None) -> str:

@@ -28,6 +28,7 @@ POLL_S = 0.2
 BATCH = 500
 NEAR = 3
 """Near gains that the summary names, at most."""
+GOES_ON = "it goes on without this terminal; kopt attach {} shows it"
 SUCCESSFUL = ("finished", "waiting")
 BEFORE_ROUNDS = (None, "PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE")
 """Phases in which a task may turn out to be wrong; None before the first one."""
@@ -105,7 +106,7 @@ def follow_start(workspace: Path, campaign: str) -> int:
         except KeyboardInterrupt:
             print()
         if is_live(reader, campaign):
-            print_text(f"it goes on without this terminal; kopt attach {campaign} shows it")
+            print_text(GOES_ON.format(campaign))
             return 0
         return print_summary(reader, campaign)
 
@@ -142,8 +143,9 @@ def print_summary(reader: Reader, name: str) -> int:
     if not kept:
         print("  nothing was kept")
     for near in history.read(reader, name).near_gains()[-NEAR:]:
-        print(f"  {near.candidate[:12]}  near gain of {quantities.percent(near.near_gain, 1)}; "
-              f"{phrases.measure_again(near.candidate)}")
+        print_text(f"  {near.candidate[:12]}  near gain of "
+                   f"{quantities.percent(near.near_gain, 1)}; "
+                   f"{phrases.measure_again(near.candidate)}", indent=4)
     sys.stdout.flush()
     return 0 if campaign.state in SUCCESSFUL else 1
 

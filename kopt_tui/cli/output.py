@@ -1,9 +1,11 @@
-"""JSON lines, tables, lists of facts and notes, printed without control characters."""
+"""JSON lines, tables, Markdown, facts and notes, printed without control characters."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -22,6 +24,10 @@ LEAST_TEXT = 24
 """A table's last column is at least so wide, or stands below the others."""
 LEAST_CELL = 12
 """Cells are clipped to no less."""
+ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
+BORDER = re.compile(r"(?<!\\)\|")
+ITEM = re.compile(r"(- |\d+\. )?")
+"""Parts of Markdown: an escaped character, a border between cells, the mark of an item."""
 
 
 def print_json(value: object) -> None:
@@ -84,6 +90,26 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right
             print("\n".join([(start + first).rstrip(), *(" " * before + line for line in others)]))
         for note in filter(None, further):
             print("\n".join(wrapped(f"  {clean(note)}", limit or PIPE_COLUMNS, 4)))
+
+
+def print_markdown(text: str) -> None:
+    """Print Markdown; at a terminal lines break between words, and tables have columns."""
+    if terminal_width(sys.stdout) is None:
+        sys.stdout.write(text)
+        return
+    for is_table, block in groupby(text.splitlines(), key=lambda line: line.startswith("|")):
+        if is_table:
+            _print_markdown_table(list(block))
+            continue
+        for line in block:
+            mark = ITEM.match(line)
+            print_text(ESCAPE.sub(r"\1", line), indent=len(mark[0]) if mark else 0)
+
+
+def _print_markdown_table(lines: Sequence[str]) -> None:
+    head, _, *rows = [[ESCAPE.sub(r"\1", cell.strip()).replace("`", "")
+                       for cell in BORDER.split(line.strip())[1:-1]] for line in lines]
+    print_table(head, rows, spare=("slot", "commit"))
 
 
 def _needed(widths: Sequence[int]) -> int:

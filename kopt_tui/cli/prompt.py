@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from harness.errors import InputError
+from kopt_tui.cli.text_lines import print_text, terminal_width, wrapped
 from kopt_tui.snapshot.phrases import clean
 
 TRIES = 5
@@ -35,7 +36,7 @@ class Prompt:
             try:
                 check(answer)
             except InputError as error:
-                print(clean(str(error)), file=sys.stderr)
+                print_text(clean(str(error)), sys.stderr)
             else:
                 return answer
         raise InputError(f"{question} is not given", fix=f"use {flag}")
@@ -52,12 +53,13 @@ class Prompt:
             answer = self.text(listed, flag, default)
             if answer in choices:
                 return answer
-            print(f"{clean(answer)!r} is not one of the choices", file=sys.stderr)
+            print_text(f"{clean(answer)!r} is not one of the choices", sys.stderr)
         raise InputError(f"{question} is not given", fix=f"use {flag}")
 
     def line(self, prompt: str) -> str:
         """Return one line of input; the prompt goes to stderr. Raises InputError at its end."""
-        print(prompt, end="", file=sys.stderr, flush=True)
+        lines = wrapped(prompt.rstrip(), terminal_width(sys.stderr), 2)
+        print("\n".join(lines), end=" ", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
         if not answer:
             print(file=sys.stderr)

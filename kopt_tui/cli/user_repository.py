@@ -80,13 +80,24 @@ class UserRepository:
 
     def has_committed(self, paths: Sequence[str]) -> bool:
         """Return whether the paths and all tracked files are as in the last commit."""
+        return self.is_own and not (
+            self.git("status", "--porcelain", "--untracked-files=no")
+            or self.git("status", "--porcelain", "--ignored", "--", *paths))
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether the folder is the root of a repository that has a commit."""
         try:
-            return self.line("rev-parse", "--show-prefix") == "" and not (
-                self.git("status", "--porcelain", "--untracked-files=no")
-                or self.git("status", "--porcelain", "--ignored", "--", *paths)
-                or not self.git("rev-parse", "--verify", "HEAD"))
-        except Refused:  # no repository, or no commit yet
+            return self.line("rev-parse", "--show-prefix") == "" and bool(
+                self.git("rev-parse", "--verify", "HEAD"))
+        except Refused:
             return False
+
+    def check_new(self, chosen: Campaign, files: Sequence[str]) -> None:
+        """Raise Refused if the branch has the campaign's result in all the files that it changed.
+        """
+        if not self.git("diff", "--name-only", chosen.best_commit, "HEAD", "--", *files):
+            raise Refused("the result is already in this branch", where=str(self.path))
 
     def apply(self, patch: bytes) -> None:
         """Apply a patch to the folder's files, all of it or nothing, and commit nothing."""

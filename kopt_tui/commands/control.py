@@ -17,6 +17,7 @@ from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.control import ControlRequest, send
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.phrases import clean
@@ -88,10 +89,10 @@ def run(args: argparse.Namespace) -> int:
             candidate=request.candidate, answered=is_answered, refused=is_refused,
             outcome=outcome))
     else:
-        print(f"{request.verb} {request.candidate[:12] or request.campaign}: "
-              + (clean(outcome) or "done" if is_answered else
-                 f"recorded; {busy or 'the engine has not answered yet'} (kopt show lists the "
-                 "request)"))
+        print_text(f"{request.verb} {request.candidate[:12] or request.campaign}: "
+                   + (clean(outcome) or "done" if is_answered else
+                      f"recorded; {busy or 'the engine has not answered yet'} (kopt show lists "
+                      "the request)"))
     return 1 if is_refused else 0
 
 

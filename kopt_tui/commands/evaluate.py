@@ -18,6 +18,7 @@ from harness.verdict import Verdict, rejected
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target
 from kopt_tui.cli.output import exit_code, print_json, print_verdict
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict
+from kopt_tui.snapshot.phrases import clean
 
 ALPHA = 0.001
 
@@ -101,9 +102,20 @@ def read_config(text: str | None) -> dict[str, object] | None:
         return None
     try:
         return msgspec.json.decode(text.encode(), type=dict[str, object])
+    except UnicodeError:
+        what = "is not UTF-8 text"
+    except msgspec.ValidationError:
+        what = "is no JSON object of names and values"
     except (ValueError, RecursionError) as error:
-        what = "not UTF-8 text" if isinstance(error, UnicodeError) else str(error)
-        raise InputError(f"--config: {what}", fix='an object, such as {"TILE": 32}') from None
+        what = f"is no JSON: {_place(str(error))}"
+    raise InputError(f"--config: {clean(text, 80)} {what}",
+                     fix="""write for example --config '{"TILE": 32}'""")
+
+
+def _place(error: str) -> str:
+    """Return what msgspec says of malformed JSON, without brackets of its own."""
+    what, _, byte = error.removeprefix("JSON is malformed: ").rstrip(")").partition(" (byte ")
+    return f"{what} at character {int(byte) + 1}" if byte.isdigit() else what
 
 
 def _read(path: str | None) -> bytes | None:

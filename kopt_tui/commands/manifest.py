@@ -14,6 +14,7 @@ from engine.workers.model import provider_forwarder
 from harness.errors import Refused
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_json, add_manifest
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         print_json(manifest)
         return 0
     for line in filter(None, [*problems, *notes]):
-        print(f"{args.manifest}: {clean(line)}")
+        print_text(f"{args.manifest}: {clean(line)}")
     if not (problems or args.full):
         print(f"{args.manifest}: a valid manifest for {manifest.target_op} in {manifest.project}\n"
               f"time limits: {_time_limits(manifest)}")

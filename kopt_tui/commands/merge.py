@@ -27,6 +27,11 @@ from kopt_tui.commands.diff import PrintedPatch
 from kopt_tui.snapshot import phrases
 
 NAMED = 3
+_UNCOMMITTED = {
+    True: "no commit was made: files here were changed but not committed when the campaign "
+          "started, and still are; look at git diff, and commit them with the result",
+    False: "no commit was made: no git repository with a commit starts in this folder"}
+"""Why a campaign that started from uncommitted files is only applied: is the folder one's own?"""
 
 
 class TakenResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +93,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
     from_snapshot = project.path.is_dir() and bool(clone.git.find(SNAPSHOT))
     why = "commit it there: its knobs were declared in the campaign only" \
         if clone.git.find(declared_knobs.BEFORE) else \
-        "nothing is committed, because the campaign started from files that were not" \
+        _UNCOMMITTED[project.is_own] \
         if from_snapshot and not project.has_committed(files) else ""
     if why:
         project.apply(change.data)
@@ -97,6 +102,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
     else:
         project.check_clean()
         project.fetch(chosen)
+        project.check_new(chosen, files)
         project.merge(chosen, message, squash=args.form == "squash", pick=from_snapshot)
         place, commit = project.line("branch", "--show-current"), project.line("rev-parse", "HEAD")
         summary = f"merged {chosen.id} into {place} as {commit[:12]}"

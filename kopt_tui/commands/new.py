@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import msgspec
 
 from engine.coding_agents import agent_templates
 from engine.discovery.new.parameters import ROUNDS
-from engine.discovery.project.sources import read_source
+from engine.discovery.project.sources import read_source, task_files
 from engine.manifest import command_checks
 from engine.manifest.benchmark_target import command_target
 from engine.manifest.schema import Manifest
@@ -43,6 +44,8 @@ from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
+FOR_A_KERNEL = "a task for one C function; for a benchmark of the project: " \
+    "kopt new --benchmark COMMAND"
 MAKERS: dict[Kind, Callable[[argparse.Namespace, Prompt, Path, Path], NewManifest]] = {
     "benchmark": new_benchmark.make, "kernel": new_kernel.make, "gpu_source": new_kernel.make,
     "function": new_function.make, "module": new_module.make, "definition": new_definition.make}
@@ -85,7 +88,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME|COMMAND", default=None,
                         help=f"a coding agent as a worker: {', '.join(agent_templates.names())}, "
                         "or a command such as 'my-agent --prompt-file {prompt}'; {worktree} is "
-                        "the folder that it edits")
+                        "the folder that it edits; a line `Hypothesis: TEXT` that it prints names "
+                        "its change")
     parser.add_argument("--agent-env", metavar="A,B", default=None,
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--agent-network", metavar="HOST,..", default=None,
@@ -112,6 +116,9 @@ def run(args: argparse.Namespace) -> int:
     if path.exists() and not args.force:
         raise Refused("the manifest already exists", where=str(path), fix="--force overwrites it, "
                       "--manifest FILE writes another")
+    if kind == "kernel" and prompt.interactive and args.source is None \
+            and not (args.task or task_files(project)):
+        print_text(FOR_A_KERNEL, sys.stderr)
     with written_files.all_or_nothing(project, args.task or "task.yaml"):
         new = MAKERS[kind](args, prompt, project, path)
         written_files.write_manifest(new.manifest, path)

@@ -10,6 +10,7 @@ from harness.formats.quantities import counted
 from kopt_tui.cli.gpu_gate import open_target
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.parser import add_json, add_manifest
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot import phrases
 
 
@@ -35,6 +36,6 @@ def run(args: argparse.Namespace) -> int:
         for name, knob in proposed.search_space.items()))
     for constraint in proposed.constraints:
         print(f"require {constraint}")
-    print(proposed.edit_surface)
-    print(phrases.clean(proposed.routing))
+    print_text(proposed.edit_surface)
+    print_text(phrases.clean(proposed.routing))
     return 0

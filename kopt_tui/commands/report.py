@@ -18,7 +18,7 @@ from engine.records.report.campaign_report import html, markdown
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused, os_fault
 from kopt_tui.cli import batch_runs
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
-from kopt_tui.cli.output import print_json, print_table
+from kopt_tui.cli.output import print_json, print_markdown, print_table
 from kopt_tui.cli.parser import add_campaign, add_json
 from kopt_tui.snapshot.phrases import clean
 
@@ -75,7 +75,10 @@ def run(args: argparse.Namespace) -> int:
         page = args.html or (args.output is not None and args.output.suffix == ".html")
         report = html(view) if page else markdown(view)
     if args.output is None:
-        sys.stdout.write(report)
+        if page:
+            sys.stdout.write(report)
+        else:
+            print_markdown(report)
         return 0
     try:
         args.output.write_text(report, encoding="utf-8")

@@ -19,7 +19,7 @@ from engine.journal.records import Campaign
 from engine.manifest import load
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
-from kopt_tui.cli.event_stream import POLL_S, SUCCESSFUL, follow, follow_start
+from kopt_tui.cli.event_stream import GOES_ON, POLL_S, SUCCESSFUL, follow, follow_start
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
@@ -159,7 +159,12 @@ def _report(workspace: Path, campaign: str, pid: int, *, wait: bool,
     """
     print_text(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it")
     if wait:
-        return follow(workspace, campaign)
+        try:
+            return follow(workspace, campaign)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            print_text(f"{GOES_ON.format(campaign)}, kopt stop {campaign} ends it", sys.stderr)
+            raise
     return follow_start(workspace, campaign) if is_new and sys.stdout.isatty() else 0
 
 

@@ -23,13 +23,14 @@ from engine.journal.records import (
     Round,
     Slot,
 )
-from engine.records import class_history, measured
+from engine.records import class_history, measured, present_limits
 from engine.records.class_history import ClassMeasurement
 from engine.verify import reference_lines
 from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import choose_campaign, find_candidate, open_journal
 from kopt_tui.cli.output import Cell, print_facts, print_json, print_table, print_verdict
 from kopt_tui.cli.parser import add_json
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import engine_state
 from kopt_tui.snapshot.candidate_view import JudgedVerdict, whole_view
@@ -122,7 +123,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         _print_section(f"reference lines, {known.measured()}", measured.REFERENCES,
                        measured.reference_rows(past), right="best")
         if known.failure:
-            print(phrases.clean(known.failure))
+            print_text(phrases.clean(known.failure))
     _print_section("waiting line", ("candidate", "round", "slot", "state", "approval"), (
         (own.id[:12], own.round, own.slot, phrases.signed(own.state),
          (waiting_line.obstacle(past.line, own) or f"kopt approve {own.id[:12]}")
@@ -135,10 +136,11 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
     _print_section("bottlenecks", ("id", "where", "limiter", "value", "found, and advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
          "" if entry.value is None else f"{entry.value:.4g} {entry.metric}",
-         "; ".join(filter(None, (entry.detail, entry.advice))))
-        for entry in shown.bottlenecks))
+         " → ".join(filter(None, (entry.detail, advice))))
+        for entry, advice in zip(shown.bottlenecks, present_limits.advice_once(shown.bottlenecks),
+                                 strict=True)))
     for cause in plan.causes if plan else ():
-        print(phrases.clean(f"a model reads: {cause}"))
+        print_text(phrases.clean(f"a model reads: {cause}"))
     _print_section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"), (
         (candidate.id[:12], candidate.round, candidate.slot, phrases.signed(candidate.state),
          candidate.hypothesis, candidate.reason) for candidate in shown.candidates), right="round")
@@ -171,14 +173,14 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
         title = f"verdict {judged.id}, {judged.purpose}: "
         print()
         if judged.verdict is None:
-            print(phrases.clean(f"{title}this version of kopt cannot read it"))
+            print_text(phrases.clean(f"{title}this version of kopt cannot read it"))
         else:
             print_verdict(judged.verdict, title)
     if view.review is not None and view.review.lines:
         print()
         print(phrases.clean(f"review by {view.review.model}, which decides nothing"))
         for text in view.review.lines:
-            print(phrases.clean(f"  {text}", 1000))
+            print_text(phrases.clean(f"  {text}", 1000))
 
 
 def _print_section(title: str, headers: Sequence[str], rows: Iterable[Sequence[Cell]], *,

@@ -33,6 +33,7 @@ from kopt_tui.cli.campaign_choice import (
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.cli.submission import EarlierChange
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.cli.user_repository import UserRepository
 
 
@@ -83,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         judge = "" if not runs else "; judged after kopt resume" if chosen.state == "paused" \
             else "; judged in the next round"
         what = str(paths[0]) if len(paths) == 1 else f"{len(paths)} changes"
-        print(f"submitted to {chosen.id}: {what}{judge or '; a host judges it now'}")
+        print_text(f"submitted to {chosen.id}: {what}{judge or '; a host judges it now'}")
     return 0
 
 

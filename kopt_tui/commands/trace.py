@@ -32,6 +32,7 @@ from harness.tasks import task_file
 from harness.tasks.target import Target
 from kopt_tui.cli.output import print_json, print_note, print_table
 from kopt_tui.cli.parser import add_json, add_manifest
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 NAME = "calls.csv"
@@ -130,9 +131,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_shapes(traced)
         for note in traced.notes:
-            print(clean(f"- {note}"))
-        print(clean(f"wrote {path}"
-                    + (f"; in the manifest's target: weights: {value}" if value else "")))
+            print_text(clean(f"- {note}"))
+        print_text(clean(f"wrote {path}"
+                         + (f"; in the manifest's target: weights: {value}" if value else "")))
     if code:
         sys.stdout.flush()
         print_note(f"the program {_ending(code)}: the file counts its calls until then")

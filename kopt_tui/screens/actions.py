@@ -9,6 +9,10 @@ from kopt_tui.screens.base import KoptScreen
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, WaitingRow
 
+GOING_ON = ("running", "paused")
+NO_DECISION = {"approve": "", "reject": ""}
+"""The labels of these actions where no candidate waits for approval."""
+
 
 class CandidateActions(KoptScreen):
     """Approve and reject, for the candidate that the screen has chosen."""
@@ -44,11 +48,14 @@ class CampaignActions(KoptScreen):
         """Return the campaign that a request would be about."""
         raise NotImplementedError
 
+    def labels(self) -> dict[str, str]:
+        row = self.chosen_campaign()
+        may = row is not None and row.campaign.state in (*GOING_ON, *phrases.CUT)
+        return {"pause": _pause_or_resume(row) if row is not None and may else ""}
+
     def action_pause(self) -> None:
         row = self.chosen_campaign()
-        resumes = row is not None and (
-            row.campaign.state == "paused" or row.engine.word != "alive" or row.pauses_soon)
-        self._request(row, "resume" if resumes else "pause")
+        self._request(row, "pause" if row is None else _pause_or_resume(row))
 
     def action_stop(self) -> None:
         self._request(self.chosen_campaign(), "stop")
@@ -57,7 +64,7 @@ class CampaignActions(KoptScreen):
         if row is None or self.dashboard.requests.refuses(verb):
             return
         state = row.campaign.state
-        if state not in ("running", "paused") and (verb == "stop" or state not in phrases.CUT):
+        if state not in GOING_ON and (verb == "stop" or state not in phrases.CUT):
             self.keybar.say(f"! {row.id} is {row.status}: nothing to stop" if verb == "stop" else
                             f"! {row.id} is {row.status}: kopt set raises a limit, then "
                             "kopt resume", "warn")
@@ -65,3 +72,9 @@ class CampaignActions(KoptScreen):
             self.keybar.say(f"! no engine runs {row.id}: nothing to stop", "warn")
         else:
             self.dashboard.requests.confirm(ControlRequest(campaign=row.id, verb=verb))
+
+
+def _pause_or_resume(row: CampaignRow) -> Literal["pause", "resume"]:
+    """Return what the key `p` requests; a pause that is under way is undone."""
+    resumes = row.campaign.state == "paused" or row.engine.word != "alive" or row.pauses_soon
+    return "resume" if resumes else "pause"

@@ -163,6 +163,10 @@ class KoptScreen(InCurrentSize[None]):
     def draw_devices(self, devices: DeviceSnapshot) -> None:
         """Show the devices of this machine."""
 
+    def labels(self) -> dict[str, str]:
+        """Return other labels of actions for what is shown, "" for one that would be refused."""
+        return {}
+
     def action_open(self) -> None:
         """Open what is under the cursor."""
 
@@ -212,11 +216,15 @@ class KoptScreen(InCurrentSize[None]):
             self.keybar.set_content(snapshot.problem)
         if snapshot.at:
             self.draw(snapshot)
+            self.keybar.offer(self._hints())
             self._watch_devices()
 
     def refocus_feed(self) -> None:
         """Tell the feed what this screen needs now."""
         self.dashboard.look_at(self.focus_of_feed())
+
+    def _hints(self) -> tuple[tuple[str, str], ...]:
+        return keys.hints(self.SCOPE, readonly=self.dashboard.readonly, labels=self.labels())
 
     def _place_panes(self) -> None:
         self.pane_layout.place()

@@ -6,7 +6,7 @@ from textual.containers import Container
 
 from engine.journal.records import Slot
 from engine.task import AGENT_BACKENDS
-from kopt_tui.screens.actions import CampaignActions, CandidateActions
+from kopt_tui.screens.actions import NO_DECISION, CampaignActions, CandidateActions
 from kopt_tui.screens.base import NO_CAMPAIGN, Body
 from kopt_tui.snapshot.snapshot import (
     AttemptRef,
@@ -80,6 +80,10 @@ class CampaignScreen(CampaignActions, CandidateActions):
         self.bottlenecks.show(view.bottlenecks, view.routing)
         self.log_pane.set_content(view.log)
         self.draw_devices(self.dashboard.devices)
+
+    def labels(self) -> dict[str, str]:
+        waiting = self._waiting(self.dashboard.snapshot)
+        return super().labels() | ({} if waiting else NO_DECISION)
 
     def draw_devices(self, devices: DeviceSnapshot) -> None:
         row = self.chosen_campaign()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.containers import Container
 
-from kopt_tui.screens.actions import CandidateActions
+from kopt_tui.screens.actions import NO_DECISION, CandidateActions
 from kopt_tui.screens.base import Body
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.candidate_pane import CandidatePane
@@ -50,6 +50,12 @@ class CandidateScreen(CandidateActions):
     def _highlight(self) -> None:
         patch, note = self._patch or ("", "")
         self.call_later(self.patch.set_content, (patch_lines(patch, highlighted=True), note))
+
+    def labels(self) -> dict[str, str]:
+        view = self.dashboard.snapshot.candidate
+        shown = view if view is not None and view.campaign == self.campaign else None
+        return ({} if shown and shown.waiting else NO_DECISION) \
+            | ({} if shown and shown.again else {"measure_again": ""})
 
     def action_transcript(self) -> None:
         self.dashboard.open_transcript(self.campaign, candidate=self.candidate)

@@ -1,4 +1,4 @@
-"""The Report screen: the report that `kopt report` prints, written again after every round."""
+"""The Report screen: the report that `kopt report` prints, kept up to date."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kopt_tui.screens.actions import CandidateActions
+from kopt_tui.screens.actions import NO_DECISION, CandidateActions
 from kopt_tui.screens.base import Body
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
@@ -57,6 +57,10 @@ class ReviewScreen(CandidateActions):
     def focus_of_feed(self) -> Focus:
         row = self.table.current if self.is_mounted else None
         return Focus(row.candidate.campaign, row.candidate.id) if row else super().focus_of_feed()
+
+    def labels(self) -> dict[str, str]:
+        return {} if self.dashboard.snapshot.waiting else \
+            NO_DECISION | {"open": "", "transcript": ""}
 
     def on_list_pane_moved(self) -> None:
         self.refocus_feed()

@@ -59,6 +59,8 @@ def event(record: Event) -> str:
     parts = [record.kind.replace(".", " ")]
     if record.ref and record.ref != record.campaign:
         parts.append(short(record.ref, 12))
+    if _text(payload, "summary").startswith(f"{_text(payload, 'outcome')}: "):
+        payload = {key: value for key, value in payload.items() if key != "outcome"}
     parts += filter(None, (_fact(key, value, record.ref) for key, value in payload.items()))
     return clean("  ".join(parts), 400)
 
@@ -92,7 +94,8 @@ def _baseline(payload: Mapping[str, object]) -> str:
     """Return how long the baseline takes, and which gain is the least that stands out of noise."""
     latency, least = (payload.get(name) for name in ("latency_us", "noise"))
     return "; ".join(filter(None, (
-        quantities.latency(latency) if isinstance(latency, int | float) else "",
+        quantities.latency(latency, _text(payload, "per"))
+        if isinstance(latency, int | float) else "",
         f"a gain of less than {quantities.percent(least, 1)} is hard to tell from noise"
         if isinstance(least, int | float) else "")))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +29,17 @@ from kopt_tui.snapshot.snapshot import (
 
 LOG_LINES = 400
 CONTROLS = 20
+REPORT_SHARE = 20
+"""A report is written again after so many times as long as it took."""
+
+
+class WrittenReport(NamedTuple):
+    """A campaign's report, at which event it was written, and when newer events make it anew."""
+
+    key: tuple[str | int, ...] = ()
+    seq: int = 0
+    due: float = 0.0
+    text: str = ""
 
 
 class Builder:
@@ -43,7 +56,7 @@ class Builder:
         self._campaigns = CampaignRows(reader, self._clock)
         self._view: CampaignView | None = None
         self._candidate: tuple[tuple[str, str, int], CandidateView] | None = None
-        self._report: tuple[tuple[str | int, ...], str] = (), ""
+        self._report = WrittenReport()
 
     def snapshot(self, focus: Focus) -> Snapshot:
         """Return the journal as it is now, with the details that `focus` needs."""
@@ -101,16 +114,22 @@ class Builder:
             bottlenecks=tuple(map(harmless, self._reader.bottlenecks(row.id))))
 
     def _written_report(self, row: CampaignRow) -> str:
-        """Return the campaign's report; it reads everything, so it is written once a round."""
+        """Return the campaign's report. It reads everything, so the events of a round make it anew
+        only as often as leaves time for the rest.
+        """
         from engine.history.campaign_view import read_with_manifest  # loads what no screen needs
         from engine.records.report.campaign_report import markdown
 
         key = (row.id, row.campaign.state, row.campaign.round, row.campaign.best_commit)
+        seq = next((event.seq for event in self._reader.last_events(row.id, limit=1)), 0)
+        began, last = time.monotonic(), self._report
         campaign = self._reader.campaign(row.id)
-        if key != self._report[0] and campaign is not None:
-            report = markdown(read_with_manifest(self._reader, campaign))
-            self._report = key, harmless_lines(report.encode())
-        return self._report[1]
+        if campaign is None or (key == last.key and (seq == last.seq or began < last.due)):
+            return last.text
+        text = harmless_lines(markdown(read_with_manifest(self._reader, campaign)).encode())
+        took = time.monotonic() - began
+        self._report = WrittenReport(key, seq, began + REPORT_SHARE * took, text)
+        return text
 
     def _candidate_view(self, seq: int, campaign: str, candidate: str) -> CandidateView:
         key = (campaign, candidate, seq)

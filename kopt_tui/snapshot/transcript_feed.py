@@ -149,8 +149,8 @@ class TranscriptFeed(ReaderThread):
         at = self._attempt
         path = self._folder.worker_log(at.round, at.slot, at.number)
         if not path.is_file():
-            return f"nothing is recorded yet of attempt {at.number} of {at.slot} in round " \
-                f"{at.round}; a command's log is written when it has ended"
+            return f"attempt {at.number} of {at.slot} in round {at.round} has no transcript: " \
+                "only agents write one, a command when it has ended"
         with path.open("rb") as file:
             lines = harmless_lines(file.read(MOST_BYTES)).split("\n")
         self._entries = [

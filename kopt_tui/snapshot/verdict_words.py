@@ -89,8 +89,8 @@ def class_cells(row: Row) -> dict[str, str]:
         "outcome": "not timed" if outcome == "unmeasured" else phrases.signed(outcome),
         "speedup": quantities.speedup_of_log(row.log_ratio, *row_interval(row)),
         "change": "" if row.log_ratio is None else describe_row(row),
-        "latency": quantities.latency(row.latency_us),
-        "incumbent": quantities.latency(row.incumbent_us),
+        "latency": quantities.latency(row.latency_us, row.latency_per),
+        "incumbent": quantities.latency(row.incumbent_us, row.latency_per),
         "other": quantities.latency(row.other_us),
         "roofline": "" if row.pct_of_roofline is None else
         quantities.percent(row.pct_of_roofline / 100),

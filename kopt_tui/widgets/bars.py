@@ -54,6 +54,12 @@ class KeyBar(ContentPane[str], can_focus=False):
         self._about_prompt = ""
         self._on_change: Callable[[str], None] = lambda _: None
 
+    def offer(self, hints: tuple[tuple[str, str], ...]) -> None:
+        """Show other keys."""
+        if hints != self.hints:
+            self.hints = hints
+            self.redraw()
+
     def say(self, text: str, tone: str = "plain") -> None:
         """Show a message in place of the keys."""
         self._message = (text, tone)

@@ -39,17 +39,20 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
         if not self.content:
             return [((" none found yet", "dim"),), *lines]
         limiter, places = _columns(self.content, width)
+        said: set[str] = set()
         for bottleneck, place in zip(self.content, places, strict=True):
+            advice = "as above" if bottleneck.advice in said else bottleneck.advice
+            said |= {bottleneck.advice} - {""}
             head: Line = ((f" {bottleneck.rank} ", "dim"),
                           (f"{fit(bottleneck.limiter, limiter)} ", "bold"),
                           (f"{place} ", "plain"), (_metric(bottleneck), "info"))
             if self.wraps:
                 lines += [head, *wrapped_under((("   ", "dim"),), bottleneck.detail, width),
-                          *wrapped_under((("   → ", "dim"),), bottleneck.advice, width, "dim"), ()]
+                          *wrapped_under((("   → ", "dim"),), advice, width, "dim"), ()]
                 continue
             lines.append((*head, (f"  {bottleneck.detail}", "plain")))
-            if bottleneck.advice:
-                lines.append((("   → ", "dim"), (bottleneck.advice, "dim")))
+            if advice:
+                lines.append((("   → ", "dim"), (advice, "dim")))
         return lines
 
 

@@ -19,6 +19,8 @@ COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9,
 Columns are dropped from the right on a narrow pane, and where the names of classes would be
 clipped to the same text.
 """
+WIDER = {"outcome": "outcome", "speedup": "speedup", "latency": "latency", "before": "incumbent"}
+"""Columns as wide as their longest cell, and the cell."""
 LONGEST_NAME = 32
 """The most cells that a class's name may take."""
 
@@ -43,8 +45,8 @@ def _sizes(rows: tuple[Row, ...], cells: list[dict[str, str]],
     """Return the columns that fit, with their widths, and the cells left for a note."""
     names = list(dict.fromkeys(map(_name, rows)))
     longest = min(LONGEST_NAME, max(cell_len(name) for name in names))
-    sizes = COLUMNS | {name: max(COLUMNS[name], *(cell_len(cell[name]) for cell in cells))
-                       for name in ("outcome", "speedup")}
+    sizes = COLUMNS | {name: max(COLUMNS[name], *(cell_len(cell[of]) for cell in cells))
+                       for name, of in WIDER.items()}
     empty = [] if any(row.pct_of_roofline is not None for row in rows) else ["roofline"]
     while True:
         room = width - sum(size + 1 for size in sizes.values())

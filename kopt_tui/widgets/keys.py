@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -47,7 +49,7 @@ KEYS: tuple[Key, ...] = (
         help="Approve a waiting candidate; asks first"),
     Key(keys="x", action="reject", label="reject", scopes=OF_CANDIDATE, hint=True, control=True,
         help="Reject a waiting candidate; asks first"),
-    Key(keys="m", action="measure_again", label="measure again", scopes=("candidate",),
+    Key(keys="m", action="measure_again", label="measure again", scopes=("candidate",), hint=True,
         control=True, help="Measure a near gain again"),
     Key(keys="p", action="pause", label="pause", scopes=OF_CAMPAIGN, hint=True, control=True,
         help="Pause, resume, or undo a pause; asks first"),
@@ -119,9 +121,13 @@ def named(keys: str) -> str:
     return " ".join(NAMES.get(key, key) for key in keys.split(","))
 
 
-def hints(scope: Scope, *, readonly: bool) -> tuple[tuple[str, str], ...]:
-    """Return the hints of the bottom line: each a key and its label."""
+def hints(scope: Scope, *, readonly: bool,
+          labels: Mapping[str, str] = MappingProxyType({})) -> tuple[tuple[str, str], ...]:
+    """Return the hints of the bottom line: each a key and its label.
+
+    `labels` are those of actions for what the screen shows, "" where one would be refused.
+    """
     shown = [key for key in KEYS if key.hint and works(key, scope)]
-    labels = [(named(key.keys.split(",")[0]), key.label) for key in shown
-              if not (readonly and key.control)]
-    return tuple([*labels, ("esc", "back")] if scope in OVER_OTHERS else labels)
+    hints = [(named(key.keys.split(",")[0]), label) for key in shown
+             if (label := labels.get(key.action, key.label)) and not (readonly and key.control)]
+    return tuple([*hints, ("esc", "back")] if scope in OVER_OTHERS else hints)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ def write_quick_script(setup: Setup) -> Path:
 
 
 def find_classes(setup: Setup, device: Device, *, cancel: threading.Event | None = None,
+                 on_wait: Callable[[str], None] = lambda _: None,
                  ) -> tuple[Setup, ClassProposal]:
     """Run the baseline's benchmark and write its classes into the campaign's manifest.
 
@@ -60,7 +61,7 @@ def find_classes(setup: Setup, device: Device, *, cancel: threading.Event | None
     readings = sample_runs.run_benchmark(
         setup.command, setup.tree(setup.repo.base), device, setup.folder.fresh_scratch("classes"),
         runs=FULL_RUNS, more_modes=[quick] if quick else [], python=setup.manifest.python,
-        env=setup.manifest.env, cancel=cancel)
+        env=setup.manifest.env, cancel=cancel, on_wait=on_wait)
     proposal = proposals.propose_classes(
         setup.command, readings[:FULL_RUNS], benchmark_source(setup),
         quick_table=readings[FULL_RUNS].table if quick else None)

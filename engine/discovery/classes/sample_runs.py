@@ -35,20 +35,24 @@ RUN_S = 1800.0
 def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
                   runs: int = 1, more_modes: Sequence[BenchmarkMode] = (),
                   python: str | None = None, env: Mapping[str, str] | None = None,
-                  cancel: threading.Event | None = None) -> list[TableReading]:
+                  cancel: threading.Event | None = None,
+                  on_wait: Callable[[str], None] = lambda _: None) -> list[TableReading]:
     """Run the full benchmark of a checkout `runs` times, then other modes, below `folder`.
 
-    The target's setup and build commands run first. Raises BrokenIncumbent for a benchmark that
+    The target's setup and build commands run first. `on_wait` is told what the device is waited
+    for, and "" when it is there. Raises BrokenIncumbent for a benchmark that
     gives no table, and Cancelled.
     """
     row_cost = RowCost(target)
     modes = [*[target.full] * runs, *more_modes]
     session = CommandSession(
         folder / "runs", device, _environment(device, target.timeout_s, python, env, cancel),
-        commands=(target.setup_command, target.build_command), frozen=target.frozen)
+        commands=(target.setup_command, target.build_command), frozen=target.frozen,
+        on_wait=on_wait)
     try:
         return [judge_table(table, target, row_cost, csv=mode.csv, wall_s=wall_s)
-                for mode, (table, wall_s) in zip(modes, _run(session, tree, modes), strict=True)]
+                for mode, (table, wall_s) in zip(modes, _run(session, tree, modes, on_wait),
+                                                 strict=True)]
     except BenchmarkFault as fault:
         raise BrokenIncumbent(fault) from None
 
@@ -81,7 +85,8 @@ def run_once(project: Path, mode: BenchmarkMode, *, setup: str = "", build: str 
 
 
 def _run(session: CommandSession, tree: Path,
-         modes: Sequence[BenchmarkMode]) -> list[tuple[ResultTable, float]]:
+         modes: Sequence[BenchmarkMode], on_wait: Callable[[str], None] = lambda _: None,
+         ) -> list[tuple[ResultTable, float]]:
     """Set up and build a copy; return the table and the seconds of each run."""
     measured = []
     with session:
@@ -89,6 +94,7 @@ def _run(session: CommandSession, tree: Path,
         session.build(copy)
         for mode in modes:
             with session.lock() as held:
+                on_wait("")
                 measured.append(copy.benchmark(mode, session.reader, held))
     return measured
 

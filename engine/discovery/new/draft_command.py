@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,16 @@ REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
             "its time and whether the result is right",
             "check": "--check 'err <= 1e-6'", "metrics": "--metrics us", "edit": "--edit 'src/*.c'"}
 """Required parameters of a command target, and the flag that gives each."""
+ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
+           "csv": "csv=bench.csv, the table that it writes; if it prints the table: "
+                  "benchmark_command=python bench.py > bench.csv",
+           "check": "check=err <= 1e-6, or what else tells that a row is right",
+           "metrics": "metrics=us, or other columns of times or rates",
+           "edit": "edit=src/*.c, the files that candidates may change"}
+"""Required parameters, and how a person answers with each."""
+OF_RUN = ("check", "metrics")
+"""Required parameters that a run of the benchmark may show."""
+_REDIRECTED = re.compile(r"(?<![0-9&>])>\s*([\w./-]+\.\w+)\s*$")
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """Parameters that a campaign fills in at its start."""
 
@@ -49,7 +60,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("target_gpu", "", ""),
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
         ("benchmark_command", detected.command if detected else "", "it writes a CSV"),
-        ("csv", detected.csv if detected else "", f"written {of_script}"),
+        ("csv", *_csv(overrides.get("benchmark_command", ""), detected)),
         ("check", guessed.check, "a column that says right or wrong"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
         ("configs", "", "found in the baseline"),
@@ -68,6 +79,13 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     for name, origin in LATER.items():
         inferred[name] = replace(inferred[name], origin=origin)
     return with_given(inferred, overrides)
+
+
+def _csv(command: str, detected: benchmark.Benchmark | None) -> tuple[str, str]:
+    """Return the file of the table and how it is known: a redirection, else the script's text."""
+    if redirected := _REDIRECTED.search(command):
+        return redirected[1], "the command's output"
+    return (detected.csv, f"written by {detected.script}") if detected else ("", "")
 
 
 def _language(project: Path, edit: str) -> str:
@@ -126,9 +144,18 @@ def with_classes(known: Parameters, proposal: ClassProposal) -> Parameters:
     return {**known, "configs": configs}
 
 
-def missing_parameter(known: Parameters) -> str:
-    """Return the first required parameter without a value, "" if there is none."""
-    return next((name for name in REQUIRED if not known[name].value), "")
+def missing_parameter(known: Parameters, *, before_run: bool = False) -> str:
+    """Return the first required parameter without a value, "" if there is none; `before_run` needs
+    none that the run may show.
+    """
+    return next((name for name in REQUIRED if not known[name].value
+                 and not (before_run and name in OF_RUN)), "")
+
+
+def complaint(known: Parameters, *, before_run: bool = False) -> str:
+    """Return what a person still has to answer, "" if nothing."""
+    name = missing_parameter(known, before_run=before_run)
+    return name and f"{name} is still missing: write {ANSWERS[name]}"
 
 
 def make_manifest(known: Parameters, project: str,

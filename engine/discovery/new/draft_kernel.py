@@ -15,6 +15,7 @@ from engine.manifest.schema import Manifest
 from harness.compile.device_code import toolkits
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import yaml_document
+from harness.formats.expression import names_of
 from harness.formats.json_codec import to_builtins
 from harness.tasks.target import Arg, ConfigClass, Role, Target
 from harness.tasks.task_file import check
@@ -80,6 +81,8 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     A shape is "rows, cols", a scalar "1e-6", a class "tall: rows=1024 cols=64", a role "inout".
     """
     args = tuple(_filled(arg, shapes, scalars, roles) for arg in function.args)
+    for name, shape in shapes.items():
+        check_shape(function, name, shape)
     task = Target(op=function.name.partition("<")[0], language=function.language,
                   source=source.as_posix(), entry=function.name, reference=reference, args=args,
                   launch=function.launch, classes=tuple(map(parse_config_class, classes)))
@@ -91,6 +94,17 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
                      if isinstance(tensor.value, int)}
             task.launch.sizes(function.constants | config_class.shape | sizes)
     return task
+
+
+def check_shape(function: CFunction, tensor: str, shape: str) -> None:
+    """Raise InputError for a size that the function gets from nowhere, if it takes sizes."""
+    sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
+    for dim in parse_dims(shape):
+        names = names_of(dim) if isinstance(dim, str) else set()
+        if sizes and (unknown := sorted(names - {*sizes, *function.constants})):
+            raise InputError(f"shape of {tensor}: {unknown[0]!r} is no argument of "
+                             f"{function.name}",
+                             fix=f"write numbers, or expressions of {', '.join(sizes)}")
 
 
 def can_build(function: CFunction) -> bool:

@@ -172,8 +172,9 @@ def _undescribed(name: str, call: ObservedCall, line: str) -> InputError:
     shown = name.removeprefix("init_") if name in call.members else name
     kind = call.args[name].text
     return InputError(f"{what} {shown!r} is {kind}, which a task cannot describe", where=line, fix=(
-        f"name a function that takes torch tensors and calls it with {shown}.numpy(); write one "
-        "beside it" if kind == "numpy.ndarray" else
+        "write into the same file, so that candidates may change both, and name a function that "
+        f"takes torch tensors, calls it with {shown}.numpy() and returns torch.from_numpy(...); or "
+        "take a benchmark of your own: kopt new --benchmark COMMAND" if kind == "numpy.ndarray" else
         "name a function that takes tensors and constants, or write an adapter: "
         "adapter: FILE:FUNCTION in the task"))
 

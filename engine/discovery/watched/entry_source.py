@@ -86,6 +86,14 @@ def public_functions(source: str) -> list[str]:
                                                  if each not in launching)]]
 
 
+def module_methods(source: str) -> list[str]:
+    """Return the `forward` methods of a source's classes, as `Class.forward`."""
+    tree = parse_python(source)
+    return [] if tree is None else [
+        f"{node.name}.forward" for node in statements(tree.body) if isinstance(node, ast.ClassDef)
+        and any(isinstance(each, Function) and each.name == "forward" for each in node.body)]
+
+
 def _of_autograd(entry: str, body: Sequence[ast.stmt], where: str) -> EntrySource:
     """Return the `forward` of a torch.autograd.Function, which its `apply` calls."""
     functions = [node for node in body if isinstance(node, Function) and node.name == "forward"]

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from engine.campaign import handover
 from engine.history import waiting_line
 from engine.history.campaign_view import JournalView
@@ -61,15 +63,20 @@ def _sections(view: JournalView) -> list[PageSection]:
         _table("What models cost", model_costs.HEAD, model_costs.rows(view.costs)),
         *_end_to_end(view), *_audit(transfer_audit.of(past)),
         _table("What limits the provisional best now" if view.provisional else
-               "What limits it now", LIMITS, list(dict.fromkeys(
-                   (f"{limit.kernel} {limit.config_class}".strip(), limit.limiter,
-                    present_limits.value(limit), limit.detail, limit.advice)
-                   for limit in present_limits.of_best(past)))),
+               "What limits it now", LIMITS, _limits(past)),
         PageSection(heading="What to try next", items=[
             *optimize_log.near_gains(past), *optimize_log.ideas(view, past)]),
         *(PageSection(heading="Tips read before the baseline", paragraphs=[tips.summary],
                       items=tips.lessons) for _, tips in view.tips[:1] if tips.lessons),
         _stop(view)]
+
+
+def _limits(past: CampaignHistory) -> list[tuple[str, ...]]:
+    limits = list({msgspec.structs.replace(own, id="", rank=0): own
+                   for own in present_limits.of_best(past)}.values())
+    return [(f"{own.kernel} {own.config_class}".strip(), own.limiter, present_limits.value(own),
+             own.detail, advice)
+            for own, advice in zip(limits, present_limits.advice_once(limits), strict=True)]
 
 
 def _headline(view: JournalView) -> Headline:
@@ -172,27 +179,32 @@ def _tried(view: JournalView) -> PageSection:
     for decision in past.decisions:
         decided.setdefault(decision.candidate, []).append(decision)
     rows = []
+    measured_rows = {id: next(filter(None, map(past.row_of, reversed(decisions))), None)
+                     for id, decisions in decided.items()}
+    levels = Counter(measured.alpha(row) for row in measured_rows.values() if row and row.speedup)
+    usual = levels.most_common(1)[0][0] if levels else None
     for id, decisions in decided.items():
-        candidate, last = past.candidates.get(id), decisions[-1]
-        rows_of = [past.row_of(decision) for decision in decisions]
+        candidate, last, row = past.candidates.get(id), decisions[-1], measured_rows[id]
         rows.append((
             str(past.round_of(last)), candidate.slot if candidate else "", id[:12],
             ", then ".join(dict.fromkeys(decision.kind for decision in decisions)) + (
                 "" if last.actor == "engine" else f" by {last.actor}"),
-            measured.recorded_speedup(next(filter(None, reversed(rows_of)), None)),
+            measured.recorded_speedup(row, usual),
             candidate.hypothesis if candidate else "", last.reason))
     for candidate in past.candidates.values():
         if candidate.id not in decided:
             newest = next((row for row in reversed(past.verdicts.values())
                            if row.candidate == candidate.id), None)
             rows.append((str(candidate.round), candidate.slot, candidate.id[:12], "not decided",
-                         measured.recorded_speedup(newest), candidate.hypothesis,
+                         measured.recorded_speedup(newest, usual), candidate.hypothesis,
                          candidate.reason))
     counts = Counter(decisions[-1].kind for decisions in decided.values()).most_common()
     empty = Counter(slot.stage for round in past.attempts for slot in
                     round_summary.without_candidate(view, round.n)).most_common()
     notes = ["Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in empty) +
              "; rounds/ has what they tried."] if empty else []
+    if usual is not None:
+        notes.append(f"Intervals are{quantities.alpha_level(usual)} where none is named.")
     return PageSection(
         heading="What was tried",
         paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.",
@@ -219,8 +231,9 @@ def _classes(past: CampaignHistory) -> Iterator[PageSection]:
 
 
 def _class(row: Row) -> tuple[str, ...]:
-    return (measured.class_name(row), row_word(row), quantities.latency_us(before(row)),
-            quantities.latency_us(row.latency_us),
+    return (measured.class_name(row), row_word(row),
+            quantities.latency_us(before(row), row.latency_per),
+            quantities.latency_us(row.latency_us, row.latency_per),
             quantities.speedup_of_log(row.log_ratio, *row_interval(row)),
             measured.roofline_share(row))
 

@@ -154,6 +154,13 @@ class RowCost:
                         / math.fsum(weights))
 
     @property
+    def per(self) -> str:
+        """Return what a cost is the time of one of, such as GB; "" where it is a time itself."""
+        bases = {metric.base for metric in self.scored
+                 if metric.is_rate and metric.base != metric.name and metric.weight == 1}
+        return bases.pop() if len(self.scored) == len(bases) == 1 else ""
+
+    @property
     def note(self) -> str:
         """What `latency_us` means in a verdict on such a target."""
         parts = [_term(metric, self.is_step) for metric in self.scored]

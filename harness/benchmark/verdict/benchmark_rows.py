@@ -67,9 +67,10 @@ def score(verdict: Verdict, results: ModeResults) -> Verdict:
     latency_us = math.fsum(costs_us) if results.target.scoring == "total" else \
         combine_costs(costs_us, "geometric", [entry.weight for entry in series.classes])
     has_interval = estimate.pairs > 1
+    per = "" if verdict.by_kernel_time else RowCost(results.target).per
     return replace(
         verdict, latency_us=latency_us, latency_kind="reported",
-        rows=tuple(_row(results, entry, repetitions.get(entry.name))
+        rows=tuple(replace(_row(results, entry, repetitions.get(entry.name)), latency_per=per)
                    for entry in series.classes),
         speedup=math.exp(estimate.mean),
         speedup_low=math.exp(estimate.low) if has_interval else None,

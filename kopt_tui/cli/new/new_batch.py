@@ -25,6 +25,7 @@ from harness.isolation.zygote_client import WarmStart
 from kopt_tui.cli.new import new_definition, new_kernel, new_module, new_target, written_files
 from kopt_tui.cli.output import print_json, print_table
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 MANIFEST = "manifest.yaml"
@@ -67,11 +68,11 @@ def run(args: argparse.Namespace, project: Path) -> int:
         print_json(WrittenManifests(files=tuple(results)))
     else:
         print_table(("file", "result", ""), map(msgspec.structs.astuple, results))
-        print(f"{counted(len(results) - failed, 'manifest')} in {project / FOLDER}; next: "
-              f"kopt run {project} --each")
+        print_text(f"{counted(len(results) - failed, 'manifest')} in {project / FOLDER}; next: "
+                   f"kopt run {project} --each")
         if not args.agent:
-            print(f"a source without knobs is changed by patches only (kopt submit), "
-                  f"{new_kernel.BY_AGENT} --force")
+            print_text("a source without knobs is changed by patches only (kopt submit), "
+                       f"{new_kernel.BY_AGENT} --force")
     return 1 if failed else 0
 
 

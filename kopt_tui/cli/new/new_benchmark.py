@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -22,8 +23,10 @@ from harness.benchmark.runs.result_table import ResultTable
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace.weights import number
+from harness.devices import inventory
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, percent
+from harness.isolation import device_lock
 from kopt_tui.cli.new import new_kernel, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
@@ -36,9 +39,9 @@ def add_command_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags for what a benchmark's sources do not say."""
     group = parser.add_argument_group("a project with its own benchmark")
     group.add_argument("--benchmark", metavar="COMMAND", default=None,
-                       help="the command that writes a CSV (default: the script found there)")
+                       help="the command that writes a table (default: the script found there)")
     group.add_argument("--csv", metavar="FILE", default=None,
-                       help="the file that the benchmark writes")
+                       help="the file that the benchmark writes, CSV or a JSON list of objects")
     group.add_argument("--check", metavar="RULE", default=None,
                        help="when a row counts as correct, such as 'err == 0' or 'ok == PASS'")
     group.add_argument("--metrics", metavar="A,B", default=None,
@@ -72,7 +75,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     parameters = draft_command.infer_parameters(project, values)
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     parameter_list.show(parameters, to)
-    parameters = _confirm(parameters, values, prompt, project)
+    parameters = _confirm(parameters, values, prompt, project, before_run=args.run is not False)
     classes: ClassProposal | None = None
     if _may_run(args, parameters, prompt):
         try:
@@ -81,13 +84,16 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
         except KoptError as error:
             if not prompt.interactive:
                 raise
-            print(f"{clean(str(error))}; the campaign will find the config classes when it "
-                  "measures its baseline", file=to)
+            print_text(f"{clean(str(error))}; the campaign will find the config classes when it "
+                       "measures its baseline", to)
         else:
             _print_columns(parameters, to)
             _print_classes(classes, to)
             parameter_list.show_changes(before, parameters, to)
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
+    if prompt.interactive and (lacks := draft_command.complaint(parameters)):
+        print_text(lacks, sys.stderr)
+        parameters = _confirm(parameters, values, prompt, project)
     manifest = draft_command.make_manifest(
         parameters, os.path.relpath(project, path.resolve().parent),
         parameter_list.pool(args))
@@ -115,15 +121,17 @@ def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
 
 
 def _confirm(parameters: Parameters, values: dict[str, str], prompt: Prompt, project: Path,
-             ran: Parameters | None = None) -> Parameters:
+             ran: Parameters | None = None, before_run: bool = False) -> Parameters:
     """Return the parameters after the person's changes.
 
-    A change infers the other parameters again, except for those that a run has shown.
+    A change infers the other parameters again, except for those that a run has shown. What a run
+    may show can be missing `before_run`.
     """
     return parameter_list.confirm(
         parameters, values, prompt,
         lambda trial: draft_command.with_given(ran, trial) if ran else
-        draft_command.infer_parameters(project, trial), draft_command.missing_parameter)
+        draft_command.infer_parameters(project, trial),
+        partial(draft_command.complaint, before_run=before_run))
 
 
 def _may_run(args: argparse.Namespace, parameters: Parameters, prompt: Prompt) -> bool:
@@ -142,7 +150,10 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
     if (name := draft_command.missing_parameter(parameters)) in ("benchmark_command", "csv"):
         raise InputError(f"{name} could not be inferred",
                          fix=f"use {draft_command.REQUIRED[name]}")
-    print("running the benchmark", file=sys.stderr)
+    card = inventory.find((parameters["device"].value or "auto").partition(",")[0])
+    others = [f"process {pid or '?'} measures on {name} now: this waits"
+              for name in card.lock_names if (pid := device_lock.holder(name)) is not None]
+    print_text("; ".join(["running the benchmark", *others]), sys.stderr)
     mode = BenchmarkMode(name="full", command=parameters["benchmark_command"].value,
                          csv=parameters["csv"].value)
     table = sample_runs.run_once(
@@ -150,6 +161,10 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
         build=parameters["build_command"].value, device=parameters["device"].value or "auto",
         on_wait=lambda text: print(clean(text), file=sys.stderr))
     parameters = draft_command.with_table(parameters, table, parameters["edit"].value)
+    if prompt.interactive and (lacks := draft_command.complaint(parameters)):
+        print_text(clean(f"the table has the columns {', '.join(table.columns)}; {lacks}"),
+                   sys.stderr)
+        parameters = _confirm(parameters, values, prompt, project, ran=parameters)
     while True:
         try:
             classes = _classes(parameters, table, project)
@@ -157,7 +172,7 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
         except KoptError as error:
             if not prompt.interactive:
                 raise
-            print(clean(str(error)), file=sys.stderr)
+            print_text(clean(str(error)), sys.stderr)
             before = parameters
             parameters = _confirm(parameters, values, prompt, project, ran=parameters)
             if parameters == before:
@@ -186,7 +201,7 @@ def _print_columns(parameters: Parameters, to: TextIO) -> None:
     check = parameters["check"].value
     rounding = f" (to allow other rounding: --check '{check.removesuffix('== 0')}<= 1e-6')" \
         if check.endswith(" == 0") else ""
-    print_text(clean(f"a row is right if {check}{rounding}; its time is "
+    print_text(clean(f"a row is right if {check}{rounding}; it is measured by "
                      f"{parameters['metrics'].value}"), to)
 
 

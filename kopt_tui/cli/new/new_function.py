@@ -139,9 +139,12 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
 def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedKernel:
     text = sources.read_source(project / args.source)
     if args.entry is None:
+        names = entry_source.public_functions(text) or entry_source.module_methods(text)
+        if not names:
+            raise InputError("there is no function to make a task of", where=args.source,
+                             fix=f"name a method: kopt new {args.source}:CLASS.METHOD")
         args.entry = prompt.choice(f"the function of {args.source}",
-                                   f"{args.source}:FUNCTION",
-                                   entry_source.public_functions(text) or ["none"])
+                                   f"{args.source}:FUNCTION", names)
     entry = entry_source.find(text, args.entry, args.source)
     device = inventory.find(args.device or "auto")
     return WatchedKernel(project=project, source=args.source, text=text, entry=entry,

@@ -11,11 +11,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from engine.discovery.new import draft_kernel, knob_trials
+from engine.discovery.new.draft_kernel import check_shape
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import device_sources, sources
 from engine.discovery.watched.first_check import FirstCheck
@@ -199,7 +201,7 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         if name not in shapes:  # a C signature does not have them
             shapes[name] = prompt.text(
                 f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
-                sizes[0] if len(sizes) == 1 else "")
+                sizes[0] if len(sizes) == 1 else "", check=partial(check_shape, function, name))
     for name in [arg.name for arg in function.args if arg.shape is None and arg.value is None]:
         if name not in scalars:
             scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
@@ -289,10 +291,8 @@ def _example(sizes: Sequence[str]) -> str:
 
 def pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     """Return NAME=VALUE texts as a dict. Raises InputError naming the flag."""
-    pairs: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
+    parts = [text.partition("=") for text in texts]
+    for text, (name, _, value) in zip(texts, parts, strict=True):
+        if not (name and value):
             raise InputError(f"cannot read {flag} {text}", fix=f"write {flag} NAME=...")
-        pairs[name.strip()] = value
-    return pairs
+    return {name.strip(): value for name, _, value in parts}

@@ -61,13 +61,14 @@ def confirm(known: Parameters, values: dict[str, str], prompt: Prompt,
     """Return the parameters after the person's changes, which are added to `values`.
 
     `change` infers all parameters from the values; a value that it refuses is reported and dropped.
+    `missing` says what they lack.
     """
     while prompt.interactive:
         text = prompt.line("NAME=VALUE changes a parameter, Enter accepts all: ")
         if not text:
-            if not (name := missing(known)):
+            if not (complaint := missing(known)):
                 return known
-            print(f"{name} is still missing", file=sys.stderr)
+            print_text(complaint, sys.stderr)
             continue
         name, _, value = text.partition("=")
         trial = {**values, name.strip(): value.strip()}

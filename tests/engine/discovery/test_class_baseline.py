@@ -8,6 +8,7 @@ from engine.campaign import setup as campaign
 from engine.discovery.classes import class_baseline
 from engine.manifest import load
 from harness.formats import yaml_document
+from harness.isolation import device_lock
 from tests.support import benchmark_case, repos
 
 BENCH = """\
@@ -27,6 +28,25 @@ with open("bench.csv", "w", newline="") as file:
                 us = context * (4 if mtp == 1 else 1) * random.uniform(0.995, 1.005)
                 writer.writerow([mtp, context, "fp8", time.time() % 7, kernel.err(1), us])
 """
+
+
+def test_wait_for_the_device_is_said_and_its_end_too(tmp_path: Path) -> None:
+    repos.project(tmp_path / "p", {"kernel.py": benchmark_case.KERNEL, "bench.py": BENCH,
+                                   "manifest.yaml": yaml_document.dump({
+                                       **benchmark_case.MANIFEST, "target": {
+                                           **benchmark_case.MANIFEST["target"],
+                                           "metrics": ["us"]}})})
+    setup = campaign.create(tmp_path / "w", tmp_path / "p" / "manifest.yaml")
+    class_baseline.write_quick_script(setup)
+    held, words = device_lock.acquire("cpu", timeout_s=60), []
+
+    def on_wait(text: str) -> None:
+        if not words:
+            held.release()
+        words.append(text)
+
+    class_baseline.find_classes(setup, setup.device, on_wait=on_wait)
+    assert words[0].startswith("waiting for cpu: held by") and words[-1] == ""
 
 
 def test_found_classes_stay_after_a_restart(tmp_path: Path) -> None:

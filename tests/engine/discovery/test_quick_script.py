@@ -118,6 +118,14 @@ def test_script_writes_the_rows_of_its_shapes(tmp_path: Path, options: str, rest
                                           ["2", "512", "0", "1024.5"], ["1", "4096", "0", "4096.5"]]
 
 
+def test_script_reads_a_benchmark_that_writes_json(tmp_path: Path) -> None:
+    source, _, _ = BENCH.format(options=OPTIONS, restrict=BY_ARGUMENTS).partition("with open(\"out")
+    made, done = ran(tmp_path, source + 'json.dump({"rows": rows}, open("out.csv", "w"))\n')
+    assert (done.returncode, made.by) == (0, "arguments"), done.stderr
+    assert done.stdout.splitlines() == ["mtp=2 context=512 err=0 us=1024.5",
+                                        "mtp=1 context=4096 err=0 us=4096.5"]
+
+
 def test_script_without_shapes_runs_everything(tmp_path: Path) -> None:
     _, done = ran(tmp_path, BENCH.format(options="", restrict=""), ())
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 4

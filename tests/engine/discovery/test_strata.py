@@ -67,6 +67,14 @@ def test_one_law_for_all_rows_gives_one_class() -> None:
         "all rows are one class: no column tells which rows differ in time for their size"
 
 
+def test_operations_of_a_small_table_are_classes() -> None:
+    rates = {"triad": (21.8, 13.9, 8.8), "dot": (15.4, 10.0, 8.8), "transpose": (8.5, 2.9, 2.0)}
+    rows = [{"op": op, "n": n} for op in rates for n in (20_000, 200_000, 1_000_000)]
+    costs = [1e6 / rate for own in rates.values() for rate in own]
+    result = strata_of(rows, costs, is_timed=False)
+    assert [each.name for each in result.classes] == ["op=triad", "op=dot", "op=transpose"]
+
+
 def test_ratio_to_another_implementation_shows_classes() -> None:
     """Both grow with the same odd law of the context; they differ by the block's size."""
     def odd(row: Row) -> float:

@@ -56,8 +56,8 @@ def verdict(*rows: Row, speedup: float = 1.5, low: float | None = None,
     (verdict(row(0.02), speedup=1.0, low=0.97), AUTO, "tie",
      "no significant gain over all classes"),
     (verdict(row(0.02), row(-0.04, "slower", name="odd"), speedup=0.97), AUTO, "regression",
-     "no significant gain over all classes: uncertain [0.92, 1.02]; "
-     "a class is significantly slower: odd 4.2% slower, tall 2.0% faster"),
+     "no significant gain over all classes: uncertain [0.92, 1.02]; a class is slower at an error "
+     "rate of 5 %: odd 4.2% slower, tall 2.0% faster"),
     (verdict(row(0.0, "tie"), speedup=1.0), AUTO, "tie", "tall tie"),
     (verdict(row(-0.2, "slower"), speedup=0.8), AUTO, "regression", "tall 25.0% slower"),
     (verdict(row(-0.2, "slower", stderr=1.0), speedup=0.8), AUTO, "tie", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -64,7 +65,13 @@ def test_planner_measures_headroom_against_the_roofline() -> None:
     [lead] = bottlenecks.of_rows(of, (), [old], reach)
     assert lead.bottleneck.limiter == "memory"
     assert lead.bottleneck.value == pytest.approx(93, abs=0.5)
-    assert lead.bottleneck.detail == "34 us against a roofline of 31.6 us at 4240 GB/s"
+    assert lead.bottleneck.detail == "34.0 us against a roofline of 31.6 us at 4240 GB/s"
+    slow = replace(old, latency_us=2.23e4)
+    [far] = bottlenecks.of_rows(of, (), [slow], reach)
+    assert far.bottleneck.detail == "22.3 ms against a roofline of 31.6 us at 4240 GB/s, of its " \
+        "bytes alone: the task states no flops"
+    [known] = bottlenecks.of_rows(replace(of, flops=1e6), (), [slow], reach)
+    assert "flops" not in known.bottleneck.detail
     [unknown] = bottlenecks.of_rows(of, (), [old], None)
     assert unknown.bottleneck.limiter == "latency" and unknown.bottleneck.value == 42.0
 

@@ -59,6 +59,9 @@ def test_interval_states_its_error_rate(tmp_path: Path) -> None:
         text = file.read_text()
         assert "1.54x [1.49, 1.59] at alpha 0.05" in text
         assert "1.50x [1.46, 1.54] at alpha 6e-05" in text
+    tried = folder.report.read_text().split("## What was tried")[1].split("\n## ")[0]
+    assert tried.count("alpha") == 1 and "Intervals are at alpha 6e-05" in tried
+    assert "| 1.50x [1.46, 1.54] |" in tried
 
 
 def test_campaign_without_keep_shows_no_gain(tmp_path: Path) -> None:
@@ -110,6 +113,15 @@ def test_class_at_its_roofline_is_no_direction() -> None:
     assert present_limits.directions([at]) == [
         "every config class reaches 95 % of its roofline: only an algorithm that moves or computes "
         "less can gain"]
+
+
+def test_advice_on_several_limits_is_given_once() -> None:
+    limits = [Bottleneck(
+        campaign="rms", round=2, rank=1, id="b", kernel="k", config_class=name, limiter="memory",
+        metric="", value=None, detail="", advice=advice)
+        for name, advice in (("tall", "read less"), ("odd", "read less"), ("wide", ""),
+                             ("flat", ""), ("thin", "block it"))]
+    assert present_limits.advice_once(limits) == ["read less", "as above", "", "", "block it"]
 
 
 def test_round_without_a_candidate_names_what_its_slots_found(tmp_path: Path) -> None:

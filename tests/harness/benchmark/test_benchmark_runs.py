@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.benchmark.verdict.benchmark_rows import ModeResults
-from harness.benchmark.verdict.confirm_gain import UNCONFIRMED, Confirmation
+from harness.benchmark.verdict.confirm_gain import Confirmation
 from harness.errors import InputError
 from harness.isolation import device_lock, guard
 from harness.timing.plan import Plan
@@ -33,7 +32,9 @@ def test_faster_candidate_is_faster_in_every_row_and_flagged(tmp_path: Path) -> 
     assert all(row.outcome == "faster" and row.pairs == 3 for row in verdict.rows)
     assert verdict.speedup == pytest.approx(2.0, rel=0.02)
     assert (verdict.speedup_low or 0) > 1.5
-    assert replace(UNCONFIRMED, rule=OWN_TIMES) in verdict.audit
+    [finding] = [found for found in verdict.audit if found.rule == OWN_TIMES]
+    assert finding.severity == "flag"
+    assert finding.detail.endswith("your first approval settles this for the campaign")
     assert (verdict.candidate_id, verdict.incumbent_tree) == ("c1", "t1")
     assert verdict.notes[0] == "latency_us is fwd_us + bwd_us, as the benchmark reports it"
 

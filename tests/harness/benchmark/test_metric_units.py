@@ -84,6 +84,13 @@ def test_note_explains_the_latency() -> None:
     assert score.note == "latency_us is 1 / throughput, as the benchmark reports it"
 
 
+@pytest.mark.parametrize(("names", "per"), [
+    (("bw GB/s",), "GB"), (("gflops",), "TFLOP"), (("req/s",), "req"), (("fwd_us",), ""),
+    (("throughput",), ""), (("GB/s", "us"), "")])
+def test_time_of_one_unit_names_the_unit(names: tuple[str, ...], per: str) -> None:
+    assert RowCost(target(metrics=tuple(Metric(name=name) for name in names))).per == per
+
+
 @pytest.mark.parametrize(("cost", "words"), [
     (Cost(metric="bw GB/s", value=1000.0, unit="us per GB"), "1000 GB/s by bw GB/s"),
     (Cost(metric="throughput", value=2000.0, unit="us per throughput"), "500 by throughput"),

@@ -34,6 +34,11 @@ FILES: list[tuple[bytes, list[str], list[list[str]]]] = [
     (b"m,us\nTrue,NA\n", ["m", "us"], [["True", "NA"]]),
     (b"m,us\n", ["m", "us"], []),
     (b"", [], []),
+    (b'[{"m": 1, "us": 2.50, "ok": true}, {"us": 1e-3, "m": 2, "why": null}]',
+     ["m", "us", "ok", "why"], [["1", "2.50", "true", ""], ["2", "1e-3", "", ""]]),
+    (b'{"context": {"cpus": 2}, "benchmarks": [{"name": "f/8", "us": 3, "all": [1, 2]}]}',
+     ["name", "us"], [["f/8", "3"]]),
+    (b"[us],m\n1,2\n", ["[us]", "m"], [["1", "2"]]),
 ]
 
 
@@ -43,6 +48,8 @@ NO_FILES = [
     (b"m,us\n" + b"1,2\n" * 5000, "has 5000 rows, more than 4096"),
     (b",".join(b"c%d" % n for n in range(300)), "has 300 columns, more than 256"),
     (b"m,us\n1," + b"9" * 600, "has a cell of more than 500 characters"),
+    (b'{"a": 1}', "is JSON, but no list of objects, one for each row"),
+    (b'[{"us": 1}, 2]', "is JSON, but no list of objects, one for each row"),
     (b"x" * (5 << 20), "is larger than 4096 KiB"),
 ]
 

@@ -52,7 +52,7 @@ def test_baseline_computes_what_is_expected_and_the_verdict_says_so(tmp_path: Pa
     verdict = judge(tmp_path, SOURCE)
     assert verdict.correct, verdict
     [flag] = [finding for finding in verdict.audit if finding.rule == "reference-baseline"]
-    assert flag.severity == "flag" and flag.detail.startswith("reference: baseline")
+    assert flag.severity == "flag" and flag.detail.startswith("the task has no reference")
 
 
 def test_candidate_that_differs_from_the_baseline_is_wrong(tmp_path: Path) -> None:

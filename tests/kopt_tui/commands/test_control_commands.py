@@ -15,7 +15,7 @@ from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.records import Control
 from engine.journal.write import Writer
-from tests.support.command_line import NAME, answer, error_text, kopt, write_campaign
+from tests.support.command_line import NAME, answer, converse, error_text, kopt, write_campaign
 
 WAITING = "dd44" * 5
 
@@ -169,3 +169,11 @@ def test_wait_for_an_answer_is_limited(workspace: Path) -> None:
     assert kopt("pause", "--wait", "nan", workspace=workspace).returncode == 2
     lease.release(writer, own)
     writer.close()
+
+
+def test_answer_breaks_between_words_at_a_terminal(workspace: Path) -> None:
+    with engine(workspace, "paused " + "as soon as the round ends " * 4):
+        status, screen = converse(["pause", NAME, "--workspace", str(workspace)], {})
+    lines = screen.split("\r\n")
+    assert status == 0 and len(lines) > 2 and max(map(len, lines)) <= 80, screen
+    assert " ".join(line.strip() for line in lines).count("as soon as the round ends") == 4

@@ -61,8 +61,9 @@ def test_word_that_says_right_in_all_rows_is_the_check(cells: list[str], check: 
 
 @pytest.mark.parametrize(("err", "check", "said"), [
     ("0", [], "a row is right if err_pa_ps == 0 (to allow other rounding: "
-     "--check 'err_pa_ps <= 1e-6'); its time is us_pa_ps\n"),
-    ("0", ["--check", "err_pa_ps <= 1e-3"], "a row is right if err_pa_ps <= 1e-3; its time is"),
+     "--check 'err_pa_ps <= 1e-6'); it is measured by us_pa_ps\n"),
+    ("0", ["--check", "err_pa_ps <= 1e-3"],
+     "a row is right if err_pa_ps <= 1e-3; it is measured by"),
     ("'no'", [], "(set what counts as correct: --check 'err_pa_ps == WORD')")])
 def test_run_says_what_is_right_and_how_to_change_it(
         err: str, check: list[str], said: str, project: Path) -> None:

@@ -71,11 +71,16 @@ def test_invalid_configuration_is_rejected(config: dict[str, object], words: str
     assert len(verdict["rejected_reason"]) < 400 and verdict["candidate_id"]
 
 
-@pytest.mark.parametrize("config", ["[1]", "1", "{", "", "nul", '{"A": NaN}'])
-def test_config_that_is_not_an_object_is_bad_usage(config: str, manifest: Path,
+@pytest.mark.parametrize(("config", "what"), [
+    ("[1]", "is no JSON object of names and values"), ("1", "is no JSON object of names"),
+    ("{", "is no JSON: Input data was truncated"), ("", "is no JSON: "), ("nul", "is no JSON: "),
+    ("{A: 1}", "is no JSON: object keys must be strings at character 2"),
+    ('{"A": NaN}', "is no JSON: invalid character at character 7")])
+def test_config_that_is_not_an_object_is_bad_usage(config: str, what: str, manifest: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run_json(capsys, "evaluate", manifest, f"--config={config}")
-    assert code == 2 and answer["error"]["what"].startswith("--config: ")
+    assert code == 2 and answer["error"]["what"].startswith(f"--config: {config} {what}".rstrip())
+    assert answer["error"]["fix"] == """write for example --config '{"TILE": 32}'"""
 
 
 def test_configuration_without_a_known_knob_is_rejected_before_it_runs(

@@ -46,17 +46,22 @@ def test_gain_goes_to_the_files_while_they_are_not_committed(
     assert (project / "scale.c").read_text() == campaigns.FASTER
     assert repos.git(project, "rev-parse", "HEAD") == head
     assert "applied" in (printed := capsys.readouterr().out) and "scale.c" in printed
+    assert "files here were changed but not committed when the campaign started, and still are" \
+        in printed
 
 
 @pytest.mark.parametrize("form", ["branch", "squash"])
 def test_gain_becomes_commits_after_the_files_were_committed(
-        form: str, kernel: Path, tmp_path: Path) -> None:
+        form: str, kernel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setup, project = kept(kernel, tmp_path / "w"), tmp_path / "p"
     head = repos.commit(project, {"other.txt": "later work\n"}, "all of it")
     assert main(["merge", setup.id, "--as", form, "--workspace", str(tmp_path / "w")]) == 0
     assert (project / "scale.c").read_text() == campaigns.FASTER
     assert repos.git(project, "rev-parse", "HEAD~1") == head
     assert repos.git(project, "status", "--porcelain") == ""
+    for again in ("branch", "squash"):
+        assert main(["merge", setup.id, "--as", again, "--workspace", str(tmp_path / "w")]) == 1
+        assert "the result is already in this branch" in capsys.readouterr().err
 
 
 def test_conflict_changes_nothing(kernel: Path, tmp_path: Path,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from engine.discovery.new import draft_command
 from engine.manifest import load
+from harness.isolation import device_lock
 from kopt_tui.main import main
 from tests.support.command_line import answer, converse, kopt
 from tests.support.paths import ROOT
@@ -108,6 +112,53 @@ def test_person_may_forbid_the_run(project: Path) -> None:
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0 and "config classes:" not in screen
     assert load.load(project / "manifest.yaml").target.configs == ()
+
+
+def test_output_of_the_command_is_the_table(tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text("void f(float *x, int n) { x[n - 1] = 0; }\n")
+    words = ["--check", "err == 0", "--metrics", "us", "--edit", "k.c", "--device", "cpu"]
+    for command, csv in (("./bench > out.csv", "out.csv"), ("./bench 2> log.txt", "")):
+        done = kopt("new", "--project", str(tmp_path), "--yes", "--benchmark", command, *words)
+        assert done.returncode == (0 if csv else 2), done.stderr
+        assert not csv or load.load(tmp_path / "manifest.yaml").target.csv == csv
+        (tmp_path / "manifest.yaml").unlink(missing_ok=True)
+
+
+def test_run_names_what_it_waits_for(project: Path) -> None:
+    held = device_lock.acquire("cpu", timeout_s=60)
+    asking = subprocess.Popen(
+        [sys.executable, "-m", "kopt_tui.main", "new", "--project", str(project), "--device", "cpu",
+         "--yes", "--run"], cwd=ROOT, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert asking.stderr is not None
+    line = asking.stderr.readline()
+    held.release()
+    asking.communicate(timeout=120)
+    assert line == f"running the benchmark; process {os.getpid()} measures on cpu now: this " \
+        "waits\n"
+    assert asking.returncode == 0
+
+
+BENCH_OF_SHELL = """\
+echo op,n,GB/s,{result} > out.csv
+for n in 10 200 3000; do echo copy,$n,$n.5,0; echo scale,$n,$n.7,0; done >> out.csv
+"""
+
+
+@pytest.mark.parametrize("result", ["max_err", "off_by"])
+def test_run_shows_the_columns_before_they_are_asked_for(result: str, tmp_path: Path) -> None:
+    (tmp_path / "bench.sh").write_text(BENCH_OF_SHELL.format(result=result))
+    (tmp_path / "k.c").write_text("void f(float *x, int n) { x[n - 1] = 0; }\n")
+    answers = {"NAME=VALUE changes": "", "csv is still missing": "csv=out.csv",
+               "csv                out.csv": "", "edit is still missing": "edit=k.c",
+               "edit               k.c": "", "once, in a copy": "y"}
+    if result == "off_by":
+        answers |= {"the table has the columns op, n, GB/s, off_by;": "check=off_by == 0",
+                    "check              off_by == 0": ""}
+    status, screen = converse(["new", "--project", str(tmp_path), "--device", "cpu",
+                               "--benchmark", "sh bench.sh"], answers | {"config classes:": ""})
+    assert status == 0, screen
+    written = load.load(tmp_path / "manifest.yaml").target
+    assert written.check == f"{result} == 0" and written.metrics == ("GB/s",)
 
 
 def test_needed_parameter_is_asked_for_until_it_is_set(project: Path) -> None:

@@ -158,6 +158,9 @@ def test_right_reference_is_told_with_its_classes(project: Path) -> None:
                                       "given (use --class)"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
+     (("--shape", "x=rows,length", *SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
+      "shape of x: 'length' is no argument of rmsnorm (write numbers, or expressions of rows, "
+      "cols)"),
      (("--entry", "other"), "no function 'other' with arguments that kopt supports"),
      (("--source", "gone.c"), "the source 'gone.c' does not exist")],
 )
@@ -186,7 +189,9 @@ def test_empty_project_is_refused(tmp_path: Path) -> None:
 
 def test_person_at_a_terminal_is_asked(project: Path) -> None:
     (project / "task.yaml").unlink()
-    answers = {"shape of x": "rows, cols", "shape of weight": "cols", "shape of out": "rows,cols",
+    answers = {"shape of x (": "rows, length",
+               "shape of x: 'length' is no argument of rmsnorm (write": "rows, cols",
+               "shape of weight": "cols", "shape of out": "rows,cols",
                "value of eps": "1e-6", "such as small: rows=64 cols=64": "rows=32 cols=32",
                "cannot read the config class": "square: rows=32",
                "unknown name 'cols'": "square: rows=32 cols=32",
@@ -195,6 +200,7 @@ def test_person_at_a_terminal_is_asked(project: Path) -> None:
                "'sometimes' is not one of": "approval=review", "approval           review": ""}
     status, screen = converse(["new", "--project", str(project)], answers)
     assert status == 0, screen
+    assert "for a benchmark of the project: kopt new" in screen
     written = load.load(project / "manifest.yaml")
     assert (written.max_iterations, written.approval) == (4, "review")
     assert task_file.load(project / "task.yaml").classes[0].shape == {"rows": 32, "cols": 32}

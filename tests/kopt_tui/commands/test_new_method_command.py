@@ -90,6 +90,17 @@ def test_class_and_its_backward_pass_get_a_correct_verdict_from_a_test(
     assert judged.returncode == 1 and "incorrect" in judged.stdout
 
 
+def test_file_with_one_module_means_its_forward(tmp_path: Path) -> None:
+    for text, words in (
+            ("import torch\n\nclass Block(torch.nn.Module):\n    def forward(self, x):\n"
+             "        return x + 1\n", "block.py:4, Block.forward: there is no program to watch"),
+            ("WIDTH = 3\n", "block.py: there is no function to make a task of (name a method: "
+                            "kopt new block.py:CLASS.METHOD)")):
+        (tmp_path / "block.py").write_text(text)
+        done = kopt("new", "block.py", "--yes", cwd=tmp_path)
+        assert done.returncode == 2 and words in error_text(done)
+
+
 @pytest.mark.slow
 def test_method_of_an_object_that_was_made_elsewhere_says_so(tmp_path: Path) -> None:
     project = watched_case.project(tmp_path / "ops")

@@ -18,6 +18,7 @@ from tests.support.command_line import (
     NAME,
     PATCH,
     answer,
+    converse,
     error_text,
     harmless,
     kopt,
@@ -197,6 +198,15 @@ def test_report_states_what_was_kept_and_why(workspace: Path, tmp_path: Path) ->
     file = tmp_path / "report.md"
     kopt("report", "--output", str(file), workspace=workspace)
     assert file.read_text() == report
+
+
+def test_report_is_laid_out_at_a_terminal(workspace: Path) -> None:
+    status, screen = converse(["report", "--workspace", str(workspace)], {})
+    lines = screen.splitlines()
+    assert status == 0 and max(map(len, lines)) <= 80, screen
+    heads = [line.split() for line in lines if line.startswith("class ")]
+    assert ["class", "outcome", "before", "after", "gain", "%", "of", "roofline"] in heads
+    assert not any(line.startswith("|") for line in lines) and "kopt approve dd44dd44dd44" in screen
 
 
 def test_worker_texts_are_not_markup_in_the_report(workspace: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from engine.journal.read import Reader
 from engine.run import host
 from tests.support import campaigns
 from tests.support.command_line import converse, kopt
+from tests.support.paths import ROOT
 
 
 def test_wrong_reference_is_seen_before_the_terminal_is_left(tmp_path: Path) -> None:
@@ -27,6 +31,26 @@ def test_campaign_is_run_by_its_name_from_inside_the_workspace(tmp_path: Path) -
     done = kopt("run", setup.id, "--wait", workspace=Path(), cwd=setup.workspace)
     assert f"{setup.id} runs in process" in done.stdout, done.stderr
     assert done.returncode == 1 and "no such table" in done.stdout
+
+
+def test_interrupted_wait_says_that_the_campaign_goes_on(tmp_path: Path) -> None:
+    manifest, workspace = campaigns.project(tmp_path / "p", max_iterations=9), tmp_path / "w"
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "kopt_tui.main", "run", str(manifest), "--wait", "--workspace",
+         str(workspace)], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert waiting.stdout is not None
+    while "campaign created" not in waiting.stdout.readline():
+        assert waiting.poll() is None
+    waiting.send_signal(signal.SIGINT)
+    _, errors = waiting.communicate(timeout=30)
+    with closing(Reader(workspace)) as reader:
+        [started] = reader.campaigns()
+    assert waiting.returncode == 130 and errors == (
+        f"\nit goes on without this terminal; kopt attach {started.id} shows it, "
+        f"kopt stop {started.id} ends it\n")
+    assert host.owner(workspace, started.id) is not None
+    campaigns.command("stop", started.id, workspace=workspace)
+    campaigns.until(lambda: host.owner(workspace, started.id) is None)
 
 
 @pytest.mark.slow

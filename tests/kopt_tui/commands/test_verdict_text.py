@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.verdict import Finding, Verdict
+from engine.planning import survey
+from engine.records import measured
+from harness.verdict import Finding, Row, Verdict
 from kopt_tui.cli.output import print_verdict
 from kopt_tui.cli.text_lines import wrapped
 from kopt_tui.snapshot import verdict_words
+from kopt_tui.widgets.classes_pane import class_lines
 
 
 @pytest.mark.parametrize(("findings", "headline"), [
@@ -30,6 +33,19 @@ def test_correct_says_what_judged_the_results() -> None:
     assert verdict_words.errors(verdict) == "by the benchmark's own check"
     assert verdict_words.errors(replace(verdict, latency_kind="measured-cpu", max_rel_err=1e-6)) \
         == "relative error 1e-06"
+
+
+def test_time_of_one_unit_of_a_rate_names_the_unit() -> None:
+    row = Row(config_class="all", correct=True, outcome="tie", latency_us=153e3, incumbent_us=2e5,
+              log_ratio=0.1, low=-0.1, high=0.3, pairs=4, latency_per="GB")
+    cells = verdict_words.class_cells(row)
+    assert (cells["latency"], cells["incumbent"]) == ("153 ms/GB", "200 ms/GB")
+    verdict = Verdict(valid=True, correct=True, latency_us=153e3, latency_kind="reported",
+                      rows=(row,))
+    assert verdict_words.latency(verdict) == "153 ms (reported per GB)"
+    assert survey.describe_baseline(verdict) == "all 153 ms/GB"
+    assert "153.000 ms/GB" in measured.classes(verdict)
+    assert "200 ms/GB" in "".join(text for text, _ in class_lines((row,), 80)[1])
 
 
 def test_findings_and_notes_are_printed_without_control_characters(

@@ -307,3 +307,38 @@ async def test_leaving_needs_no_question_without_a_live_engine(workspace: Path) 
             await until(pilot, "finished")
             await pilot.press("q")
             await until(pilot, lambda app=app: app._exit)  # type: ignore[misc]
+
+
+def footer(app: Dashboard) -> str:
+    """Return the bottom line."""
+    return shown(app).splitlines()[-1]
+
+
+async def test_footer_offers_decisions_only_where_something_waits(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await until(pilot, "a approve  x reject")
+        for state in ("waiting", "tied"):
+            name = candidate_id(3 if state == "waiting" else 2, "plan-1")
+            app.open_candidate(CAMPAIGN, name)
+            await until(pilot, f"candidate {name}")
+            offered = state == "waiting"
+            await until(pilot, lambda offered=offered: ("a approve" in footer(app)) == offered)
+            assert "m measure again" not in footer(app), "neither is a near gain"
+            await pilot.press("escape")
+        writer = engine_writer(workspace)
+        writer.set_candidate_state(CAMPAIGN, WAITING, "closed", reason="no")
+        writer.close()
+        await until(pilot, lambda: "a approve" not in footer(app))
+        assert "p pause" in footer(app)
+        writer = engine_writer(workspace)
+        writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="paused")
+        writer.close()
+        await until(pilot, lambda: "p resume" in footer(app))
+        writer = engine_writer(workspace)
+        writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="finished")
+        writer.close()
+        await until(pilot, lambda: not any(word in footer(app) for word in ("pause", "resume")))
+        await pilot.press("3")
+        await until(pilot, "no candidate waits for approval")
+        assert not any(word in footer(app) for word in ("enter open", "approve", "reject"))

@@ -247,6 +247,20 @@ async def test_report_is_the_one_of_the_command_line(workspace: Path) -> None:
         assert "rmsnorm on" in text and "[red]x[/]" in text
 
 
+async def test_report_shows_what_is_decided_while_a_round_goes_on(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, "waits for you")
+        await pilot.press("6")
+        await until(pilot, "What was kept, and why")
+        writer = Writer(workspace)
+        writer.hold(CAMPAIGN, 1)
+        writer.add_decision(CAMPAIGN, candidate_id(3, "plan-1"), "reject", "too clever", round=3,
+                            actor="ann")
+        writer.close()
+        await until(pilot, lambda: "too clever" in app.snapshot.report)
+
+
 async def test_candidate_shows_claim_verdict_audit_patch_and_history(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=WIDE) as pilot:

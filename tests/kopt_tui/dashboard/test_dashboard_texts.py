@@ -86,7 +86,7 @@ def test_event_is_one_readable_line() -> None:
                  low=1.4, high=1.6) == "verdict  abcdef12  fixed  1.50x [1.40, 1.60]"
     assert event("verdict", "abcdef123456", purpose="headline", valid=True, correct=True,
                  speedup=1.5, low=1.4, high=1.6) == "verdict  abcdef12  1.50x [1.40, 1.60]"
-    open_interval = "uncertain [0.78, 1.19]; a class is surely slower: odd 13.3% slower"
+    open_interval = "uncertain [0.78, 1.19]; slower at an error rate of 5 %: odd 13.3% slower"
     for reason, sign in ((open_interval, "~"), ("0.80x [0.78, 0.82]; odd uncertain", "▼"),
                          (f"no significant gain over all classes: {open_interval}", "~")):
         assert event("decision", "abcdef123456", slot="fixed", kind="regression",
@@ -113,6 +113,15 @@ def test_verdicts_before_the_first_round_say_what_they_are_for() -> None:
         "verdict  canary  a broken copy did not pass, as it must not: incorrect"
     assert event("baseline", "e3eaa5e64363", latency_us=99.21, noise=0.0910) == \
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
+    assert event("baseline", "e3eaa5e64363", latency_us=153e3, per="GB") == \
+        "baseline  e3eaa5e6  153 ms/GB"
+
+
+def test_end_of_a_round_says_its_outcome_once() -> None:
+    ended = {"round": 1, "outcome": "baseline", "best_speedup": 1.0}
+    assert event("round.end", "1", **ended, summary="baseline: small 26.4 us") == \
+        "round end  1  1.00x  baseline: small 26.4 us"
+    assert event("round.end", "1", **ended, summary="tied") == "round end  1  baseline  1.00x  tied"
 
 
 def test_lines_of_events_leave_out_what_other_lines_or_files_say() -> None:

@@ -9,6 +9,7 @@ import msgspec
 from engine.journal import plan_event
 from engine.journal.plan_event import RoundPlan
 from engine.journal.read import Reader
+from engine.journal.records import Bottleneck
 from kopt_tui.snapshot.snapshot import Focus
 from kopt_tui.snapshot.snapshot_builder import Builder
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
@@ -35,3 +36,14 @@ def test_bottleneck_pane_shows_the_routing() -> None:
     pane = BottleneckPane()
     pane.routing = PLAN.routing
     assert PLAN.routing in "".join(text for line in pane.compose_lines(100) for text, _ in line)
+
+
+def test_bottleneck_pane_gives_the_same_advice_once() -> None:
+    pane = BottleneckPane()
+    pane.content = tuple(Bottleneck(
+        campaign="rms", round=2, rank=n, id=f"b{n}", kernel="k", config_class=name,
+        limiter="memory", metric="", value=None, detail=f"{name} is slow", advice="read less")
+        for n, name in enumerate(("tall", "odd"), 1))
+    for pane.wraps in (False, True):
+        text = "\n".join("".join(text for text, _ in line) for line in pane.compose_lines(80))
+        assert text.count("read less") == 1 and "→ as above" in text

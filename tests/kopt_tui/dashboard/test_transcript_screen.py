@@ -96,7 +96,7 @@ async def test_attempt_that_begins_while_its_slot_is_shown_is_read_from_its_star
         workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await opened(pilot, "nothing is recorded yet of attempt 1 of agent-1 in round 3")
+        await opened(pilot, "attempt 1 of agent-1 in round 3 has no transcript: only agents")
         case.write(case.path_of(workspace), *case.session(1))
         await until(pilot, "Idea 1")
 
