@@ -181,6 +181,11 @@ class OracleProgram:
         self.arrays.finish()
         return {}
 
+    def flip_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings[job["ring"]].flip(job["side"])
+        self.arrays.finish()
+        return {}
+
     def look_at_ring(self, job: dict[str, Any]) -> dict[str, Any]:
         self.rings[job["ring"]].look(job["side"], job["count"])
         return {}

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .returned_memory import memory_of
+from .returned_memory import memories_of
 
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 _in_place = [""]
@@ -38,8 +38,9 @@ class TensorBuffer:
         stored = [*shape[:-1], 2 * shape[-1]] if layout == "columns" else \
             [*shape[:-2], shape[-1], shape[-2]] if layout == "transposed" else shape
         self.raw = slot[tensor["offset"]:tensor["offset"] + tensor["nbytes"]]
-        # .data: with a version counter of its own, not that of the whole memory
-        self.stored = self.raw.view(getattr(torch, tensor["stored"])).view(stored).data
+        own = torch.from_dlpack(self.raw) if self.raw.numel() else self.raw
+        # a storage of its own, from which no other slot can be reached; .data: a version counter
+        self.stored = own.view(getattr(torch, tensor["stored"])).view(stored).data
         self.tensor = self.stored[..., ::2] if layout == "columns" else \
             self.stored.transpose(-1, -2) if layout == "transposed" else self.stored
 
@@ -163,9 +164,10 @@ class PythonKernel:
 
     def described(self, call: Call) -> list[dict[str, Any]]:
         """Return the dtype, the shape and the memory of each tensor that a call returned."""
+        values = self.returned(call) if self.returns else []
         return [{"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
-                 "memory": memory_of(value, call.arguments)}
-                for value in self.returned(call)] if self.returns else []
+                 "memory": memory} for value, memory in zip(
+                     values, memories_of(values, call.arguments), strict=True)]
 
 
 def load(job: dict[str, Any]) -> tuple[Any, Any]:
