@@ -15,6 +15,7 @@ from functools import partial, reduce
 from typing import Any
 
 import torch
+from torch.utils import dlpack
 
 from .returned_memory import memories_of
 
@@ -38,7 +39,7 @@ class TensorBuffer:
         stored = [*shape[:-1], 2 * shape[-1]] if layout == "columns" else \
             [*shape[:-2], shape[-1], shape[-2]] if layout == "transposed" else shape
         self.raw = slot[tensor["offset"]:tensor["offset"] + tensor["nbytes"]]
-        own = torch.from_dlpack(self.raw) if self.raw.numel() else self.raw
+        own = dlpack.from_dlpack(self.raw) if self.raw.numel() else self.raw
         # a storage of its own, from which no other slot can be reached; .data: a version counter
         self.stored = own.view(getattr(torch, tensor["stored"])).view(stored).data
         self.tensor = self.stored[..., ::2] if layout == "columns" else \
