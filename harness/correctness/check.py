@@ -56,7 +56,8 @@ class CorrectnessCheck:
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
         self.kinds: dict[str, list[str]] = {}
-        """By class, the kinds of input for timed calls: well-conditioned, and never equal."""
+        """By class, the kinds of input for timed calls: well-conditioned, and never equal. What the
+        candidate itself answers has no influence on them."""
         self.steps: tuple[TraceStep, ...] | None = None
         """What the kernel recognised over training steps, if `trace_weights` is set."""
         self.trace_weights: Collection[str] | None = None
@@ -162,7 +163,7 @@ class CorrectnessCheck:
             errors = self._check_case(case, memory, number if has_weights else 0)
             if not errors.right:
                 return False
-            if errors.basis == FLOOR and kind != "constant":  # its contents would all be equal
+            if self.tolerance.is_well_conditioned(case) and kind != "constant":  # of equal contents
                 self.kinds.setdefault(config_class.name, []).append(kind)
             trivial.add(case, errors, self.tolerance)
         self.findings += trivial.findings()
@@ -227,9 +228,10 @@ class CorrectnessCheck:
     def limits(self, case: Case) -> list[float]:
         """Return by output how far the answers of two right kernels may differ.
 
-        Where they differ more, the reference decides; see `judge_slots`.
+        Where they differ more, the reference decides; see `judge_slots`. What was allowed on
+        ill-conditioned inputs counts only where timed calls have no others.
         """
-        known = self.errors.get(case.config_class)
+        known = None if self.kinds.get(case.config_class) else self.errors.get(case.config_class)
         allowed = 0.0 if known is None else known.allowed or 0.0
         return [2 * max(allowed, self.tolerance.floor_of(case, index))
                 for index in range(len(self.session.target.output_dtypes))]

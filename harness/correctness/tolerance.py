@@ -80,6 +80,8 @@ class Tolerance:
                  known: dict[str, Kernel] | None = None) -> None:
         self.oracle, self.target = oracle, session.target
         self.notes: list[str] = []
+        self._ill_conditioned: set[str] = set()
+        """The cases on which the baseline's own error exceeds the floor."""
         self.baseline = BaselineRunner(session, oracle, baseline, known or {}, self._note)
 
     def judge(self, case: Case, errors: Errors, candidate: Kernel,
@@ -97,6 +99,8 @@ class Tolerance:
         if errors.changed or (errors.bad and normal):
             return judged
         standard = self.baseline.errors(case, errors, candidate, held)
+        if standard is None or not standard.against(floors, FLOOR).right:
+            self._ill_conditioned.add(case.id)
         if standard is None:
             tolerance = self.target.tolerance_of(self.target.config_class(case.config_class))
             return errors.against([tolerance] * len(floors), "the baseline did not run")
@@ -124,6 +128,13 @@ class Tolerance:
             self._note(f"class {case.config_class}: the error exceeds the floor of its dtype on "
                        f"{case.distribution} inputs, but not what the baseline's error allows")
         return judged
+
+    def is_well_conditioned(self, case: Case) -> bool:
+        """Return whether the baseline is within the floor on a judged case.
+
+        It did not run on one on which the candidate is, which is as good.
+        """
+        return case.id not in self._ill_conditioned
 
     def _with_small_values(self, case: Case, judged: Errors, candidate: Kernel,
                            held: DeviceLock | None) -> Errors:

@@ -120,8 +120,8 @@ class Evaluation:
         self.notes += task_limits.weaker_checks(self.target)
         self.findings += task_limits.findings(self.target)
         if self.session.any_mode:
-            self.notes.append("the baseline sets the processor's floating-point mode, so calls may "
-                              "leave it changed")
+            self.notes.append("the baseline or the build flags set the processor's floating-point "
+                              "mode, so a kernel may leave it changed")
         self.evidence += [Evidence(kind="card", detail=f"measured on {card.id}, {card.uuid}")
                           for card in self.session.device.cards if card.kind != "cpu"]
         if self.session.in_process:

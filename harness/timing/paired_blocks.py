@@ -21,14 +21,12 @@ from harness.isolation.rpc import Peer, decode_answer
 from harness.timing.block_times import TimedBlock, calm_rounds
 from harness.timing.plan import Plan
 from harness.timing.timed_block import CaptureAnswer, WarmupAnswer, timed_block
-from harness.timing.timed_slots import SlotSource, TimedSlots
+from harness.timing.timed_slots import Disputes, SlotSource, TimedSlots
 
 SINGLE_NS = 500_000
 """From this duration on, calls are launched one by one: the host stays well ahead of them."""
 FIRST_SLOTS = 2
 """Slots on which the kernels are compiled and warmed up, before the sizes of blocks are known."""
-MOST_DISPUTED = 2
-"""Most slots of a pair that the reference judges because the sides differ in them."""
 MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
@@ -60,7 +58,7 @@ class PairedBlocks:
         self.damage: dict[str, str] = {}
         """By side, what timed calls overwrote besides their outputs."""
         self._graph_orders: dict[int, list[int]] = {}
-        self._disputed = 0
+        self._disputes = Disputes()
         self._slots: TimedSlots | None = None
 
     def prepare(self, *, concurrently: bool = True) -> None:
@@ -210,8 +208,8 @@ class PairedBlocks:
         self._run_alone(side)
         block = timed_block(
             self.peers[side], self.case.id, order, mode, fill=lambda: slots.fill(side),
-            fetch=slots.needs_fetch, store=slots.needs_store, stop=self._freeze, cpu=self._alone,
-            name=f"the {side}")
+            fetch=slots.needs_fetch, store=slots.needs_store, flip=lambda: slots.flip(side),
+            stop=self._freeze, cpu=self._alone, name=f"the {side}")
         if self._alone:
             return block
         began_ns = perf_counter_ns()  # what the GPU still does for a stopped side delays this
@@ -220,9 +218,7 @@ class PairedBlocks:
 
     def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
         comparison = slots.compare(count, last)
-        disputed = comparison.differs[:MOST_DISPUTED - self._disputed]
-        self._disputed += len(disputed)
-        chosen = disputed if judged is None else (*disputed, judged)
+        chosen = [*self._disputes.chosen(comparison), *([] if judged is None else [judged])]
         for damage in (comparison.damage, *(slots.judge(slot) for slot in chosen)):
             for side, what in damage.items():
                 if what:

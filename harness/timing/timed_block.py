@@ -57,15 +57,16 @@ class TamperedTiming(KoptError):
 
 def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit: int = 0,
                 fill: Callable[[], object] = lambda: None, fetch: bool = False,
-                store: bool = False, stop: bool = False, cpu: bool = False,
-                name: str = "it") -> TimedBlock:
+                store: bool = False, flip: Callable[[], object] = lambda: None,
+                stop: bool = False, cpu: bool = False, name: str = "it") -> TimedBlock:
     """Return the time of one call on each slot in `order`, by the runner and by our own clock.
 
     `fill` writes the contents when the runner is ready. With `stop` the runner's processes are
     stopped for that, and again as soon as it has reported. With `fetch` it copies contents to its
-    GPU before the calls, with `store` returned values to the slots after them. `unit` is the number
-    of calls in its graph, if the mode is `graph`. With `cpu` and `stop` the CPU time of its main
-    thread is read as well. Raises PeerError, PeerDied and TamperedTiming.
+    GPU before the calls, with `store` returned values to the slots after them; `flip` spoils and
+    restores inputs around that. `unit` is the number of calls in its graph, if the mode is `graph`.
+    With `cpu` and `stop` the CPU time of its main thread is read as well. Raises PeerError,
+    PeerDied and TamperedTiming.
     """
     peer.send("block", case=case, order=list(order), mode=mode, unit=unit or len(order),
               fetch=fetch, store=store, stop=stop)
@@ -98,6 +99,7 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
     if len(sent) < 2:
         raise TamperedTiming(f"{name} does not say when its calls began and ended")
     if store:
+        flip()
         peer.asked_ns = perf_counter_ns()
         if stop:
             peer.resume()
@@ -105,6 +107,7 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
         store_ns = peer.elapsed_ns
         if stop:
             peer.pause()
+        flip()
     return TimedBlock(len(order), ns, elapsed_ns, asked_ns, store_ns, cpu=spent,
                       stamped_ns=max(sent) - min(sent))
 

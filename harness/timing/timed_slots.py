@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,17 +13,41 @@ from typing import Protocol
 from harness.case import Case
 from harness.isolation.rpc import Peer
 
+MOST_DISPUTED = 2
+"""Slots of a block in which the sides differ that are held against the reference."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SlotComparison:
     """Both sides' answers in a number of slots, compared.
 
-    `differs` are slots in which they differ by more than the tolerance, worst first; `damage` says
-    by side what it overwrote besides its outputs.
+    `differs` are slots in which they differ by more than the tolerance, worst first, and `excess`
+    how many times as much in each; `damage` says by side what it overwrote besides its outputs.
     """
 
     differs: tuple[int, ...] = ()
+    excess: tuple[float, ...] = ()
     damage: Mapping[str, str]
+
+
+class Disputes:
+    """Chooses slots on which the reference decides, of those in which the sides differ.
+
+    If it finds the candidate wrong on one, the verdict ends; else smaller differences are allowed.
+    So what comes later is held against the reference if it differs more than all that was chosen.
+    """
+
+    def __init__(self) -> None:
+        self._allowed = 0.0
+
+    def chosen(self, comparison: SlotComparison) -> list[int]:
+        """Return the slots of a block that differ more than earlier ones, the worst alone."""
+        larger = [(slot, excess) for slot, excess in zip(comparison.differs, comparison.excess,
+                                                         strict=True) if excess > self._allowed]
+        chosen = larger[:MOST_DISPUTED]
+        self._allowed = max([self._allowed, *(excess for _, excess in chosen
+                                              if excess < math.inf)])
+        return [slot for slot, _ in chosen]
 
 
 class TimedSlots(Protocol):
@@ -50,6 +75,13 @@ class TimedSlots(Protocol):
 
     def fill(self, side: str) -> None:
         """Write the chosen contents into the slots of a side."""
+
+    def flip(self, side: str) -> None:
+        """Invert the bits of the inputs in some of a side's slots, or restore them.
+
+        It is done while returned values are copied, which may not be read from inputs any more.
+        Nothing happens on a GPU, and where the incumbent returns its arguments' memory.
+        """
 
     def keep_sample(self, side: str, count: int) -> None:
         """Keep a sample of a side's answers after its block; `compare` sees what changed since."""

@@ -182,6 +182,11 @@ class OracleProgram:
         self.arrays.finish()
         return {}
 
+    def flip_ring(self, job: dict[str, Any]) -> dict[str, Any]:
+        self.rings[job["ring"]].flip(job["side"])
+        self.arrays.finish()
+        return {}
+
     def sample_ring(self, job: dict[str, Any]) -> dict[str, Any]:
         self.rings[job["ring"]].keep_sample(job["side"], job["count"])
         return {}

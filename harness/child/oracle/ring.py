@@ -41,6 +41,8 @@ class Ring:
         self._new: dict[str, list[TapePatch]] = {}
         self._samples: dict[str, tuple[int, Any]] = {}
         """By side, the first place and the values of a sample of its outputs after its block."""
+        self._flipped: dict[str, list[slice]] = {}
+        """By side, the slots whose inputs are inverted at present."""
         self._patches: dict[str, list[TapePatch]] = {tensor["name"]: [] for tensor in self.inputs}
         """By tensor, the patches that make up the contents of its slots, in order."""
 
@@ -104,6 +106,22 @@ class Ring:
             self.arrays.put(kept[pairs - shift:], blank[:shift])
             blank[:] = -1
 
+    def flip(self, name: str) -> None:
+        """Invert the bits of the inputs in some slots of a side; a second call restores them.
+
+        Meanwhile the side copies what its calls returned: what is still to be read from an input
+        becomes wrong.
+        """
+        if (slots := self._flipped.pop(name, None)) is None:
+            begin = self._rng.randrange(1, max(2, self._count))
+            end = min(self._count, begin + max(2, self._count // COMPARED_EVERY))
+            slots = self._flipped[name] = [slice(0, 1), slice(begin, end)]  # 0 holds one weight
+        for tensor in self.inputs:
+            words = self.sides[name].words(tensor)
+            for some in slots if tensor["role"] == "input" else ():
+                part = words[some]
+                part ^= -1
+
     def keep_sample(self, name: str, count: int) -> None:
         """Keep a sample of a side's outputs, so that `compare` sees later writes.
 
@@ -123,8 +141,8 @@ class Ring:
         """Compare both sides' outputs in the first `count` slots, and the inputs of some slots.
 
         `limits` are the allowed relative differences by output. `differs` are the slots with the
-        largest excess, worst first. `damage` says what a side overwrote. `last` is the slot of the
-        last call, whose inputs no later call can restore.
+        largest excess, worst first; `excess` is text, as it may be infinite. `damage` says what a
+        side overwrote. `last` is the slot of the last call, whose inputs no later call can restore.
         """
         arrays, sides = self.arrays, self.sides
         outputs = [(*(sides[side].rows(sides[side].outputs[index])[:count]
@@ -150,7 +168,8 @@ class Ring:
                 for name in samples if next(values)[0]}
         differs = sorted((slot for slot in range(count) if not worst[slot] <= 1),
                          key=lambda slot: -worst[slot])
-        return {"differs": differs[:MOST_SHOWN], "damage": {
+        shown = differs[:MOST_SHOWN]
+        return {"differs": shown, "excess": [str(worst[slot]) for slot in shown], "damage": {
             name: sides[name].damage(0, count) if name in written
             else late.get(name) or self._changed(name, changed) for name in sides}}
 

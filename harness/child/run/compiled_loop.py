@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-OTHER_MODE = "a call leaves the processor in another floating-point mode"
+OTHER_MODE = "the kernel, or the loading of it, leaves the processor in another floating-point mode"
 
 
 class Argument(ctypes.Union):

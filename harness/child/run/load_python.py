@@ -15,8 +15,9 @@ from functools import partial, reduce
 from typing import Any
 
 import torch
+from torch.utils import dlpack
 
-from .returned_memory import memory_of
+from .returned_memory import memories_of
 
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 _current_root = [""]
@@ -38,8 +39,10 @@ class TensorBuffer:
         stored = [*shape[:-1], 2 * shape[-1]] if layout == "columns" else \
             [*shape[:-2], shape[-1], shape[-2]] if layout == "transposed" else shape
         self.raw = slot[tensor["offset"]:tensor["offset"] + tensor["nbytes"]]
-        # .data: with a version counter of its own, not that of the whole memory
-        self.stored = self.raw.view(getattr(torch, tensor["stored"])).view(stored).data
+        is_own = self.raw.numel() and not self.raw.is_cuda
+        memory = dlpack.from_dlpack(self.raw) if is_own else self.raw
+        # a storage of its own, from which no other slot can be reached; .data: a version counter
+        self.stored = memory.view(getattr(torch, tensor["stored"])).view(stored).data
         self.tensor = self.stored[..., ::2] if layout == "columns" else \
             self.stored.transpose(-1, -2) if layout == "transposed" else self.stored
 
@@ -162,9 +165,10 @@ class PythonKernel:
 
     def described(self, call: Call) -> list[dict[str, Any]]:
         """Return the dtype, the shape and the memory of each tensor that a call returned."""
+        values = self.returned(call) if self.returns else []
         return [{"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
-                 "memory": memory_of(value, call.arguments)}
-                for value in self.returned(call)] if self.returns else []
+                 "memory": memory} for value, memory in zip(
+                     values, memories_of(values, call.arguments), strict=True)]
 
 
 def load(job: dict[str, Any]) -> tuple[Any, Any]:

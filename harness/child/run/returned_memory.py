@@ -5,24 +5,80 @@ The copy into its slot is not timed, so a kernel that returns a view may have le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 
-def memory_of(value: Any, arguments: Sequence[Any]) -> str:
-    """Return whose memory it is, or in which order a dense tensor's dimensions lie in it.
+def memories_of(values: Sequence[Any], arguments: Sequence[Any]) -> list[str]:
+    """Return of each value whose memory it is, or how its elements lie in memory of its own.
 
-    Empty for rows in memory of their own.
+    Empty for rows of neighbours in memory of their own. Addresses are compared: a tensor that was
+    made through numpy or DLPack has another storage in the same memory.
     """
-    if not value.numel():
-        return ""
-    at = value.untyped_storage().data_ptr()
-    if any(isinstance(argument, torch.Tensor) and argument.untyped_storage().data_ptr() == at
-           for argument in arguments):
+    given = [_storage(argument) for argument in arguments if isinstance(argument, torch.Tensor)]
+    return [_memory_of(value, given, values[:number]) if value.numel() else ""
+            for number, value in enumerate(values)]
+
+
+def _memory_of(value: Any, given: Iterable[tuple[int, int]], before: Iterable[Any]) -> str:
+    own = _elements(value)
+    if any(_overlap(own, other) for other in given):
         return "an argument's memory"
+    if any(_overlap(own, _elements(other)) and not _are_parts_of_rows(value, other)
+           for other in before if other.numel()):
+        return "another output's memory"
     strides = [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]
-    if 0 in strides:
+    if not _are_apart(value):
         return "elements that share memory"
-    return "" if strides == sorted(strides, reverse=True) else f"strides {strides}"
+    in_order = strides == sorted(strides, reverse=True) and strides[-1:] in ([], [1])
+    return "" if in_order else f"strides {strides}"
+
+
+def _storage(tensor: Any) -> tuple[int, int]:
+    """Return the first address of a tensor's storage and the one behind it."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+
+
+def _elements(tensor: Any) -> tuple[int, int]:
+    """Return the address of a tensor's first element and the one behind its last."""
+    last = sum(stride * (size - 1)
+               for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[1] and other[0] < one[1]
+
+
+def _are_parts_of_rows(value: Any, other: Any) -> bool:
+    """Return whether two tensors hold different parts of the same rows, as chunks of one do."""
+    steps, other_steps = _byte_steps(value), _byte_steps(other)
+    for row in {stride for stride, _ in steps} & {stride for stride, _ in other_steps}:
+        if any(stride % row for stride, _ in steps + other_steps if stride > row):
+            continue
+        length, other_length = (
+            tensor.element_size() + sum(stride * (size - 1) for stride, size in of if stride < row)
+            for tensor, of in ((value, steps), (other, other_steps)))
+        distance = (other.data_ptr() - value.data_ptr()) % row
+        if length <= distance <= row - other_length:
+            return True
+    return False
+
+
+def _byte_steps(tensor: Any) -> list[tuple[int, int]]:
+    """Return the stride in bytes and the size of each dimension with several elements."""
+    return [(stride * tensor.element_size(), size)
+            for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
+def _are_apart(value: Any) -> bool:
+    """Return whether each dimension steps over all elements of those with smaller strides."""
+    reach = 0
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return False
+        reach += stride * (size - 1)
+    return True

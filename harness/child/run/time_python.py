@@ -19,7 +19,7 @@ import torch
 
 from ..memory.device_memory import DeviceMemory
 from ..memory.host_memory import HostMemory
-from .returned_memory import memory_of
+from .returned_memory import memories_of
 
 
 class PreparedPython:
@@ -77,11 +77,11 @@ class PreparedPython:
             values = self.kernel.returned(self.copies[slot])
             if len(values) != len(self.regions):
                 raise ValueError(f"{len(values)} outputs, expected {len(self.regions)}")
-            for value, region in zip(values, self.regions, strict=True):
+            memories = memories_of(values, self.copies[slot].arguments)
+            for value, region, memory in zip(values, self.regions, memories, strict=True):
                 if list(value.shape) != region["shape"]:
                     raise ValueError(f"returned shape {list(value.shape)}, the reference "
                                      f"{region['shape']}")
-                memory = memory_of(value, self.copies[slot].arguments)
                 if memory != region.get("memory", memory):
                     raise ValueError(f"returned {memory or 'memory of its own'} in some calls only")
                 size = value.numel() * value.element_size()

@@ -7,6 +7,7 @@ tripwire. Its caller checks and bounds the answers. Standard library only, and t
 from __future__ import annotations
 
 import builtins
+import gc
 import json
 import os
 import socket
@@ -185,10 +186,12 @@ def _code(code: CodeType) -> tuple[Any, ...]:
 
 
 def settings_now() -> dict[str, str]:
-    """Return torch's flags and the environment, which a kernel could change, as text by name."""
+    """Return flags of Python and torch, and the environment, as text by name."""
     flags = {f"the environment's {name}": value for name, value in environ.items()
              if not name.startswith(OF_COMPILE)
              and not (name in TOOLS and value.startswith(f"{sys.prefix}/"))}
+    flags["Python's garbage collector"] = str((gc.isenabled(), gc.get_threshold()))
+    flags["Python's switch interval"] = str(sys.getswitchinterval())
     torch = sys.modules.get("torch")
     if torch is None:
         return flags

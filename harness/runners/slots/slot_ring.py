@@ -24,7 +24,7 @@ from harness.timing.timed_slots import SlotComparison, TimedSlots
 SIDES = ("candidate", "incumbent")
 ROOM_SHARE = 0.8
 """Slots take this share of a card's free memory at most: calls need some, too."""
-
+AN_ARGUMENT = "an argument's memory"
 KEPT_RETURNS = 4
 """Places of a returned value: its slot, its copy, a short graph and a long one."""
 
@@ -106,13 +106,19 @@ class SlotRing:
         self._oracle.ask("fill_ring", ring=self._id, side=side, draw=drawn,
                          flush_bytes=self._source.flush_bytes)
 
+    def flip(self, side: str) -> None:
+        views = any(tensor.memory == AN_ARGUMENT for tensor in self.returned.get("incumbent", ()))
+        if self.returned and not self._source.on_gpu and not views:
+            self._oracle.ask("flip_ring", ring=self._id, side=side)
+
     def keep_sample(self, side: str, count: int) -> None:
         self._oracle.ask("sample_ring", ring=self._id, side=side, count=count)
 
     def compare(self, count: int, last: int) -> SlotComparison:
         answer = self._oracle.ask("compare_ring", ring=self._id, count=count, last=last,
                                   limits=self._source.limits(self._case))
-        return SlotComparison(differs=tuple(answer["differs"]), damage=answer["damage"])
+        return SlotComparison(differs=tuple(answer["differs"]), damage=answer["damage"],
+                              excess=tuple(map(float, answer["excess"])))
 
     def judge(self, slot: int) -> Mapping[str, str]:
         case = self._oracle.new_case(self._case)

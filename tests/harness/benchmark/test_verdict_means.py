@@ -21,7 +21,7 @@ from harness.timing.block_times import TimedBlock
 from harness.timing.paired_blocks import PairedBlocks
 from harness.timing.paired_timing import ClassTiming
 from harness.timing.plan import BlockSizes, Plan
-from harness.timing.timed_slots import SlotComparison, TimedSlots
+from harness.timing.timed_slots import Disputes, SlotComparison, TimedSlots
 from harness.verdict import Evidence, Finding, Verdict
 from kopt_tui.cli.output import exit_code, print_verdict
 from tests.support.c_case import target
@@ -95,7 +95,7 @@ class Told(PairedBlocks):
         self.plan, self.order = Plan(), ("incumbent", "candidate")
         self.blocks, self.others = {"incumbent": [], "candidate": []}, {}
         self.mode, self.other_mode = "graph", other_mode
-        self._freeze, self._voids, self._disputed = False, None, 0
+        self._freeze, self._voids, self._disputes = False, None, Disputes()
         self._random, self._slots = random.SystemRandom(), AgreeingSlots()
         self.sizes = BlockSizes(calls=2, long=3, blocks=6)
         self._graph_orders = {2: [1, 0], 6: [5, 0, 3, 2, 4, 1]}

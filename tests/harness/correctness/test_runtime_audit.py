@@ -183,6 +183,8 @@ torch.set_flush_denormal(True)
 torch.set_grad_enabled(False)
 torch.set_num_threads(torch.get_num_threads() + 1)
 os.environ["NVIDIA_TF32_OVERRIDE"] = "1"
+gc.disable()
+sys.setswitchinterval(1)
 """
 
 
@@ -193,7 +195,7 @@ REPLACED = {"time.monotonic_ns", "torch.cuda.synchronize", "torch.cuda.Event.ela
 
 
 FLAGS = {"allow_tf32", "get_float32_matmul_precision", "flush-to-zero", "is_grad_enabled",
-         "get_num_threads", "NVIDIA_TF32_OVERRIDE"}
+         "get_num_threads", "NVIDIA_TF32_OVERRIDE", "garbage collector", "switch interval"}
 
 
 def test_every_patched_name_is_found(bench: Bench) -> None:
@@ -205,7 +207,8 @@ def test_every_patched_name_is_found(bench: Bench) -> None:
 
 
 def test_every_changed_global_flag_is_found(bench: Bench) -> None:
-    findings = bench.findings_on(*mix("import os\ntorch.b" + TAMPERED.partition("torch.b")[2]))
+    source = "torch.b" + TAMPERED.partition("torch.b")[2]
+    findings = bench.findings_on(*mix(f"import gc\nimport os\nimport sys\n{source}"))
     for flag in FLAGS:
         assert any(flag in finding.detail for finding in findings), (flag, findings)
     assert {(finding.rule, finding.severity) for finding in findings} == {

@@ -33,6 +33,11 @@ MODE = """unsigned mode = __builtin_ia32_stmxcsr();
 __builtin_ia32_ldmxcsr(mode | 0x8040);
 for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];
 """
+OTHER_MODE = "class even: OSError: the kernel, or the loading of it, leaves the processor in "
+LOADED = """__attribute__((constructor)) static void at_load(void) {
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);
+}
+"""
 
 
 @pytest.mark.slow
@@ -48,12 +53,15 @@ for (int64_t i = 0; i < n; i++) out[i] = 2 * x[i];
     (kernel(READS.format("x[-16]")), SLOW, "", "fails (crashed (SIGSEGV)) on arrays beside "),
     (kernel(READS.format("x[n + 16]")), kernel(READS.format("x[n + 17]")), "", ""),
     (kernel(READS.format("x[(n | 15)]")), SLOW, "", ""),
-    (kernel(MODE), SLOW, "", "class even: OSError: a call leaves the processor in another"),
+    (kernel(MODE), SLOW, "", OTHER_MODE),
     (kernel(MODE + "__builtin_ia32_ldmxcsr(mode);\n"), SLOW, "", ""),
+    (LOADED + SLOW, SLOW, "", OTHER_MODE),
+    (LOADED + SLOW, LOADED + SLOW + "/* before */\n", "", ""),
     (kernel(MODE), kernel(MODE) + "/* before */\n", "", ""),
 ], ids=["large", "far", "large, as the baseline", "infinite", "not a number", "past the end",
         "before the beginning", "past the end, as the baseline", "to the end of the cache line",
-        "other mode", "mode set back", "other mode, as the baseline"])
+        "other mode", "mode set back", "other mode when loaded", "other mode when loaded, as the "
+        "baseline", "other mode, as the baseline"])
 def test_gross_errors_on_unusual_cases_count_where_the_baseline_is_right(
         source: str, incumbent: str, reference: str, words: str, tmp_path: Path) -> None:
     verdict = judge(tmp_path, source, incumbent=incumbent, task=TWICE, plan=ONE_PAIR,
@@ -134,3 +142,10 @@ def test_lost_column_counts_and_sums_in_another_order_do_not(
     share = [arrays.lost(made(got), made(want)) for got in (honest, without_last, without_rows)]
     assert share[0] < 1e-3 and share[1:] == pytest.approx([1.0, 1.0])
     assert arrays.lost(made(without_last.reshape(-1)), made(want.reshape(-1))) < 0.5
+
+
+@pytest.mark.slow
+def test_fast_math_of_the_task_may_change_the_mode_when_a_library_is_loaded(tmp_path: Path) -> None:
+    task = replace(TWICE, build=("-O2", "-ffast-math"))
+    verdict = judge(tmp_path, SLOW + "/* after */\n", incumbent=SLOW, task=task, plan=ONE_PAIR)
+    assert verdict.valid, verdict

@@ -178,7 +178,7 @@ RAISING = {
     "leaves": ("import os\nos._exit(0)\n", "exited with 0"),
     "aborts": ("import os\ndef double(x, out):\n    os.abort()\n", "SIGABRT"),
     "just out of bounds": (DOUBLE.replace("mask=at < n)\n\n", "mask=at < n + 5)\n\n"),
-                           "wrote past the end of out"),
+                           "0 bytes past the end of out: give the store a mask"),
     "imports what it replaces": ("from kernel import double\n", "it cannot import from it"),
     "closes its channel": ("import os\nos.closerange(3, 999)\n", "exited with"),
 }

@@ -99,6 +99,25 @@ def test_returned_tensors_are_compared_and_judged(returning: Oracle) -> None:
     assert after.errors["candidate"].bad == 1 and after.errors["incumbent"].within(1e-6)
 
 
+@pytest.mark.parametrize(("memory", "slots"), [("", 2), ("an argument's memory", 0)])
+def test_inputs_differ_while_returned_values_are_copied(returning: Oracle, memory: str,
+                                                        slots: int) -> None:
+    """So a value that is read from an input only then is wrong."""
+    returned = [{**RETURNED[0], "memory": memory}]
+    first = Pair(returning, doubled, slots=2, returned=returned)
+    pair = Pair(returning, doubled, returned=returned, like=first.ring)
+    pair.fill()
+    before = [pair.contents(slot, "x") for slot in range(SLOTS)]
+    other = dict[str, set[int]]()
+    for side, runner in pair.sides.items():
+        pair.ring.flip(side)
+        other[side] = {slot for slot in range(SLOTS)
+                       if tuple(runner.values("x", slot)) != before[slot]}
+        pair.ring.flip(side)
+    assert all(len(each) >= slots and bool(each) == bool(slots) for each in other.values())
+    assert [pair.contents(slot, "x") for slot in range(SLOTS)] == before
+
+
 def test_returned_tensors_of_another_shape_are_an_error(returning: Oracle) -> None:
     first = Pair(returning, doubled, slots=2, returned=RETURNED)
     ring = first.source.open(first.case, 2)
