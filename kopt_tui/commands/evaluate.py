@@ -108,7 +108,7 @@ def read_config(text: str | None) -> dict[str, object] | None:
         what = "is no JSON object of names and values"
     except (ValueError, RecursionError) as error:
         what = f"is no JSON: {_place(str(error))}"
-    raise InputError(f"--config: {clean(text, 80)} {what}",
+    raise InputError(f"--config: {clean(text, 80)!r} {what}",
                      fix="""write for example --config '{"TILE": 32}'""")
 
 

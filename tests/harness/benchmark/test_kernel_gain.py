@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
         SOFTMAX, {**SOFTMAX, "softmax": (4 * N, 30.0), "flush": (4 * N, 20.0)}, "unclear",
         "more often"),
     "hardly any of what is reported": (
-        SOFTMAX, {**SOFTMAX, "softmax": (N, 29.0)}, "unclear", "a gain of 3.4% alone"),
+        SOFTMAX, {**SOFTMAX, "softmax": (N, 29.0)}, "unclear", "a gain of only 3.4%"),
     "shorter by more launches of it": (
         SOFTMAX, {**SOFTMAX, "softmax": (2 * N, 20.0)}, "unclear", "opposite directions"),
     "three launches of it are one": (
