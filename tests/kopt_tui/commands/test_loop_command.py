@@ -79,7 +79,7 @@ def test_invalid_configuration_is_rejected(config: dict[str, object], words: str
 def test_config_that_is_not_an_object_is_bad_usage(config: str, what: str, manifest: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run_json(capsys, "evaluate", manifest, f"--config={config}")
-    assert code == 2 and answer["error"]["what"].startswith(f"--config: {config} {what}".rstrip())
+    assert code == 2 and answer["error"]["what"].startswith(f"--config: {config!r} {what}".rstrip())
     assert answer["error"]["fix"] == """write for example --config '{"TILE": 32}'"""
 
 
