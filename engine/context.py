@@ -73,8 +73,8 @@ class EngineContext:
         self._heartbeat_at = time.monotonic()
         self._controls_at = 0.0
         self._ticks: dict[str, tuple[str, float]] = {}
-        self._phase = ""
-        """The phase to show again after a wait for a device, empty while there is no such wait."""
+        self._phase = self._shown = ""
+        """The campaign's phase, and what is shown of it and of a verdict without a slot."""
 
     def use_setup(self, setup: Setup) -> None:
         """Use a changed manifest or target from now on."""
@@ -87,6 +87,8 @@ class EngineContext:
             message = self.messages.get(timeout=CONTROLS_S)
         except queue.Empty:
             return None
+        if isinstance(message, VerdictResult) and not message.job.slot:
+            self._show_progress("")
         if isinstance(message, VerdictResult) and message.verdict is not None:
             return msgspec.structs.replace(
                 message, verdict=reference_lines.with_lines(message.verdict, self.references))
@@ -109,7 +111,7 @@ class EngineContext:
         finally:
             for other in others:
                 self.messages.put(other)
-            self._show_wait("")
+            self._show_progress("")
 
     def submit(self, job: VerdictRequest) -> VerdictRequest:
         """Request a verdict, whose outputs are kept with the present round; return the request."""
@@ -125,7 +127,7 @@ class EngineContext:
                 self._attend()
                 self.record_notices()
                 wait([future], timeout=CONTROLS_S)
-        self._show_wait("")
+        self._show_progress("")
         if self.stop.is_set():  # the work may have been cancelled: its result means nothing
             raise CampaignStopped("stopped")
         return future.result()
@@ -211,20 +213,19 @@ class EngineContext:
             self.writer.tick_slot(self.setup.id, self.round, slot, stage=stage, detail=detail,
                                   progress=done, agent=agent)
         except LookupError:  # not a slot: the baseline, a headline, an approval
-            self._show_wait(detail if stage == "waiting" else "")
+            self._show_progress(detail if stage == "waiting" else f"{stage} {detail}".strip())
 
-    def _show_wait(self, waiting_for: str) -> None:
-        """Show as the phase what the campaign waits for, and the earlier phase after the wait."""
-        if not waiting_for and not self._phase:
+    def _show_progress(self, progress: str) -> None:
+        """Show behind the phase how far a verdict without a slot is, and the phase alone for ""."""
+        campaign = self.reader.campaign(self.setup.id)
+        if campaign is None:
             return
-        if not self._phase:
-            campaign = self.reader.campaign(self.setup.id)
-            self._phase = campaign.phase if campaign is not None else ""
+        if campaign.phase != self._shown:
+            self._phase = campaign.phase
         phase = phase_of(self._phase)
-        self.writer.tick_campaign(self.setup.id, phase=self._phase if not waiting_for
-                                  else in_phase(phase, waiting_for) if phase else waiting_for)
-        if not waiting_for:
-            self._phase = ""
+        self._shown = in_phase(phase, progress) if phase and progress else progress or self._phase
+        if self._shown != campaign.phase:
+            self.writer.tick_campaign(self.setup.id, phase=self._shown)
 
 
 def _fleet(setup: Setup, messages: queue.Queue[object]) -> Fleet:

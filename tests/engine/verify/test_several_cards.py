@@ -127,7 +127,7 @@ def test_real_verdict_comes_from_the_other_device_after_a_loss(tmp_path: Path) -
     assert [notice.device for notice in notices if isinstance(notice, DeviceNotice)] == ["cuda:7"]
 
 
-def test_campaign_phase_shows_what_it_waits_for(tmp_path: Path) -> None:
+def test_campaign_phase_shows_how_far_a_verdict_without_a_slot_is(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
     tree = setup.repo.tree_of(setup.repo.base)
     job = VerdictRequest(
@@ -145,8 +145,12 @@ def test_campaign_phase_shows_what_it_waits_for(tmp_path: Path) -> None:
         context.messages.put(SlotProgress(slot="baseline", stage="waiting", detail="no idle GPU"))
         assert context.wait() is None
         assert campaigns.campaign(setup).phase == "no idle GPU"
+        writer.set_campaign(setup.id, kind="campaign.state", payload={}, phase="BASELINE")
+        phases: list[str] = []
+        context.on_controls = lambda: phases.append(campaigns.campaign(setup).phase)
         assert context.verdict(job).correct
-        assert campaigns.campaign(setup).phase == "baseline"
+        assert any(phase.startswith("BASELINE: ") for phase in phases), phases
+        assert campaigns.campaign(setup).phase == "BASELINE"
     finally:
         context.close()
         writer.close()
