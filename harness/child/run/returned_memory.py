@@ -14,7 +14,7 @@ import torch
 def memories_of(values: Sequence[Any], arguments: Sequence[Any]) -> list[str]:
     """Return of each value whose memory it is, or how its elements lie in memory of its own.
 
-    Empty for rows of neighbours in memory of their own. Addresses are compared: a tensor that was
+    Empty for rows in memory of their own. Addresses are compared: a tensor that was
     made through numpy or DLPack has another storage in the same memory.
     """
     given = [_storage(argument) for argument in arguments if isinstance(argument, torch.Tensor)]
@@ -32,8 +32,7 @@ def _memory_of(value: Any, given: Iterable[tuple[int, int]], before: Iterable[An
     strides = [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]
     if not _are_apart(value):
         return "elements that share memory"
-    in_order = strides == sorted(strides, reverse=True) and strides[-1:] in ([], [1])
-    return "" if in_order else f"strides {strides}"
+    return "" if strides == sorted(strides, reverse=True) else f"strides {strides}"
 
 
 def _storage(tensor: Any) -> tuple[int, int]:

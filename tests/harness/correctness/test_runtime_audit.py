@@ -130,7 +130,7 @@ CHANGES: dict[str, tuple[tuple[Problem, str], str, str]] = {
     "kernel": (mix("import sys", "sys._getframe(1).f_locals['self'].function = work\n"
                    "return work(x, w)"), "patched", "kernel"),
     "trace": (mix("import sys", "sys.settrace(lambda *_: None)\nreturn work(x, w)"), "patched",
-              "traced"),
+              "a trace or profile function was set"),
     "machine code": (c("""
         unsigned char *f = (unsigned char *)((uintptr_t)dlsym(RTLD_DEFAULT, "srand") & ~4095UL);
         mprotect(f, 4096, PROT_READ | PROT_WRITE | PROT_EXEC);
