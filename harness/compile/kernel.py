@@ -67,7 +67,7 @@ class Kernel:
     launches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     resources: tuple[KernelResources, ...] = ()
     any_mode: bool = False
-    """Whether calls may leave the processor in another floating-point mode."""
+    """Whether it may change the processor's floating-point mode, as its baseline does."""
 
     @property
     def home(self) -> Path:
@@ -96,7 +96,17 @@ class Kernel:
                 "adapter": self.adapter, "adapter_function": self.target.adapter_function,
                 "launches": self.launches,
                 "returns": self.target.returns, "device": self.place.device,
-                "interpret": self.place.interpret, "any_mode": self.any_mode}
+                "interpret": self.place.interpret,
+                "any_mode": self.any_mode or has_fast_math(self.target)}
+
+
+FAST_MATH = {"-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-mdaz-ftz"}
+"""Flags by which a compiler sets the processor's floating-point mode when a library is loaded."""
+
+
+def has_fast_math(target: Target) -> bool:
+    """Return whether the build flags of a target set the floating-point mode."""
+    return not FAST_MATH.isdisjoint(target.flags)
 
 
 IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)

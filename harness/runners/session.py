@@ -42,8 +42,6 @@ LARGEST_CACHE_MB = 256
 SETS_MODE = re.compile("setcsr|ldmxcsr|fldcw|fpcr|fesetround|fesetenv|feenableexcept|"
                        "FLUSH_ZERO_MODE|DENORMALS_ZERO_MODE|set_flush_denormal")
 """What a source mentions that changes the processor's floating-point mode."""
-FAST_MATH = {"-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-mdaz-ftz"}
-"""With these, compilers link code that flushes tiny numbers from the loading of a library on."""
 STAGED_RING = 256 << 20
 """Bytes of a class's slots whose contents cross the machine's memory, which takes seconds a GB."""
 
@@ -83,7 +81,7 @@ class Session:
         self.yields = lock.turnstile() if self.on_cpu else None
         kind = kernel.kind_of(self.place, target.language)
         self.any_mode = (base is not None and _sets_mode(base / target.source)) \
-            or not FAST_MATH.isdisjoint(target.flags)
+            or kernel.has_fast_math(target)
         """Whether kernels may leave the processor in another mode, since the baseline's may."""
         self.zygote = zygote if zygote is not None and zygote.kind == kind else \
             shared_zygotes.zygote(kind, yields=self.yields)

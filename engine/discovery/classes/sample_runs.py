@@ -39,9 +39,9 @@ def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Pat
                   on_wait: Callable[[str], None] = lambda _: None) -> list[TableReading]:
     """Run the full benchmark of a checkout `runs` times, then other modes, below `folder`.
 
-    The target's setup and build commands run first. `on_wait` is told what the device is waited
-    for, and "" when it is there. Raises BrokenIncumbent for a benchmark that
-    gives no table, and Cancelled.
+    The target's setup and build commands run first. `on_wait` is called with what the
+    device waits for, and with "" when it is free. Raises BrokenIncumbent for a benchmark that gives
+    no table, and Cancelled.
     """
     row_cost = RowCost(target)
     modes = [*[target.full] * runs, *more_modes]

@@ -12,11 +12,11 @@ from engine.judge.judge import Policy, rule
 from harness.benchmark.kernel_time import cupti
 from harness.benchmark.runs.command_session import Progress
 from harness.benchmark.verdict import confirm_gain
-from harness.benchmark.verdict.confirm_gain import UNCONFIRMED
+from harness.benchmark.verdict.confirm_gain import BY_OWN_TIMES, UNCONFIRMED
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import Cancelled, EnvironmentFault
-from harness.verdict import Verdict
+from harness.verdict import Finding, Verdict
 from tests.support import kernel_time_case as case
 from tests.support.benchmark_case import BENCH, judge
 from tests.support.confirm_case import DRIVER, FAKE_CARD, KERNELS_BEFORE, TRACED, kernel_source
@@ -42,13 +42,20 @@ def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "", b
     )
 
 
-def flagged(verdict: Verdict) -> str:
-    """Return why a gain, which the verdict still states, is not confirmed."""
+def finding_of(verdict: Verdict) -> Finding:
+    """Return the only finding on a gain, a flag; the verdict still states the gain."""
     assert verdict.valid and verdict.correct and (verdict.speedup or 0) > 1.3
     assert {row.outcome for row in verdict.rows} == {"faster"}
-    (found,) = verdict.audit
-    assert found.severity == "flag" and found.detail.startswith(UNCONFIRMED.detail)
-    return found.detail.removeprefix(UNCONFIRMED.detail)
+    (finding,) = verdict.audit
+    assert finding.severity == "flag"
+    return finding
+
+
+def flagged(verdict: Verdict) -> str:
+    """Return why a gain, which the verdict still states, is not confirmed."""
+    detail = finding_of(verdict).detail
+    assert detail.startswith(UNCONFIRMED.detail)
+    return detail.removeprefix(UNCONFIRMED.detail)
 
 
 def test_gain_shown_by_kernel_time_is_confirmed(tmp_path: Path) -> None:
@@ -121,17 +128,17 @@ def test_any_error_keeps_the_gain_unconfirmed(step: str, error: Exception, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("device", "why", "kept"), [
-    (inventory.find("cpu"), "", "keep"),
-    (FAKE_CARD, ": kernel time hardly changed (50 us to 50 us a call)",
+@pytest.mark.parametrize(("device", "detail", "kept"), [
+    (inventory.find("cpu"), BY_OWN_TIMES.detail, "keep"),
+    (FAKE_CARD, f"{UNCONFIRMED.detail}: kernel time hardly changed (50 us to 50 us a call)",
      "ask")], ids=lambda value: "")
 def test_unconfirmed_gain_on_a_gpu_asks_a_person(
-        device: Device, why: str, kept: str, tmp_path: Path,
+        device: Device, detail: str, kept: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     if device.kind != "nvidia":
         monkeypatch.setattr(confirm_gain, "_profiles", None)  # calling it fails
     verdict = judged(tmp_path, KERNELS_BEFORE, device=device)
-    assert flagged(verdict) == why
+    assert finding_of(verdict).detail == detail
     ruling = rule(verdict, Policy(approval="auto"))
     assert ruling.kind == kept, ruling
 
