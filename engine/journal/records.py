@@ -245,7 +245,7 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
 
     @property
     def measured_only(self) -> bool:
-        """Whether a measurement, or the machine, decided alone: another may decide otherwise."""
+        """Whether a measurement or the machine decided, so that another may decide otherwise."""
         return self.kind in ("tie", "regression") or self.is_fault
 
 

@@ -58,12 +58,12 @@ def _is_current(past: CampaignHistory, n: int) -> bool:
 
 def advice_once(limits: Iterable[Bottleneck]) -> list[str]:
     """Return the advice on each limit, "as above" where an earlier one has the same."""
-    said: set[str] = set()
-    words = []
-    for own in limits:
-        words.append("as above" if own.advice in said else own.advice)
-        said |= {own.advice} - {""}
-    return words
+    shown: set[str] = set()
+    advices = []
+    for limit in limits:
+        advices.append("as above" if limit.advice in shown else limit.advice)
+        shown |= {limit.advice} - {""}
+    return advices
 
 
 def directions(limits: Iterable[Bottleneck]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from engine.journal.records import Bottleneck
+from engine.records import present_limits
 from kopt_tui.widgets.pane import ContentPane, fit, wrapped_under
 from kopt_tui.widgets.tones import Line
 
@@ -39,10 +40,8 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
         if not self.content:
             return [((" none found yet", "dim"),), *lines]
         limiter, places = _columns(self.content, width)
-        said: set[str] = set()
-        for bottleneck, place in zip(self.content, places, strict=True):
-            advice = "as above" if bottleneck.advice in said else bottleneck.advice
-            said |= {bottleneck.advice} - {""}
+        advices = present_limits.advice_once(self.content)
+        for bottleneck, place, advice in zip(self.content, places, advices, strict=True):
             head: Line = ((f" {bottleneck.rank} ", "dim"),
                           (f"{fit(bottleneck.limiter, limiter)} ", "bold"),
                           (f"{place} ", "plain"), (_metric(bottleneck), "info"))
