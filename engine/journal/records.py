@@ -1,7 +1,4 @@
-"""The rows of the journal's tables, as frozen records.
-
-Times are seconds since the epoch. Texts from workers are data, never markup.
-"""
+"""The rows of the journal's tables. Times are seconds since the epoch; texts are never markup."""
 
 from __future__ import annotations
 
