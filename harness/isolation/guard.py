@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import select
 import selectors
 import socket
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from harness.child.supervise.supervisor import KEPT
 from harness.formats.json_codec import from_json, to_builtins
 from harness.isolation import (
     process_tree,
@@ -37,6 +39,8 @@ from harness.isolation.zygote_client import PROGRAM, ForkedSupervisor, Zygote
 INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
+KEPT_S = 1.0
+"""How long an owner that leaves a job waits for the rest of its output."""
 
 
 @functools.cache
@@ -133,8 +137,11 @@ class Guarded:
         process = self._process
         if not isinstance(process, ForkedSupervisor) or process.poll() is not None:
             return False
-        raw_outputs.keep(f"{self._name}.output", process.printed())
+        printed = process.printed()
         self._order(b"keep %f\n" % seconds)
+        if select.select([self._control], [], [], KEPT_S)[0] and not self._control.recv(len(KEPT)):
+            return False
+        raw_outputs.keep(f"{self._name}.output", printed + process.printed())
         if not give(KeptProcess(self.pid, requests, self._control.fileno(), *process.descriptors)):
             return False
         process.let_go()
@@ -211,7 +218,8 @@ class Guarded:
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError
         self._process.wait()
-        outcome = from_json(bytes(answer), ProcessOutcome) if answer else \
+        *_, line = bytes(answer).splitlines() or [b""]  # a late KEPT may stand before it
+        outcome = from_json(line, ProcessOutcome) if line + b"\n" not in (b"\n", KEPT) else \
             ProcessOutcome(ended="killed", returncode=None)  # the supervisor was killed
         outcome = self._outcome = replace(outcome, stdout=bytes(self._outputs["stdout"]),
                                           stderr=bytes(self._outputs["stderr"]))

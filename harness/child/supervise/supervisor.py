@@ -30,6 +30,8 @@ PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 TICK_S = 0.02
 COUNT_TICK_S = 0.1
 ORDERLY_S, END_S = 3.0, 10.0
+KEPT = b"kept\n"
+"""Tells the owner that no more of the output follows."""
 UNREAD_S = 10.0
 """How long the owner may take to read on, before the rest of the output is dropped."""
 
@@ -204,12 +206,15 @@ class Supervisor:
                 self._keep(float(value))
 
     def _keep(self, seconds: float) -> None:
-        """Wait for another owner: release locks, and forget what was printed."""
+        """Wait for another owner: let go of locks, forward what was printed, and say so."""
         for fd in self.held:
             os.close(fd)
         self.held.clear()
         for stream in self.streams:
+            stream.forward_all(self.job["output_bytes"])
             stream.forget()
+        with contextlib.suppress(OSError):
+            self.control.sendall(KEPT)
         self.kept_until = time.monotonic() + seconds
 
     def _exited(self, child: int) -> bool:
@@ -240,11 +245,7 @@ class Supervisor:
             select.select([], [], [], 0.001)
         self._read_report()
         for stream in self.streams:
-            while stream.open and stream.seen <= self.job["output_bytes"]:
-                before = stream.seen
-                stream.read(self.job["output_bytes"])
-                if stream.seen == before:
-                    break
+            stream.forward_all(self.job["output_bytes"])
             while stream.pending and select.select([], [stream.sink], [], UNREAD_S)[1]:
                 stream.write()
 

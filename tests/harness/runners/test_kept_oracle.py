@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +116,17 @@ def test_what_the_reference_prints_stays_with_its_verdict(
             oracle.make(CLASS, "normal")
         [kept] = (tmp_path / f"outputs-{number}").glob("*oracle*")
         assert kept.read_text().startswith("doubled")
+
+
+def test_what_is_printed_stays_with_its_verdict_if_the_supervisor_is_late(
+        tmp_path: Path, shelf: OracleShelf) -> None:
+    with raw_outputs.recording(str(tmp_path / "outputs")), started(tmp_path, shelf) as oracle:
+        supervisor = pid_of(oracle)
+        os.kill(supervisor, signal.SIGSTOP)
+        oracle.make(CLASS, "normal")
+        threading.Timer(0.2, os.kill, (supervisor, signal.SIGCONT)).start()
+    [kept] = (tmp_path / "outputs").glob("*oracle*")
+    assert kept.read_text().startswith("doubled")
 
 
 def test_oracle_that_may_not_leave_or_has_failed_ends_with_its_verdict(
