@@ -1,1 +1,4 @@
-"""Starts, confines, limits and stops untrusted programs; forks them off a zygote."""
+"""Starts, confines, limits and stops untrusted programs; forks them off a zygote.
+
+Face: supervisor.
+"""
