@@ -39,8 +39,7 @@ class TensorBuffer:
         stored = [*shape[:-1], 2 * shape[-1]] if layout == "columns" else \
             [*shape[:-2], shape[-1], shape[-2]] if layout == "transposed" else shape
         self.raw = slot[tensor["offset"]:tensor["offset"] + tensor["nbytes"]]
-        is_own = self.raw.numel() and not self.raw.is_cuda
-        memory = dlpack.from_dlpack(self.raw) if is_own else self.raw
+        memory = dlpack.from_dlpack(self.raw) if self.raw.numel() else self.raw
         # a storage of its own, from which no other slot can be reached; .data: a version counter
         self.stored = memory.view(getattr(torch, tensor["stored"])).view(stored).data
         self.tensor = self.stored[..., ::2] if layout == "columns" else \

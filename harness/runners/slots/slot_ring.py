@@ -108,7 +108,7 @@ class SlotRing:
 
     def flip(self, side: str) -> None:
         views = any(tensor.memory == AN_ARGUMENT for tensor in self.returned.get("incumbent", ()))
-        if self.returned and not self._source.on_gpu and not views:
+        if self.returned and not self.needs_fetch and not views:
             self._oracle.ask("flip_ring", ring=self._id, side=side)
 
     def keep_sample(self, side: str, count: int) -> None:
