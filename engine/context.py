@@ -26,10 +26,9 @@ from engine.journal.records import in_phase, phase_of
 from engine.journal.write import Writer
 from engine.judge.judge import verdict_of
 from engine.task import AgentProgress, ModelAnswer, SlotProgress
-from engine.verify import harness_client, reference_lines
+from engine.verify import harness_client
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import DeviceNotice
-from engine.verify.reference_lines import ReferenceLatencies
 from engine.verify.verifier import VerdictRequest, VerdictResult, Verifier
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.isolation.zygote_client import WarmStart
@@ -63,8 +62,6 @@ class EngineContext:
         self.verifier = Verifier(setup, self.messages, self.fleet)
         self.on_controls: Callable[[], None] = lambda: None
         self.round = 0
-        self.references: ReferenceLatencies | None = None
-        """References that are shown beside every verdict and decide nothing."""
         self.used_usd = self.reader.model_bills().get(setup.id, ModelBill()).cost_usd
         """What the campaign's models have cost so far, as far as their prices are known."""
         self.since = lease.heartbeat
@@ -89,9 +86,6 @@ class EngineContext:
             return None
         if isinstance(message, VerdictResult) and not message.job.slot:
             self._show_progress("")
-        if isinstance(message, VerdictResult) and message.verdict is not None:
-            return msgspec.structs.replace(
-                message, verdict=reference_lines.with_lines(message.verdict, self.references))
         return None if self._record_if_notice(message) else message
 
     def verdict(self, job: VerdictRequest) -> Verdict:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from engine.context import EngineContext
 from engine.discovery.classes import class_baseline
 from engine.journal.records import Round, in_phase
-from engine.planning import survey, tips
+from engine.planning import pool_size, survey, tips
 from engine.routing import rewrite_routes
 from engine.run.running_campaign import RunningCampaign
 from engine.task import GLOBAL, SlotProgress
@@ -36,9 +36,8 @@ def prepare(campaign: RunningCampaign) -> None:
     if context.recorded(CANARY, canary.PURPOSE) is None:
         campaign.set_state("running", in_phase("BASELINE", "a broken copy must not pass"))
         run_canary(context)
-    for form in missing_references(context):
-        campaign.set_state("running", in_phase("BASELINE", f"eager PyTorch and {form.name}"))
-        measure_reference(context, form)
+    if pool_size.authors(context.setup.manifest.pool):
+        measure_references(campaign)
 
 
 def recorded(context: EngineContext) -> Verdict | None:
@@ -118,6 +117,17 @@ def untimed(context: EngineContext) -> str:
            f"{context.setup.target.language} needs a GPU to be measured"
 
 
+def measure_references(campaign: RunningCampaign) -> None:
+    """Measure compilers and libraries on the baseline's module, unless recorded.
+
+    Coding agents are told of them before the first round. Without agents they follow it, because
+    they take minutes and decide nothing.
+    """
+    for form in missing_references(campaign.context):
+        with campaign.phase(in_phase("VALIDATE", f"{form.name}, to compare")):
+            measure_reference(campaign.context, form)
+
+
 def missing_references(context: EngineContext) -> list[ReferenceForm]:
     """Return the forms of the baseline's module that still have to be measured."""
     setup = context.setup
@@ -146,7 +156,6 @@ def measure_reference(context: EngineContext, form: ReferenceForm) -> None:
         verdict = replace(rejected(error.what, candidate_id=form.key,
                                    device=setup.device.name), incumbent_tree=base)
     context.writer.add_verdict(setup.id, form.key, verdict, purpose=reference_lines.PURPOSE)
-    context.references = reference_lines.read(context.reader, setup.id)
 
 
 def run_canary(context: EngineContext) -> None:

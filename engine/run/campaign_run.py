@@ -90,6 +90,8 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         _wait_while_paused(campaign)
         campaign.apply_approvals()
         unfinished = campaign.unfinished_rounds()
+        if campaign.row().round > 1 and not unfinished:
+            baseline.measure_references(campaign)
         reason = rollback.failing(campaign.context) or rollback.ended(
             campaign.context.reader, campaign.setup.id) or campaign.planner.reason_to_stop()
         if reason and not unfinished:
@@ -98,6 +100,7 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         campaign.set_state("running", in_phase("ANALYZE", f"round {n}"))
         tasks, no_tasks = ([], "") if reason else campaign.planner.tasks(n)
         if not tasks and not unfinished:
+            baseline.measure_references(campaign)
             return f"nothing left to try: {no_tasks}"
         campaign.controls.answer_reopening("")
         _run_round(campaign, n, tasks, closing=bool(reason))

@@ -26,7 +26,6 @@ from engine.records.writer import Records
 from engine.rounds.active_round import RoundSlots
 from engine.rounds.placing import Placing
 from engine.run.controls import ControlHandler
-from engine.verify import reference_lines
 from engine.workers import registry
 
 
@@ -40,7 +39,6 @@ class RunningCampaign:
             self._spend, spending.spent(context.reader.rounds(context.setup.id)),
             running=not decide_only, used_usd=lambda: context.used_usd)
         self.use_setup(context.setup)
-        context.references = reference_lines.read(context.reader, context.setup.id)
         self.before = self.row()
         """The campaign's row when this engine took it over."""
         context.on_controls = self._look

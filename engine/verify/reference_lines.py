@@ -2,7 +2,8 @@
 
 They decide nothing. Compilers and libraries are the bar for a rewrite and not the incumbent: a
 baseline that needs them would be hard to reproduce. Each is measured as a candidate against the
-unchanged module, so one verdict has both latencies, or the reason why not.
+unchanged module, and only their ratio counts: verdicts may launch calls in different ways, by
+graphs or one by one, and the latencies of one verdict are not those of another.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from engine.campaign.baseline_cache import BASELINE
 from engine.journal.read import Reader
 from engine.journal.records import VerdictRow
 from engine.markdown import stamp
 from engine.verify.reference_forms import FORMS
 from harness.formats.quantities import latency
+from harness.formats.text import plain
 from harness.verdict import REFERENCE_LINE, Evidence, Row, Verdict
 
 PURPOSE = "reference"
@@ -36,8 +39,8 @@ STDERRS = 2 * math.sqrt(2)
 class ReferenceLatencies:
     """Latencies by config class, us, with the device and the time of their measurement.
 
-    `bars` are those of compilers and libraries by their names; `failure` says why one of them was
-    not measured, "" if all were.
+    `bars` are those of compilers and libraries by their names, as they would be where eager PyTorch
+    has the latency `eager`; `failure` says why one of them was not measured, "" if all were.
     """
 
     eager: Mapping[str, float]
@@ -89,13 +92,13 @@ def _noise(row: Row) -> float:
 
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
     """Return a campaign's references, None if its target has none."""
-    return of_campaign([row for name in (*(form.key for form in FORMS), "baseline")
+    return of_campaign([row for name in (*(form.key for form in FORMS), BASELINE)
                         for row in reader.verdicts(campaign, candidate=name, limit=1)])
 
 
 def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
     """Return the references among a campaign's verdicts."""
-    by_candidate = {row.candidate: row for row in rows if row.purpose in (PURPOSE, "baseline")}
+    by_candidate = {row.candidate: row for row in rows if row.purpose in (PURPOSE, BASELINE)}
     measured = [form.key for form in FORMS if form.key in by_candidate]
     if not measured:
         return None
@@ -104,37 +107,37 @@ def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
                     for key, row in by_candidate.items()}
     except (msgspec.DecodeError, ValueError):  # of another version of kopt
         return None
-    return of_verdicts({key: verdicts[key] for key in measured}, verdicts.get("baseline"),
+    baseline = {row.config_class: row.latency_us for row in verdicts[BASELINE].rows
+                if row.latency_us is not None} if BASELINE in verdicts else {}
+    return of_verdicts({key: verdicts[key] for key in measured}, baseline,
                        max(by_candidate[key].at for key in measured))
 
 
-def of_verdicts(measured: Mapping[str, Verdict], baseline: Verdict | None = None, at: float = 0.0,
+def of_verdicts(measured: Mapping[str, Verdict], baseline: Mapping[str, float], at: float = 0.0,
                 ) -> ReferenceLatencies:
-    """Return all latencies of the forms by their keys; the baseline's are eager PyTorch's where no
-    form was measured.
-    """
-    eager = _latencies(baseline) if baseline else {}
+    """Return all latencies of the forms by their keys, where the baseline has some by class."""
     bars, failures = dict[str, Mapping[str, float]](), list[str]()
     for form in FORMS:
         if (verdict := measured.get(form.key)) is None:
             continue
-        eager |= {row.config_class: row.incumbent_us for row in verdict.rows
-                  if row.incumbent_us is not None}
         if why := _failure(verdict):
             failures.append(f"{form.name} is not a reference here: {why}")
         else:
-            bars[form.name] = _latencies(verdict)
-    return ReferenceLatencies(eager=eager, bars=bars, at=at, failure="; ".join(failures),
+            bars[form.name] = {
+                row.config_class: row.latency_us / row.incumbent_us * eager_us
+                for row in verdict.rows if row.latency_us and row.incumbent_us
+                and (eager_us := baseline.get(row.config_class))}
+    return ReferenceLatencies(eager=baseline, bars=bars, at=at, failure="; ".join(failures),
                               device=next(iter(measured.values())).device)
 
 
-def _latencies(verdict: Verdict) -> dict[str, float]:
-    return {row.config_class: row.latency_us for row in verdict.rows if row.latency_us is not None}
-
-
 def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdict:
-    """Return a verdict with a line for each class that compares it with the references."""
-    if references is None or verdict.latency_us is None:
+    """Return a verdict with a line for each class that compares it with the references.
+
+    Journals of earlier versions hold verdicts that have them already.
+    """
+    if references is None or verdict.latency_us is None or any(
+            fact.kind == REFERENCE_LINE for fact in verdict.evidence):
         return verdict
     lines = [f"{name}: {', '.join(filter(None, comparisons))}; {references.measured()}"
              for name, _, *comparisons in references.compare(verdict.rows)]
@@ -146,5 +149,5 @@ def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdi
 def _failure(verdict: Verdict) -> str:
     if verdict.valid and verdict.correct and verdict.latency_us is not None:
         return ""
-    return verdict.rejected_reason or next(
-        (row.note for row in verdict.rows if not row.correct), "it is not measured")
+    return plain(verdict.rejected_reason or next(
+        (row.note for row in verdict.rows if not row.correct), "it is not measured"))

@@ -93,7 +93,8 @@ def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespa
                                          quiet=args.json)
         except HarnessFault as fault:
             measured[form.key] = rejected(fault.what)
-    return reference_lines.with_lines(verdict, reference_lines.of_verdicts(measured))
+    eager = {row.config_class: row.incumbent_us for row in verdict.rows if row.incumbent_us}
+    return reference_lines.with_lines(verdict, reference_lines.of_verdicts(measured, eager))
 
 
 def read_config(text: str | None) -> dict[str, object] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ from engine.journal import patch_review
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, VerdictRow
 from engine.judge.judge import verdict_or_none
+from engine.verify import reference_lines
 from harness.errors import InputError
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases
@@ -44,7 +45,7 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
     decisions = reader.decisions(campaign, candidate=row.id)
     return CandidateView(
         campaign=campaign, candidate=harmless(row), patch=patch, patch_note=note,
-        verdicts=tuple(_judged(verdict, harmless_verdict(verdict)) for verdict in verdicts),
+        verdicts=_judged(reader, campaign, verdicts, harmless_verdict),
         decisions=tuple(map(harmless, decisions)),
         controls=tuple(harmless(control) for control in reader.controls(campaign)
                        if control.candidate == row.id),
@@ -70,7 +71,7 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
     decisions = reader.decisions(candidate.campaign, candidate=candidate.id)
     return CandidateView(
         campaign=candidate.campaign, candidate=candidate,
-        verdicts=tuple(_judged(verdict, verdict_or_none(verdict)) for verdict in verdicts),
+        verdicts=_judged(reader, candidate.campaign, verdicts, verdict_or_none),
         decisions=tuple(decisions), again=_measure_again(decisions),
         review=patch_review.of_candidate(reader, candidate.campaign, candidate.id))
 
@@ -81,8 +82,14 @@ def _measure_again(decisions: Sequence[DecisionRow]) -> str:
     return phrases.measure_again(newest.candidate) if newest and newest.near_gain else ""
 
 
-def _judged(row: VerdictRow, verdict: Verdict | None) -> JudgedVerdict:
-    return JudgedVerdict(row.id, row.purpose, row.at, row.incumbent_tree, verdict)
+def _judged(reader: Reader, campaign: str, rows: Sequence[VerdictRow],
+            decode: Callable[[VerdictRow], Verdict | None]) -> tuple[JudgedVerdict, ...]:
+    """Return verdicts, on a module with the lines that compare it with compilers and libraries."""
+    references = reference_lines.read(reader, campaign)
+    verdicts = ((row, decode(row)) for row in rows)
+    return tuple(JudgedVerdict(
+        row.id, row.purpose, row.at, row.incumbent_tree,
+        verdict and reference_lines.with_lines(verdict, references)) for row, verdict in verdicts)
 
 
 def _patch(reader: Reader, workspace: Path, candidate: Candidate) -> tuple[str, str]:

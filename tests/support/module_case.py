@@ -6,10 +6,12 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from engine.campaign import setup as campaigns
+from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
 from harness.formats import yaml_document
-from tests.support import repos
+from harness.verdict import REFERENCE_LINE
+from kopt_tui.snapshot.candidate_view import whole_view
+from tests.support import campaigns, repos
 
 PROBLEM = """import torch
 import torch.nn as nn
@@ -51,16 +53,25 @@ MANIFEST: dict[str, Any] = {
     "decision": {"alpha": 0.2, "looks": 4}, "pool": {"slots": 1, "backends": ["inbox"]}}
 
 
-def create(root: Path) -> Setup:
-    """Make a campaign on a project whose files are not meant to run."""
+def create(root: Path, **pool: Any) -> Setup:
+    """Make a campaign on a project whose files are not meant to run, with settings of its pool."""
     repos.project(root / "p", {
         "problem.py": PROBLEM, "kopt_task/adapter.py": "", "kopt_task/reference.py": "",
         "kopt_task/task.yaml": yaml_document.dump(TASK),
-        "manifest.yaml": yaml_document.dump(MANIFEST)})
-    return campaigns.create(root / "w", root / "p" / "manifest.yaml")
+        "manifest.yaml": yaml_document.dump(MANIFEST | {"pool": MANIFEST["pool"] | pool})})
+    return campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
 
 
 def hand_in(setup: Setup, text: str = FASTER) -> None:
     """Put a patch into the inbox with which the problem's file says `text`."""
     (setup.folder.inbox / "given.patch").write_text("".join(difflib.unified_diff(
         PROBLEM.splitlines(True), text.splitlines(True), "a/problem.py", "b/problem.py")))
+
+
+def reference_lines(setup: Setup) -> list[str]:
+    """Return the reference lines that are shown with the verdict on the kept candidate."""
+    kept, = campaigns.candidates(setup, "kept")
+    with campaigns.reading(setup) as reader:
+        judged, = whole_view(reader, kept).verdicts
+    assert judged.verdict is not None
+    return [fact.detail for fact in judged.verdict.evidence if fact.kind == REFERENCE_LINE]

@@ -18,6 +18,7 @@ from engine.planning.advice import model_request
 from engine.planning.plan_inputs import PlanInputs
 from engine.planning.pool_size import authors
 from engine.planning.survey import Survey
+from engine.verify import reference_lines
 from engine.workers import slot_facts
 from engine.workers.model import single_request
 from engine.workers.model.single_request import RequestAnswer
@@ -100,7 +101,8 @@ def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
 
 def _measured(context: EngineContext, view: Survey) -> Measured:
     setup, target = context.setup, context.setup.target
-    best = survey.measured_best(context)
+    best = reference_lines.with_lines(survey.measured_best(context),
+                                      reference_lines.read(context.reader, setup.id))
     source = read_text(setup.tree(setup.repo.tip) / target.source) if target.source else ""
     return Measured(
         text=plain(_listed(best, view, slot_facts.config_classes(target)), MAX_MEASURED),

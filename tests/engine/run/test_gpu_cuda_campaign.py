@@ -15,7 +15,7 @@ from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
 from engine.judge.judge import verdict_of
 from engine.verify import reference_lines
-from harness.verdict import COMPILED, REFERENCE_LINE
+from harness.verdict import COMPILED
 from tests.support import campaigns, device_case, module_case, repos
 from tests.support.command_line import kopt
 
@@ -32,7 +32,7 @@ def finished(setup: Setup, limit_s: float) -> None:
             verdict = verdict_of(row)
             print(row.purpose, verdict.speedup, f"{verdict.wall_s:.1f} s", verdict.latency_us, [
                 fact.detail for fact in verdict.evidence
-                if fact.kind in (COMPILED, REFERENCE_LINE)], verdict.rejected_reason)
+                if fact.kind == COMPILED], verdict.rejected_reason)
     assert campaigns.candidates(setup, "kept"), campaigns.slots(setup)
 
 
@@ -65,5 +65,5 @@ def test_faster_model_new_is_kept_and_compared_with_torch_compile(tmp_path: Path
         rows = {row.purpose: verdict_of(row) for row in reader.verdicts(setup.id)}
     compiled = rows[reference_lines.PURPOSE]
     assert compiled.correct and compiled.latency_us is not None, compiled.rejected_reason
-    lines = [fact.detail for fact in rows["verify"].evidence if fact.kind == REFERENCE_LINE]
+    lines = module_case.reference_lines(setup)
     assert "x of eager" in lines[0] and "x of torch.compile" in lines[0], lines

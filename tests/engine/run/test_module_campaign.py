@@ -16,7 +16,6 @@ from engine.campaign.setup import Setup
 from engine.journal.records import VerdictRow
 from engine.judge.judge import verdict_of
 from engine.verify import reference_lines
-from harness.verdict import REFERENCE_LINE
 from tests.support import campaigns, module_case, repos
 from tests.support.command_line import kopt
 
@@ -57,10 +56,8 @@ def test_faster_model_new_is_kept_compared_with_torch_compile_and_merged(tmp_pat
         rows: dict[str, VerdictRow] = {row.purpose: row for row in reader.verdicts(setup.id)}
     compiled = verdict_of(rows[reference_lines.PURPOSE])
     assert compiled.correct and compiled.latency_us is not None, compiled.rejected_reason
-    for purpose in ("verify", "headline"):
-        lines = [fact.detail for fact in verdict_of(rows[purpose]).evidence
-                 if fact.kind == REFERENCE_LINE]
-        assert "x of eager" in lines[0] and "x of torch.compile" in lines[0], lines
+    lines = module_case.reference_lines(setup)
+    assert "x of eager" in lines[0] and "x of torch.compile" in lines[0], lines
     merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
     assert merged.returncode == 0, merged.stderr
     assert "class ModelNew(Model)" in (project / "problem.py").read_text()

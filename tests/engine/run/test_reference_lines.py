@@ -1,4 +1,7 @@
-"""A campaign on a PyTorch module measures eager and torch.compile once, and shows them."""
+"""A campaign on a PyTorch module measures torch.compile once, and shows it beside all verdicts.
+
+Agents are told of it, so it precedes their first round; without agents it follows the first round.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,10 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.history import campaign_view
-from engine.judge.judge import verdict_of
 from engine.records import performance
 from engine.records.report import campaign_report
 from engine.verify import reference_lines
 from harness.errors import Refused
-from harness.verdict import REFERENCE_LINE
 from kopt_tui.snapshot.snapshot import Focus
 from kopt_tui.snapshot.snapshot_builder import Builder
 from tests.support import campaigns, instant_verdicts, module_case
@@ -36,12 +37,11 @@ def failing(setup: Setup, tree: str) -> float:
     return cost(setup, tree)
 
 
-def shown(setup: Setup) -> dict[str, list[str]]:
-    """Return the reference lines of the recorded verdicts, by purpose."""
+def purposes(setup: Setup) -> list[str]:
+    """Return the purposes of the campaign's verdicts, in their order."""
     with campaigns.reading(setup) as reader:
-        view = campaign_view.read(reader, setup.id)
-    return {row.purpose: [fact.detail for fact in verdict_of(row).evidence
-                          if fact.kind == REFERENCE_LINE] for row in view.history.verdicts.values()}
+        rows = reader.verdicts(setup.id)
+    return [row.purpose for row in sorted(rows, key=lambda row: row.id)]
 
 
 def test_references_are_measured_once_and_shown_everywhere(
@@ -51,9 +51,10 @@ def test_references_are_measured_once_and_shown_everywhere(
     module_case.hand_in(setup)
     assert campaigns.run(setup).error is None
     assert campaigns.run(setup).error is None  # a second engine measures nothing again
-    lines = shown(setup)
-    assert lines["reference"] == [] and list(lines).count("reference") == 1
-    assert lines["verify"][0].startswith(LINE) and lines["headline"][0].startswith(LINE)
+    assert purposes(setup) == ["baseline", "verify", "headline", "reference"]
+    assert module_case.reference_lines(setup)[0].startswith(LINE)
+    assert f"- reference line: {LINE}" in kopt(
+        "show", campaigns.candidates(setup, "kept")[0].id, workspace=setup.workspace).stdout
     with campaigns.reading(setup) as reader:
         view = campaign_view.read(reader, setup.id)
         screen = Builder(setup.workspace, reader, time.time).snapshot(Focus(setup.id)).view
@@ -68,6 +69,16 @@ def test_references_are_measured_once_and_shown_everywhere(
     assert line in LINE and "measured on cpu" in measured
 
 
+def test_coding_agents_are_told_of_the_bar_before_their_first_round(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    instant_verdicts.install(monkeypatch, cost)
+    setup = module_case.create(tmp_path, backends=["cli", "inbox"], slots=2,
+                               cli=[{"name": "idle", "command": "cat {prompt}"}])
+    module_case.hand_in(setup)
+    assert campaigns.run(setup).error is None
+    assert purposes(setup) == ["baseline", "reference", "verify", "headline"]
+
+
 @pytest.mark.slow  # the line itself: tests/engine/verify/test_reference_lines
 def test_failing_torch_compile_costs_its_line_only(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +87,7 @@ def test_failing_torch_compile_costs_its_line_only(
     module_case.hand_in(setup)
     assert campaigns.run(setup).error is None
     assert len(campaigns.candidates(setup, "kept")) == 1
-    eager, why = shown(setup)["verify"]
+    eager, why = module_case.reference_lines(setup)
     assert eager.startswith("full: 2.00x of eager (40.0 us); measured on")
     assert why == "torch.compile is not a reference here: the harness ran past its limit of 600 s"
-    assert reference_lines.PURPOSE in shown(setup)
+    assert reference_lines.PURPOSE in purposes(setup)

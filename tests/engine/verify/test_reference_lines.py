@@ -18,16 +18,29 @@ def lines(shown: Verdict) -> list[str]:
 
 
 def test_verdict_says_how_it_compares_with_both() -> None:
-    references = reference_lines.of_verdicts({"compiled": verdict(18.6, 40.0)})
+    references = reference_lines.of_verdicts({"compiled": verdict(18.6, 40.0)}, {"full": 40.0})
     shown = reference_lines.with_lines(verdict(20.0, 25.0), references)
     assert lines(shown) == ["full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us), "
                             "below the bar; measured on this device"]
     assert (shown.speedup, shown.correct) == (1.0, True)
 
 
+def test_only_the_ratio_to_the_module_counts_where_calls_are_launched_in_another_way() -> None:
+    references = reference_lines.of_verdicts({"compiled": verdict(93.0, 200.0)}, {"full": 40.0})
+    assert lines(reference_lines.with_lines(verdict(20.0, 25.0), references)) == [
+        "full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us), below the bar; "
+        "measured on this device"]
+
+
+def test_verdict_of_an_earlier_version_keeps_its_lines() -> None:
+    references = reference_lines.of_verdicts({"compiled": verdict(18.6, 40.0)}, {"full": 40.0})
+    recorded = reference_lines.with_lines(verdict(20.0, 25.0), references)
+    assert reference_lines.with_lines(recorded, references) == recorded
+
+
 def test_failing_torch_compile_leaves_eager_of_the_baseline() -> None:
     references = reference_lines.of_verdicts({"compiled": rejected("no C++ compiler")},
-                                             verdict(40.0, 40.0))
+                                             {"full": 40.0})
     assert lines(reference_lines.with_lines(verdict(20.0, 25.0), references)) == [
         "full: 2.00x of eager (40.0 us); measured on this device",
         "torch.compile is not a reference here: no C++ compiler"]
@@ -35,14 +48,14 @@ def test_failing_torch_compile_leaves_eager_of_the_baseline() -> None:
 
 def test_incorrect_candidate_gets_no_line() -> None:
     wrong = Verdict(valid=True, correct=False, rows=())
-    references = reference_lines.of_verdicts({"compiled": verdict(1.0, 2.0)})
+    references = reference_lines.of_verdicts({"compiled": verdict(1.0, 2.0)}, {"full": 2.0})
     assert reference_lines.with_lines(wrong, references) == wrong
 
 
 def test_fastest_of_compilers_and_libraries_is_the_bar() -> None:
     references = reference_lines.of_verdicts({
         "compiled": verdict(18.6, 40.0), "autotuned": verdict(22.0, 40.0),
-        "cudnn": rejected("No available kernel")})
+        "cudnn": rejected("No available kernel")}, {"full": 40.0})
     shown = reference_lines.with_lines(verdict(20.0, 25.0), references)
     assert lines(shown) == [
         "full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us), below the bar, "
