@@ -64,8 +64,9 @@ class QuickTimer:
 
     def warm(self) -> None:
         answer = self.peer.ask("warm", case=self.memory.id, warm_ns=self.plan.warm_ns)
-        call_ns = decode_answer(answer, WarmupAnswer).call_ns
-        if call_ns < LAUNCHED_NS:
+        warmed = decode_answer(answer, WarmupAnswer)
+        call_ns = warmed.call_ns
+        if not warmed.is_long(LAUNCHED_NS):
             unit = graph_unit(call_ns, self.copies)
             graph = decode_answer(self.peer.ask("capture", case=self.memory.id, timed=True,
                                                 order=self._order(unit)), CaptureAnswer)

@@ -24,7 +24,7 @@ from harness.timing.timed_block import CaptureAnswer, WarmupAnswer, timed_block
 from harness.timing.timed_slots import Disputes, SlotSource, TimedSlots
 
 SINGLE_NS = 500_000
-"""From this duration on, calls are launched one by one: the host stays well ahead of them."""
+"""From this duration on, calls are launched one by one if the host stays ahead of the GPU."""
 FIRST_SLOTS = 2
 """Slots on which the kernels are compiled and warmed up, before the sizes of blocks are known."""
 MOST_VOIDED = 40
@@ -81,15 +81,15 @@ class PairedBlocks:
 
     def warm(self) -> None:
         """Warm one side after the other, choose the sizes of blocks, and open their slots."""
-        call_ns = {}
+        answers = list[WarmupAnswer]()
         for side in self.order:
             self._run_alone(side)
-            call_ns[side] = decode_answer(self.peers[side].ask(
-                "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer).call_ns
+            answers.append(decode_answer(self.peers[side].ask(
+                "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer))
         # between both: blocks of the slower side are not much too long, nor the other's too short
         self.sizes = self.plan.within(self._source.room(self.plan.ring_bytes)).sizes(
             self._source.slot_bytes(self.case, self._first),
-            geometric_mean(max(1.0, ns) for ns in call_ns.values()))
+            geometric_mean(max(1.0, answer.call_ns) for answer in answers))
         self._slots = self._source.open(self.case, self.sizes.slots, self._first)
         self._slots.draw(self.sizes.slots)
         slots = self._slots
@@ -100,13 +100,15 @@ class PairedBlocks:
 
         self._ask_both(send, lambda side: slots.receive(self.peers[side], side))
         self._first.close()
-        self._choose_mode(max(1.0, *call_ns.values()))
+        slowest = max(answers, key=lambda answer: answer.call_ns)
+        self._choose_mode(slowest.is_long(SINGLE_NS)
+                          and all(answer.is_long(0.0) for answer in answers))
 
-    def _choose_mode(self, slowest_ns: float) -> None:
+    def _choose_mode(self, is_long: bool) -> None:
         """Choose how calls are launched, alike for both sides."""
         by_host = self._alone or self.plan.by_host
         self._graphs: dict[str, CaptureAnswer] = {}
-        self._is_long = not by_host and slowest_ns >= SINGLE_NS
+        self._is_long = not by_host and is_long
         if not by_host and not self._is_long:
             self._capture()
         graph = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())

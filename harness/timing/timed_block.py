@@ -17,16 +17,27 @@ from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerError
 from harness.timing.block_times import TimedBlock
 
 WORD = (1 << 64) - 1
+HOST_SHARE = 0.5
+"""The share of a call that the host may need to launch it and still stay ahead of the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupAnswer:
-    """A runner's own measurement of a call of one class."""
+    """A runner's own measurement of a call of one class, and of its part until all is launched."""
 
     call_ns: float
+    launch_ns: float = 0.0
 
     def __post_init__(self) -> None:
         _check_time(self.call_ns)
+        _check_time(self.launch_ns)
+
+    def is_long(self, least_ns: float) -> bool:
+        """Return whether a GPU may be timed call by call: calls take long, and the host is ahead.
+
+        A module of many kernels keeps the host busy for as long as the GPU.
+        """
+        return self.call_ns >= least_ns and self.launch_ns <= HOST_SHARE * self.call_ns
 
 
 @dataclass(frozen=True, kw_only=True)

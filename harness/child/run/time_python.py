@@ -139,17 +139,23 @@ def trim() -> None:
 
 
 def warm(case: PreparedPython, warm_ns: int) -> dict[str, Any]:
-    """Call for about `warm_ns`; return the nanoseconds of one call."""
-    call_ns = _call_ns(case, 3)
-    call_ns = _call_ns(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
-    return {"call_ns": call_ns}
+    """Call for about `warm_ns`; return the nanoseconds of one call, and of its launch.
+
+    The launch is that of few calls: many would fill the GPU's queue, for which the host waits.
+    """
+    _, call_ns = _timed(case, 3)
+    _, call_ns = _timed(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
+    launch_ns, _ = _timed(case, 2)
+    return {"call_ns": call_ns, "launch_ns": launch_ns}
 
 
-def _call_ns(case: PreparedPython, calls: int) -> float:
+def _timed(case: PreparedPython, calls: int) -> tuple[float, float]:
+    """Return the nanoseconds of a call until the calls were launched, and until they had ended."""
     began = perf_counter_ns()
     case.run(calls)
+    launched = perf_counter_ns()
     case.synchronize()
-    return (perf_counter_ns() - began) / calls
+    return (launched - began) / calls, (perf_counter_ns() - began) / calls
 
 
 def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from harness.errors import DeviceFault, EnvironmentFault
 from harness.isolation.rpc import Peer
 from harness.tasks.target import ConfigClass
 from harness.timing.outcome import call_outcome, is_hopeless, is_small_gain
+from harness.timing.paired_blocks import SINGLE_NS
 from harness.timing.paired_timing import PairedTiming
 from harness.timing.plan import (
     LARGEST_RING,
@@ -28,6 +29,7 @@ from harness.timing.plan import (
     Plan,
 )
 from harness.timing.stats import Estimate, estimate
+from harness.timing.timed_block import WarmupAnswer
 from harness.timing.timed_slots import SlotSource
 from harness.verdict import Evidence
 from tests.support import kernel_case
@@ -110,6 +112,16 @@ def test_every_call_of_a_block_has_a_slot_and_short_blocks_are_more(
     assert sizes.slots == sizes.calls * sizes.long + 1 <= MOST_SLOTS
     assert sizes.slots * slot_bytes <= (LARGEST_RING if slot_bytes > RING_BYTES // 4
                                         else RING_BYTES) or sizes.long == 1
+
+
+@pytest.mark.parametrize(("call_us", "launch_us", "is_long"), [
+    (499, 20, False), (500, 20, True), (500, 250, True),
+    (500, 400, False),  # a module of many kernels: the GPU waits for the host
+    (90_000, 60_000, False), (500, 0, True)])  # a C kernel does not say when it was launched
+def test_calls_are_timed_one_by_one_only_where_the_host_stays_ahead(
+        call_us: float, launch_us: float, is_long: bool) -> None:
+    answer = WarmupAnswer(call_ns=1e3 * call_us, launch_ns=1e3 * launch_us)
+    assert answer.is_long(SINGLE_NS) == is_long
 
 
 def test_a_pair_is_reported_before_its_runners_start() -> None:
