@@ -128,7 +128,7 @@ def reference_rows(past: CampaignHistory) -> list[tuple[str, ...]]:
     """Return how the best compares with eager PyTorch, torch.compile and libraries, by class."""
     known, best = reference_lines.of_campaign(past.verdicts.values()), best_verdict(past)
     return [] if known is None or best is None else [
-        (name, quantities.latency_us(latency_us), *comparisons)
+        (name, quantities.latency(latency_us), *comparisons)
         for name, latency_us, *comparisons in known.compare(best.verdict.rows)]
 
 
