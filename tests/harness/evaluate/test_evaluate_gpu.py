@@ -144,6 +144,14 @@ def test_uncapturable_calls_are_launched_one_by_one(tmp_path: Path) -> None:
     assert any("one by one" in entry.detail for entry in verdict.evidence)
 
 
+def test_calls_that_the_host_launches_slowly_are_timed_by_graphs(tmp_path: Path) -> None:
+    source = DOUBLE + "inner = double\ndef double(x, out):\n    part = x[:8]\n" \
+        "    for _ in range(300): part = part.add(1.0)\n    inner(x, out)\n"
+    verdict = judge(tmp_path, source, of=big(), device=card().id, plan=QUICK)
+    assert verdict.correct and verdict.latency_us, verdict
+    assert all("graphs of" in entry.detail for entry in verdict.evidence if entry.kind == "launch")
+
+
 def test_returned_tensors_are_measured(tmp_path: Path) -> None:
     of = big(language="python", returns=True, return_dtypes=("float32",),
              args=(Arg(name="x", dtype="float32", shape=("n",)),))
