@@ -90,7 +90,19 @@ def judge(folder: Path, source: str, of: Target, *, baseline: str = PLAIN,
                      "plan": replace(QUICK, looks=(2,))} | settings)))
 
 
+SOMETIMES = dot("""double s = 0; for (int64_t c = 0; c < cols; c++) s += (double)w[c] * x[c];
+        int same = 1; for (int64_t c = 1; c < cols; c++) same &= x[c] == x[0];
+        out[r] = same && ROUNDS ? s * (1 + 3e-5) : s;""")
 HONEST = {"blocked": BLOCKED, "backwards, fused": BACKWARDS, "in float64": WIDER}
+
+
+def test_baseline_that_is_exact_by_luck_on_equal_values_refutes_nobody(tmp_path: Path) -> None:
+    """Its sum of equal values is exact on the first draw, and off by as much on all others."""
+    lucky = SOMETIMES.replace("void dot", "static int64_t seen;\nvoid dot").replace(
+        "ROUNDS", "seen++ >= rows")
+    verdict = judge(tmp_path, SOMETIMES.replace("ROUNDS", "1"), target(), baseline=lucky)
+    assert verdict.valid and verdict.correct, verdict.rows
+    assert "the error exceeds the floor of its dtype on constant inputs" in str(verdict.notes)
 
 
 @pytest.mark.parametrize(("name", "cols"), [
