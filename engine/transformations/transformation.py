@@ -55,7 +55,7 @@ class Transformation(ABC):
     """A small change of a kernel's source that keeps its meaning, up to rounding."""
 
     name: ClassVar[str]
-    """Unique among all languages, and begins with its own: `c-accumulators`."""
+    """Unique, and begins with its language: `c-accumulators`; HIP's are those of CUDA."""
     aim: ClassVar[str]
     """What it does, as part of a hypothesis."""
 

@@ -12,6 +12,12 @@ from engine.transformations.c.compiler_hints import RelaxedMath, Restrict, Vecto
 from engine.transformations.c.invariants import Hoist, Reciprocal
 from engine.transformations.c.loop_order import Blocking, LoopOrder
 from engine.transformations.c.unroll_and_jam import UnrollAndJam
+from engine.transformations.cuda.device_code import (
+    CudaAccumulators,
+    CudaReciprocal,
+    CudaRestrict,
+    UnrolledLoops,
+)
 from engine.transformations.transformation import DoesNotApply, Transformation
 from engine.transformations.triton.fusion.fused_launches import FusedLaunches
 from engine.transformations.triton.invariant_loads import InvariantLoads
@@ -28,9 +34,11 @@ BY_LANGUAGE: dict[str, tuple[Transformation, ...]] = {
           Reciprocal(), Hoist(), Restrict()),
     "triton": (FusedLaunches(), LaunchKnobs(), RowsPerProgram(), UnmaskedLoops(), GroupedOrder(),
                EvictionHints(), PersistentGrid(), PipelinedLoops(), InvariantLoads(),
-               BlockReciprocal(), NarrowOffsets())}
+               BlockReciprocal(), NarrowOffsets()),
+    **dict.fromkeys(("cuda", "hip"), (UnrolledLoops(), CudaAccumulators(), CudaRestrict(),
+                                      CudaReciprocal()))}
 """All transformations, those that win most often first."""
-TRANSFORMATIONS = (*BY_LANGUAGE["c"], *BY_LANGUAGE["triton"])
+TRANSFORMATIONS = tuple(each for name in ("c", "triton", "cuda") for each in BY_LANGUAGE[name])
 log = logging.getLogger("kopt.engine")
 LONGEST_SOURCE = 100_000
 """Characters of the longest source that is looked at."""

@@ -23,9 +23,9 @@ class CFunction(NamedTuple):
     values: tuple[object, ...]
 
 
-def compiled(function: CFunction, source: str, folder: Path) -> list[float]:
+def compiled(function: CFunction, source: str, folder: Path, language: str = "c") -> list[float]:
     """Return what a form of the function's source computes from random arrays."""
-    path, library = folder / "kernel.c", folder / f"kernel-{abs(hash(source))}.so"
+    path, library = folder / f"kernel.{language}", folder / f"kernel-{abs(hash(source))}.so"
     path.write_text(source)
     done = subprocess.run(
         ["cc", "-O1", "-Werror=implicit-function-declaration", "-shared",

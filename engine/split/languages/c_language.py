@@ -30,8 +30,11 @@ _UNKNOWN_TO_GRAMMAR = re.compile(
     r"(?:\w+(?:\([^)\n]*\))?(?P<blank>[ \t]+\r?)\n|(?:\\\r?\n|[^\n])*))"
     r"|^[ \t]*#[ \t]*if(?:def|[ \t]+defined)[ \t(]+__cplusplus\b[^\n]*\n"
     r"\s*(?:extern\s*\"C\"\s*\{|\})\s*#[ \t]*endif[^\n]*"
-    r"|__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)", re.MULTILINE)
-"""Blanks after an empty macro, linkage for C++, attributes; a macro's body may be anything."""
+    r"|__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)"
+    r"|\b__(?:global|device|host|shared|constant|managed|forceinline|noinline)__\b"
+    r"|\b__launch_bounds__\s*\([^()]*\)", re.MULTILINE)
+"""Blanks after an empty macro, linkage for C++, attributes and the like of CUDA; a macro's body may
+be anything."""
 _TAGGED = ("struct_specifier", "union_specifier", "enum_specifier")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NAMES = ("identifier", "type_identifier", "primitive_type")
@@ -93,10 +96,13 @@ class C(Language):
         return re.match(r"\s*#[ \t]*include", item.text) is not None
 
 
-def parse_c(source: str) -> Node:
-    """Return the root of a C source's tree, its offsets in characters. Raises InputError."""
+def parse_c(source: str, *, in_parts: bool = False) -> Node:
+    """Return the root of a C source's tree, its offsets in characters. Raises InputError.
+
+    With `in_parts` errors are no reason: nodes say which parts have some.
+    """
     plain = _UNKNOWN_TO_GRAMMAR.sub(_parsable_replacement, source)
-    return parse("c", plain, lambda node: _can_ignore_errors(source, node))
+    return parse("c", plain, lambda node: in_parts or _can_ignore_errors(source, node))
 
 
 def _parsable_replacement(match: re.Match[str]) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tree_sitter import Node
 
@@ -52,9 +53,10 @@ class Reduction:
 class Accumulators(Transformation):
     name = "c-accumulators"
     aim = "several independent accumulators in reductions"
+    parsed: ClassVar[type[ParsedC]] = ParsedC
 
     def apply(self, source: str) -> Transformed:
-        c = ParsedC(source)
+        c = self.parsed(source)
         reducing = first_places(
             ((loop, reductions) for function in c.functions
              for types in [c.types(function)] for loop in loops(c, function)

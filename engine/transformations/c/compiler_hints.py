@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from tree_sitter import Node
 
@@ -76,9 +77,10 @@ class VectorMath(Transformation):
 class Restrict(Transformation):
     name = "c-restrict"
     aim = "pointers that are promised not to overlap (restrict), so that stores block no loads"
+    parsed: ClassVar[type[ParsedC]] = ParsedC
 
     def apply(self, source: str) -> Transformed:
-        c = ParsedC(source)
+        c = self.parsed(source)
         functions = list[str]()
         for function in c.functions:
             declarator = function.child_by_field_name("declarator")
@@ -87,7 +89,7 @@ class Restrict(Transformation):
             if name and pointers and not _is_called_with_one_twice(c, name):
                 functions.append(name)
                 for pointer in pointers:
-                    c.insert(pointer.start_byte, "restrict ")
+                    c.insert(pointer.start_byte, f"{c.restrict} ")
         if not functions:
             raise DoesNotApply("no function that writes memory has pointers without restrict")
         return c.transformed(f"restrict on the pointers of {', '.join(functions)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tree_sitter import Node
 
@@ -38,9 +39,10 @@ class Hoist(Transformation):
 class Reciprocal(Transformation):
     name = "c-reciprocal"
     aim = "divisions by a value that a loop does not change, as products with its reciprocal"
+    parsed: ClassVar[type[ParsedC]] = ParsedC
 
     def apply(self, source: str) -> Transformed:
-        c = ParsedC(source)
+        c = self.parsed(source)
         invariants = first_places(_invariants(c, divisors=True),
                                   "no loop divides floating-point values by "
                                   "one that it does not change")

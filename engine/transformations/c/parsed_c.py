@@ -36,9 +36,12 @@ _OPERANDS = {"assignment_expression": ("left",), "unary_expression": ("argument"
 class ParsedC(EditedSource):
     """The tree of a C source, whose offsets are characters. Raises InputError without one."""
 
+    restrict = "restrict"
+    in_parts = False
+
     def __init__(self, source: str) -> None:
         super().__init__(source)
-        self.root = parse_c(source)
+        self.root = parse_c(source, in_parts=self.in_parts)
         self._types: dict[int, dict[str, str]] = {}
 
     def text(self, node: Node | None) -> str:

@@ -166,7 +166,7 @@ def test_loop_that_would_change_its_meaning_is_left_alone(transformation: str, b
 def test_names_of_transformations_are_unique_and_each_says_what_it_does() -> None:
     every = transformation_registry.TRANSFORMATIONS
     assert len({each.name for each in every}) == len(every)
-    assert all(each.aim and each.name.startswith(f"{language}-")
+    assert all(each.aim and each.name.startswith(f"{'cuda' if language == 'hip' else language}-")
                for language, own in transformation_registry.BY_LANGUAGE.items() for each in own)
 
 
