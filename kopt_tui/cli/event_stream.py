@@ -25,6 +25,8 @@ from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot import event_words, phrases
 
 POLL_S = 0.2
+QUIET_S = 10.0
+"""After so long without an event, a line says how far the work is."""
 BATCH = 500
 NEAR = 3
 """Near gains that the summary names, at most."""
@@ -56,6 +58,8 @@ class EventPrinter:
         self._reader, self._campaign = reader, campaign
         self._kinds, self._as_json = kinds, as_json
         self.last_seq = 0
+        self._printed_at = time.monotonic()
+        self._progress = ""
 
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Print newer events until nothing runs that could add some."""
@@ -66,9 +70,25 @@ class EventPrinter:
                 self.print(events)
             if not goes_on:
                 return
+            if time.monotonic() - self._printed_at > QUIET_S:
+                self._print_progress()
             time.sleep(POLL_S)
 
+    def _print_progress(self) -> None:
+        """Print how far a campaign's work is, unless that was the last line."""
+        row = None if self._as_json or self._kinds or self._campaign is None else \
+            self._reader.campaign(self._campaign)
+        slot = max(self._reader.slots(row.id, row.round), default=None,
+                   key=lambda slot: slot.updated_at) if row else None
+        words = "" if row is None else row.phase if slot is None or slot.progress is None else \
+            f"{row.phase}  {slot.slot}  {slot.stage} {slot.detail}"
+        if words and words != self._progress:
+            print_text(f"{phrases.stamp(time.time())}  {phrases.clean(words)}", indent=4)
+            sys.stdout.flush()
+        self._progress, self._printed_at = words, time.monotonic()
+
     def print(self, events: Sequence[Event]) -> None:
+        self._printed_at = time.monotonic()
         for event in events:
             self.last_seq = event.seq
             if self._kinds and event.kind not in self._kinds:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine.journal.read import Reader
+from engine.journal.write import Writer
 from engine.run import host
+from kopt_tui.cli import event_stream
 from tests.support import campaigns
 from tests.support.command_line import converse, kopt
 from tests.support.paths import ROOT
@@ -51,6 +53,25 @@ def test_interrupted_wait_says_that_the_campaign_goes_on(tmp_path: Path) -> None
     assert host.owner(workspace, started.id) is not None
     campaigns.command("stop", started.id, workspace=workspace)
     campaigns.until(lambda: host.owner(workspace, started.id) is None)
+
+
+def test_time_without_events_is_filled_with_how_far_the_work_is(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    setup = campaigns.create(tmp_path)
+    monkeypatch.setattr(event_stream, "QUIET_S", 0.0)
+    phases = iter(("BASELINE: timing pair 2 of 18", "BASELINE: timing pair 2 of 18",
+                   "BASELINE: timing pair 3 of 18"))
+    with closing(Writer(setup.workspace)) as writer, closing(Reader(setup.workspace)) as reader:
+        def is_running() -> bool:
+            if phase := next(phases, ""):
+                writer.tick_campaign(setup.id, phase=phase)
+            return bool(phase)
+
+        event_stream.EventPrinter(reader, setup.id).follow(is_running)
+    lines = [line.split("  ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if "timing" in line] == [
+        "BASELINE: timing pair 2 of 18", "BASELINE: timing pair 3 of 18"]
 
 
 @pytest.mark.slow
