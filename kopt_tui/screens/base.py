@@ -206,6 +206,7 @@ class KoptScreen(InCurrentSize[None]):
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self.pane_layout.bring_to_front(event.widget)
+        self.offer_keys()
 
     def show(self, snapshot: Snapshot) -> None:
         """Draw a snapshot, unless it is the empty one of the start."""
@@ -216,8 +217,12 @@ class KoptScreen(InCurrentSize[None]):
             self.keybar.set_content(snapshot.problem)
         if snapshot.at:
             self.draw(snapshot)
-            self.keybar.offer(self._hints())
+            self.offer_keys()
             self._watch_devices()
+
+    def offer_keys(self) -> None:
+        """Show the keys that work for what is under the cursor."""
+        self.keybar.offer(self._hints())
 
     def refocus_feed(self) -> None:
         """Tell the feed what this screen needs now."""

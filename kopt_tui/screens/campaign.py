@@ -83,7 +83,13 @@ class CampaignScreen(CampaignActions, CandidateActions):
 
     def labels(self) -> dict[str, str]:
         waiting = self._waiting(self.dashboard.snapshot)
-        return super().labels() | ({} if waiting else NO_DECISION)
+        agents = self._slot_of_agent() if self.pane is self.slots else any(
+            row.slot.backend in AGENT_BACKENDS for row in self.slots.items)
+        return super().labels() | ({} if waiting else NO_DECISION) \
+            | ({} if agents else {"transcript": ""})
+
+    def on_list_pane_moved(self) -> None:
+        self.offer_keys()
 
     def draw_devices(self, devices: DeviceSnapshot) -> None:
         row = self.chosen_campaign()

@@ -162,6 +162,15 @@ async def test_other_attempts_are_found_also_those_of_earlier_rounds(workspace: 
         await until(pilot, "I am attempt 2 of round 3")
 
 
+async def test_transcript_is_offered_where_an_agent_works(workspace: Path) -> None:
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=(200, 50)) as pilot:
+        await until(pilot, "► running")
+        assert "transcript" not in await until(pilot, "quit"), "a search has none"
+        await pilot.press("G")
+        await until(pilot, "transcript")
+
+
 async def test_candidate_opens_the_attempt_that_made_it(workspace: Path) -> None:
     made = candidate_id(3, "plan-1")
     journal = Journal(workspace)
