@@ -78,7 +78,8 @@ class SentRequests:
                 dashboard.call_later(dashboard.say, f"✗ {name} is not measured again: {failure}",
                                      "bad")
             else:
-                dashboard.call_later(dashboard.say, f"» {name} is measured again", "bold")
+                dashboard.call_later(dashboard.say, f"» {name} is handed in: a round measures it "
+                                     "if it applies to the best", "bold")
         dashboard.say(f"· handing in {name} again")
         dashboard.run_worker(write, thread=True, group="requests")
 
