@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class CommandSession:
         self._commands, self._frozen = tuple(filter(None, commands)), frozen
         self.progress = progress or (lambda stage, detail, done: None)
         self._on_wait = on_wait or (lambda text: self.progress("waiting", text, None))
+        self._places: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -61,8 +63,9 @@ class CommandSession:
         file_copy.remove(self.folder)
 
     def copy(self, name: str, tree: str | Path) -> WorkingCopy:
-        """Return a working copy of a tree."""
-        return WorkingCopy(name, Path(tree), self.folder / name, self.environment, self._frozen)
+        """Return a working copy of a tree; its path does not tell its programs which side it is."""
+        place = self._places.setdefault(name, secrets.token_hex(4))
+        return WorkingCopy(name, Path(tree), self.folder / place, self.environment, self._frozen)
 
     @contextmanager
     def lock(self) -> Iterator[DeviceLock]:

@@ -63,7 +63,10 @@ class CommandEnvironment:
 
 
 class WorkingCopy:
-    """A copy of one tree in which commands run; they see and change only it and its home."""
+    """A copy of one tree in which commands run.
+
+    They change only it and its home, and do not see other copies in the folder around it.
+    """
 
     def __init__(self, name: str, tree: Path, folder: Path, environment: CommandEnvironment,
                  frozen: Sequence[str] = ()) -> None:
@@ -113,7 +116,8 @@ class WorkingCopy:
         outcome = guard.run(
             [*environment.wrapper, *argv], cwd=self.tree, env=env, limits=limits, lock=lock,
             yields=yields, cancel=environment.cancel, name=self.name,
-            confine=Confine(writable=writable, nodes=environment.nodes)
+            confine=Confine(writable=writable, nodes=environment.nodes,
+                            hidden=(str(self.folder.parent),))
             if environment.confined else None)
         if environment.cancel is not None and environment.cancel.is_set():
             raise Cancelled("cancelled while a command ran")

@@ -71,7 +71,7 @@ class BenchmarkEvaluation:
                 self._test()
                 verdict = self._confirmed(self._measure())
             if self.settings.keep_cache:
-                compiler_cache.keep(session.folder / "incumbent" / "home",
+                compiler_cache.keep(session.copies["incumbent"].home,
                                     Path(self.settings.keep_cache))
         except IncorrectCandidate as failure:
             verdict = benchmark_rows.incorrect_verdict(failure)
