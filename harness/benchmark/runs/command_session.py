@@ -150,6 +150,11 @@ class BenchmarkSession(CommandSession):
             super().build(copy)
         except BenchmarkFault as fault:
             raise (BrokenIncumbent(fault) if copy.name == "incumbent" else fault) from None
+        copy.note_built()
+
+    def rewritten(self) -> set[str]:
+        """Return the candidate's own files that its runs write to, and the incumbent's do not."""
+        return self.copies["candidate"].rewritten() - self.copies["incumbent"].rewritten()
 
     def check_confinement(self, tree: str | Path) -> None:
         """Run later copies unconfined if the baseline's tree needs it. Raises BrokenIncumbent."""

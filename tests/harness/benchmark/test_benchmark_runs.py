@@ -146,6 +146,20 @@ def test_runs_do_not_learn_which_side_they_are(tmp_path: Path) -> None:
     assert verdict.correct and verdict.speedup == pytest.approx(1.0, rel=0.02)
 
 
+LOGS = "def after():\n    open('log.txt', 'a').write('run\\n')\n"
+REWRITES = LOGS + "    open('kernel.py', 'w').write('COST = 1.0\\ndef err(m):\\n    return 0\\n')\n"
+
+
+@pytest.mark.parametrize(("more", "flags"), [(LOGS, []), (REWRITES, ["kernel.py"])])
+def test_candidate_whose_runs_write_to_its_own_files_is_flagged(more: str, flags: list[str],
+                                                                tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(100.0, more), incumbent=kernel(100.0, LOGS),
+                    files={"log.txt": ""})
+    assert verdict.correct
+    assert [entry.detail.split()[4].strip(",") for entry in verdict.audit
+            if entry.rule == "rewritten"] == flags, verdict.audit
+
+
 def test_benchmark_that_fails_on_the_incumbent_raises(tmp_path: Path) -> None:
     with pytest.raises(BrokenIncumbent) as caught:
         judge(tmp_path, kernel(50.0), incumbent="raise SystemExit(7)\n")
