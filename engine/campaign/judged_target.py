@@ -11,12 +11,14 @@ from pathlib import Path
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository.campaign_repo import CampaignRepo
+from engine.repository.git import GitFailed
 from engine.repository.patches.hygiene import violations
 from engine.repository.patches.patch import Patch
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.devices.device import Device, join_cards
 from harness.errors import DeviceFault, InputError
+from harness.formats import file_copy
 from harness.tasks import task_file
 from harness.tasks.target import Target
 
@@ -69,12 +71,19 @@ class JudgedTarget:
                      if broken.kind != "outside" or self.command is not None), "")
 
     def tree(self, commit: str) -> Path:
-        """Return a plain checkout of a commit or tree for the harness, made once."""
+        """Return a plain checkout of a commit or tree for the harness, made once.
+
+        Raises InputError if its files cannot be written.
+        """
         path = self.trees / self.repo.tree_of(commit)
         if not path.is_dir():
             self.trees.mkdir(exist_ok=True)  # `kopt prune` deletes it
             unfinished = Path(tempfile.mkdtemp(dir=self.trees, suffix=".part"))
-            self.repo.checkout_tree(commit, unfinished)
+            try:
+                self.repo.checkout_tree(commit, unfinished)
+            except GitFailed as error:  # a file system may have no room for a name
+                file_copy.remove(unfinished)
+                raise InputError(error.what, where="checkout") from None
             try:
                 unfinished.rename(path)
             except OSError:  # another thread was first

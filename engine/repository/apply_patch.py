@@ -17,9 +17,10 @@ import msgspec
 
 from engine.repository.clone import Change, Clone, between
 from engine.repository.git import Git, GitFailed
-from engine.repository.patches.hygiene import refuse_conflicts, unsafe_path
+from engine.repository.patches.hygiene import LONGEST_NAME, path_fault, refuse_conflicts
 from engine.repository.patches.patch import FilePatch, Patch, quote, strip_prefix
 from harness.errors import EnvironmentFault, InputError
+from harness.formats.text import plain
 
 Rung = Literal["plain", "normalised", "sanitised", "3-way"]
 
@@ -136,8 +137,8 @@ def _relocated(file: FilePatch, tree: set[str], stem: str) -> FilePatch:
     else:
         new = new.removeprefix(stem)
     for path in (old, new):
-        if path and unsafe_path(path):
-            raise InputError(f"{path!r} leads out of the project", where="patch")
+        if path and (fault := path_fault(path)):
+            raise InputError(f"{plain(path, LONGEST_NAME)!r} {fault}", where="patch")
     return msgspec.structs.replace(file, text=_with_names(file, old, new), old_path=old,
                                    new_path=new)
 

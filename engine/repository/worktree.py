@@ -20,8 +20,8 @@ from engine.repository.git import GitFailed, init
 from engine.repository.patches.hygiene import (
     NOT_IN_EDIT,
     by_product_kind,
+    path_fault,
     refuse_conflicts,
-    unsafe_path,
 )
 from engine.repository.patches.patch import Dropped
 from engine.repository.project import object_format
@@ -166,7 +166,7 @@ def _changed(clone: Clone, path: Path, index: Path, edit: Sequence[str],
 def _left_out(name: str, edit: Sequence[str]) -> str:
     if name.endswith("/"):
         return "a repository inside the worktree"
-    if unsafe_path(name):
+    if path_fault(name):
         return "a name that git refuses"
     if edit and not matches(name, edit):
         return by_product_kind(name) or NOT_IN_EDIT

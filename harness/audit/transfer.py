@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from harness.audit import skew
@@ -36,6 +37,8 @@ from harness.verdict import Finding, TraceStep, Transfer, TransferBucket, Transf
 
 TRACE_STEPS = 8
 LEAST_HIT_RATE = 0.5
+FOREIGN = ("files", "frame-walk", "hidden-code", "network", "patched", "timing")
+"""What new code of a project's kernel is flagged for."""
 _WEIGHT = re.compile(r"w|w[0-9]+|w_\w+|\w+_w|w[qkvo]|w(?:up|down|gate|qkv|out|in)|\w*weights?\w*"
                      r"|gamma|beta|bias|\w+_bias|scale_w|w_?scales?|embedding|emb|kernel_w",
                      re.IGNORECASE)
@@ -77,26 +80,27 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
     """Audit a project with its own benchmark, where no arguments are declared.
 
     A patch without a cache is inside the kernel. A cache of something named like a weight counts as
-    one of weights; any other is left for a person to check. Return the findings, and the transfer:
+    one of weights; any other is left for a person to check, and so is what a kernel has no use for,
+    such as files and clocks: here it may have honest uses. Return the findings, and the transfer:
     None if an edited file is not a source, cannot be read, or has an unknown cache.
     """
     changes = Changes(candidate, baseline)
     edited = dict.fromkeys((*changes.touched, *changes.replaced))
-    if not edited or not all(path.endswith(PYTHON_SUFFIXES + C_SUFFIXES) for path in edited):
+    sources = [path for path in edited if path.endswith(PYTHON_SUFFIXES + C_SUFFIXES)]
+    if not sources:
         return [], None
-    source = next(iter(edited))
-    target = Target(op=op, language="c" if source.endswith(C_SUFFIXES) else "python",
-                    source=source, entry="", reference="", args=(), classes=())
+    target = Target(op=op, language="c" if sources[0].endswith(C_SUFFIXES) else "python",
+                    source=sources[0], entry="", reference="", args=(), classes=())
     change = AuditedChange(target, changes)
-    hidden, known = ({(s.file, s.what) for s in side.sightings if s.rule == "hidden-code"}
-                     for side in (change.candidate, change.baseline))
-    if hidden - known:
-        return [], None
+    flags = [replace(finding, severity="flag") for finding in change.findings()
+             if finding.rule in FOREIGN and finding.severity != "note"]
+    if len(sources) < len(edited) or any(flag.rule == "hidden-code" for flag in flags):
+        return flags, None
     result = transfer(change)
     if result.bucket in ("W2", "W3"):
-        return sighting.findings([key_finding(key) for key in change.new_keys()]), None
+        return [*flags, *sighting.findings([key_finding(key) for key in change.new_keys()])], None
     finding = result.finding()
-    return [finding] if finding is not None else [], result
+    return [*flags, *([finding] if finding is not None else [])], result
 
 
 def _bucket(target: Target, keys: Sequence[CacheKey], weights: frozenset[str] | None,

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from harness.compile.kernel import Kernel
 from harness.correctness.check import CandidateFailed, CorrectnessCheck
 from harness.errors import EnvironmentFault
+from harness.formats.quantities import listed
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import NotJudgedHere
 from harness.roofline import ceilings, measured_peaks
@@ -59,6 +60,14 @@ def compiled_only(target: Target, why: str) -> Verdict:
     return Verdict(valid=True, not_judged=why, rows=tuple(
         Row(config_class=each.name, correct=False, weight=each.weight, core=each.core,
             note=f"not judged here: {why}") for each in target.classes))
+
+
+def interpreted_note(target: Target) -> str:
+    """Return what a verdict by Triton's interpreter does not show."""
+    small = [entry.name for entry in target.classes if entry.interpret_shape]
+    on = f" on smaller shapes ({listed(small, 3)})" if small else ""
+    return f"no GPU here: correctness by Triton's interpreter{on}, which shows no races and runs " \
+        "Python that no GPU compiles; not timed"
 
 
 def run_check(session: Session, check: CorrectnessCheck, candidate: Kernel,

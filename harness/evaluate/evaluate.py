@@ -203,8 +203,7 @@ class Evaluation:
             return self._verdict(check.errors, {})
         self.audit.add_trace(check.steps)
         if not self.session.measurable:
-            self.notes.append("no GPU here: correctness by Triton's interpreter, which shows no "
-                              "races; not timed")
+            self.notes.append(device_limits.interpreted_note(self.session.target))
             return self._predict(self._verdict(check.errors, {}))
         if self.card is not None:
             self.notes.append(f"no prediction for {self.card.name}: this machine can measure")

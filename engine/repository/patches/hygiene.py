@@ -25,6 +25,8 @@ ViolationKind = Literal[
 NOT_IN_EDIT = "new file that `edit` does not include"
 MOST_BYTES = 255
 """Longest file name of most file systems."""
+LONGEST_PATH, MOST_FOLDERS = 1024, 64
+"""Bytes and nested folders of a path: programs of the target recurse, and systems limit paths."""
 NAMED = 5
 """Files that a message names at most."""
 LONGEST_NAME = 80
@@ -138,20 +140,26 @@ def violations(patch: Patch, edit: Sequence[str] = (),
     )
 
 
-def unsafe_path(path: str) -> bool:
-    """Return whether a name leads out of the tree or into git's own folder."""
+def path_fault(path: str) -> str:
+    """Return why a candidate cannot have a file of this name, "" if it can."""
     parts = path.split("/")
-    return (
-        not path or path.startswith("/") or "\0" in path or "\\" in path
-        or any(part in ("", ".", "..") or _GIT_FOLDER.fullmatch(part) for part in parts)
-        or any(len(part.encode(errors="surrogateescape")) > MOST_BYTES for part in parts)
-    )
+    if not path or path.startswith("/") or "\0" in path or "\\" in path or any(
+            part in ("", ".", "..") or _GIT_FOLDER.fullmatch(part) for part in parts):
+        return "leads out of the project"
+    if max(map(_bytes, parts)) > MOST_BYTES or _bytes(path) > LONGEST_PATH \
+            or len(parts) > MOST_FOLDERS:
+        return "is too long a name"
+    return ""
+
+
+def _bytes(name: str) -> int:
+    return len(name.encode(errors="surrogateescape"))
 
 
 def _shape(file: FilePatch) -> Iterable[Violation]:
     for name in dict.fromkeys((file.old_path, file.new_path)):
-        if name and unsafe_path(name):
-            yield Violation("path", name, "leads out of the project")
+        if name and (fault := path_fault(name)):
+            yield Violation("path", name, fault)
     modes = {file.old_mode, file.new_mode} - {""}
     if "120000" in modes:
         yield Violation("symlink", file.path, "is a symbolic link")

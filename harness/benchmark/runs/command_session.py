@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class CommandSession:
         self._commands, self._frozen = tuple(filter(None, commands)), frozen
         self.progress = progress or (lambda stage, detail, done: None)
         self._on_wait = on_wait or (lambda text: self.progress("waiting", text, None))
+        self._places: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -61,8 +63,9 @@ class CommandSession:
         file_copy.remove(self.folder)
 
     def copy(self, name: str, tree: str | Path) -> WorkingCopy:
-        """Return a working copy of a tree."""
-        return WorkingCopy(name, Path(tree), self.folder / name, self.environment, self._frozen)
+        """Return a working copy of a tree; its path does not tell its programs which side it is."""
+        place = self._places.setdefault(name, secrets.token_hex(4))
+        return WorkingCopy(name, Path(tree), self.folder / place, self.environment, self._frozen)
 
     @contextmanager
     def lock(self) -> Iterator[DeviceLock]:
@@ -147,6 +150,11 @@ class BenchmarkSession(CommandSession):
             super().build(copy)
         except BenchmarkFault as fault:
             raise (BrokenIncumbent(fault) if copy.name == "incumbent" else fault) from None
+        copy.note_built()
+
+    def rewritten(self) -> set[str]:
+        """Return the candidate's own files that its runs write to, and the incumbent's do not."""
+        return self.copies["candidate"].rewritten() - self.copies["incumbent"].rewritten()
 
     def check_confinement(self, tree: str | Path) -> None:
         """Run later copies unconfined if the baseline's tree needs it. Raises BrokenIncumbent."""

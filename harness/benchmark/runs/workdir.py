@@ -63,7 +63,10 @@ class CommandEnvironment:
 
 
 class WorkingCopy:
-    """A copy of one tree in which commands run; they see and change only it and its home."""
+    """A copy of one tree in which commands run.
+
+    They change only it and its home, and do not see other copies in the folder around it.
+    """
 
     def __init__(self, name: str, tree: Path, folder: Path, environment: CommandEnvironment,
                  frozen: Sequence[str] = ()) -> None:
@@ -78,6 +81,18 @@ class WorkingCopy:
         self._was_killed = False
         file_copy.copy_sources(tree, self.tree)
         self._frozen = {path: _content(self.tree, path) for path in frozen}
+        self._sources = [name for entry, name in file_copy.walk(tree, lambda name: name != ".git")
+                         if entry.is_file(follow_symlinks=False)]
+        self._built: list[tuple[int, int]] = []
+
+    def note_built(self) -> None:
+        """Note the state of the tree's own files, which setup and build may have written."""
+        self._built = [_state(self.tree / name) for name in self._sources]
+
+    def rewritten(self) -> set[str]:
+        """Return the tree's own files that programs have written since it was built."""
+        return {name for name, built in zip(self._sources, self._built, strict=True)
+                if _state(self.tree / name) != built}
 
     def run(self, command: str, *, lock: DeviceLock | None = None,
             yields: Turnstile | None = None) -> ProcessOutcome:
@@ -113,7 +128,8 @@ class WorkingCopy:
         outcome = guard.run(
             [*environment.wrapper, *argv], cwd=self.tree, env=env, limits=limits, lock=lock,
             yields=yields, cancel=environment.cancel, name=self.name,
-            confine=Confine(writable=writable, nodes=environment.nodes)
+            confine=Confine(writable=writable, nodes=environment.nodes,
+                            hidden=(str(self.folder.parent),))
             if environment.confined else None)
         if environment.cancel is not None and environment.cancel.is_set():
             raise Cancelled("cancelled while a command ran")
@@ -200,6 +216,15 @@ def _content(tree: Path, path: str) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, RuntimeError):
         return ""
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Return what changes with each write to a file, (0, 0) if it is gone."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0, 0
+    return status.st_ino, status.st_ctime_ns
 
 
 def _kind(outcome: ProcessOutcome) -> result_table.FaultKind:

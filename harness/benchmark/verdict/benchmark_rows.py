@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -14,6 +14,7 @@ from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace import weights
 from harness.errors import KoptError
+from harness.formats import quantities
 from harness.formats.text import plain
 from harness.timing import stats
 from harness.timing.plan import Plan
@@ -101,6 +102,16 @@ def _row(results: ModeResults, series: ClassSeries, repetition: ClassSeries | No
                log_ratio=value.mean, low=stats.finite(value.low), high=stats.finite(value.high),
                stderr=stats.finite(value.stderr), pairs=value.pairs, weight=series.weight,
                core=series.name in results.target.core, shapes=tuple(shapes))
+
+
+def rewritten(names: Collection[str]) -> tuple[Finding, ...]:
+    """Return the flag for own files that only the candidate's runs have written."""
+    if not names:
+        return ()
+    listed = quantities.listed([plain(name, MOST_CHARACTERS) for name in sorted(names)], 3)
+    return (Finding(rule="rewritten", severity="flag", detail=(
+        f"its runs write to {listed}, which the incumbent's do not: later runs are not of the "
+        "candidate's own files")),)
 
 
 def run_findings(results: ModeResults) -> Iterator[Finding]:

@@ -69,9 +69,12 @@ class BenchmarkEvaluation:
                 session.built("incumbent", self.trees.incumbent)
                 session.built("candidate", self.trees.candidate)
                 self._test()
-                verdict = self._confirmed(self._measure())
+                results = self._measure()
+                rewritten = benchmark_rows.rewritten(session.rewritten())
+                verdict = self._confirmed(results)
+                verdict = replace(verdict, audit=(*verdict.audit, *rewritten))
             if self.settings.keep_cache:
-                compiler_cache.keep(session.folder / "incumbent" / "home",
+                compiler_cache.keep(session.copies["incumbent"].home,
                                     Path(self.settings.keep_cache))
         except IncorrectCandidate as failure:
             verdict = benchmark_rows.incorrect_verdict(failure)

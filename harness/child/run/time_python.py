@@ -21,6 +21,11 @@ from ..memory.device_memory import DeviceMemory
 from ..memory.host_memory import HostMemory
 from .returned_memory import memories_of
 
+COPYING = ("copy_", "detach", "view", "view.dtype", "select.int", "slice.Tensor", "as_strided")
+"""The operations of torch that copy a returned value after the clock has stopped."""
+_kernels_of = torch._C._dispatch_dump
+KERNELS = {name: _kernels_of(f"aten::{name}") for name in COPYING}
+
 
 class PreparedPython:
     """The calls of one case on several copies of its buffers, and graphs of such calls.
@@ -73,6 +78,8 @@ class PreparedPython:
         """Copy returned values into their slots, and slots from a GPU that shares no memory."""
         if self.regions and modes():
             raise TypeError("a mode of torch is active, which may compute what was returned")
+        if self.regions and (name := overridden()):
+            raise TypeError(f"torch's {name} is overridden, which may compute what was returned")
         for slot in slots if self.regions else ():
             values = self.kernel.returned(self.copies[slot])
             if len(values) != len(self.regions):
@@ -118,6 +125,12 @@ def modes() -> int:
     """Return the number of active modes that see every operation of torch."""
     return sum(count() for name in ("_len_torch_function_stack", "_len_torch_dispatch_stack")
                if (count := getattr(torch._C, name, None)))
+
+
+def overridden() -> str:
+    """Return the first operation of `COPYING` whose kernels have changed, "" if there is none."""
+    return next((name for name, kernels in KERNELS.items()
+                 if _kernels_of(f"aten::{name}") != kernels), "")
 
 
 def prepare(kernel: Any, job: dict[str, Any], descriptors: list[int]) -> PreparedPython:

@@ -201,6 +201,8 @@ def mode(path: str, old: str, new: str) -> str:
     (changed("/etc/passwd"), ["path", "outside"]), (changed("x/.git/config"), ["path", "outside"]),
     (changed(".GIT/hooks/x"), ["path", "outside"]), (changed("a//b"), ["path", "outside"]),
     (changed(f"{'n' * 256}.c"), ["path", "outside"]),
+    (changed(f"{'d/' * 70}x.c"), ["path", "outside"]),
+    (changed(f"{f'{200 * chr(110)}/' * 6}x.c"), ["path", "outside"]),
     (NEW.format("kernel.c").replace("100644", "120000"), ["symlink"]),
     (mode("kernel.c", "100644", "120000"), ["symlink"]),
     (mode("kernel.c", "120000", "100644"), ["symlink"]),

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import campaigns, repos
+from harness.errors import InputError
+from tests.support import campaigns, module_case, repos
 
 
 @pytest.mark.slow
@@ -27,3 +28,12 @@ def test_file_in_place_of_built_folder_rejects_candidate(tmp_path: Path) -> None
     clash = next(candidate for candidate in campaigns.candidates(setup)
                  if "clash" in candidate.hypothesis)
     assert clash.state == "closed" and "cannot be written" in clash.reason, clash
+
+
+def test_path_longer_than_the_systems_limit_is_input_error(tmp_path: Path) -> None:
+    """Otherwise the engine ends, and so does each that resumes the campaign."""
+    setup = module_case.create(tmp_path)
+    tree = setup.repo.with_files(setup.repo.base, {f"{'d/' * 2500}x.py": b""})
+    with pytest.raises(InputError, match="cannot create directory"):
+        setup.tree(tree)
+    assert not list(setup.trees.glob("*.part"))

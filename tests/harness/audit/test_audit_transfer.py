@@ -183,6 +183,7 @@ def test_weights_are_recognised_by_name(name: str, weight: bool) -> None:
     assert looks_like_weight(name) is weight
 
 
+FORGES = '#include <stdio.h>\nvoid f(void) { fopen("bench.csv", "w"); }\n'
 MEMO = "static const float *last;\nvoid f(const float *{0}) {{ if ({0} != last) last = {0}; }}"
 
 
@@ -194,10 +195,12 @@ MEMO = "static const float *last;\nvoid f(const float *{0}) {{ if ({0} != last) 
     ({"kernel.c": c(head=MEMO.format("x"))}, None, True),
     ({"kernel.py": triton("if id(x) in _c: return", "_c = {}")}, None, True),
     ({"kernel.c": c("int tile = 4;"), "table.bin": b"\0\1"}, None, False),
-    ({"kernel.py": "def norm(:"}, None, False),
+    ({"kernel.py": "def norm(:"}, None, True),
+    ({"kernel.c": c(head=FORGES)}, "K1", True),
+    ({"kernel.c": c(head=FORGES), "table.bin": b"\0\1"}, None, True),
     ({}, None, False),
 ], ids=["C", "Triton", "two files", "weights", "who knows what", "the same in Python", "no source",
-        "unreadable", "nothing"])
+        "unreadable", "forger", "forger and no source", "nothing"])
 def test_project_without_declared_arguments_is_audited(tmp_path: Path,
                                                        files: dict[str, str | bytes],
                                                        bucket: str | None, flagged: bool) -> None:

@@ -43,8 +43,10 @@ def run_of(setup: campaigns_of.Setup, side: str) -> int:
             place = os.readlink(entry / "cwd")
         except OSError:
             continue  # no process, or it has ended
-        if words[1:2] == [b"bench.py"] and str(setup.folder.path) in place \
-                and place.endswith(f"/reported/{side}/tree"):
+        if words[1:2] != [b"bench.py"] or str(setup.folder.path) not in place:
+            continue
+        is_candidate = "COST = 60.0" in (Path(place) / "kernel.py").read_text()
+        if side == ("candidate" if is_candidate else "incumbent"):
             return int(entry.name)
     return 0
 

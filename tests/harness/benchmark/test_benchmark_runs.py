@@ -132,12 +132,32 @@ def test_csv_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
 def test_candidate_cannot_write_to_other_trees(tmp_path: Path) -> None:
-    others = [tmp_path / "incumbent" / "kernel.py",
-              tmp_path / "scratch" / "reported" / "incumbent" / "tree" / "kernel.py"]
-    verdict = judge(tmp_path, kernel(50.0, "".join(
-        f"try: open({str(path)!r}, 'w').write('COST = 1e9')\nexcept OSError: pass\n"
-        for path in others)))
+    other = tmp_path / "incumbent" / "kernel.py"
+    verdict = judge(tmp_path, kernel(50.0, (
+        f"try: open({str(other)!r}, 'w').write('COST = 1e9')\nexcept OSError: pass\n")))
     assert verdict.correct and verdict.speedup == pytest.approx(2.0, rel=0.02)
+
+
+@pytest.mark.skipif(bool(guard.confinement_problem()), reason=guard.confinement_problem())
+def test_runs_do_not_learn_which_side_they_are(tmp_path: Path) -> None:
+    slow = "import os\nif 'incumbent' in os.getcwd() + os.environ['HOME']: COST *= 2\n"
+    fast = "import glob\nif len(glob.glob('../../*')) > 1: COST = 1.0\n"
+    verdict = judge(tmp_path, kernel(100.0, fast), incumbent=kernel(100.0, slow))
+    assert verdict.correct and verdict.speedup == pytest.approx(1.0, rel=0.02)
+
+
+LOGS = "def after():\n    open('log.txt', 'a').write('run\\n')\n"
+REWRITES = LOGS + "    open('kernel.py', 'w').write('COST = 1.0\\ndef err(m):\\n    return 0\\n')\n"
+
+
+@pytest.mark.parametrize(("more", "flags"), [(LOGS, []), (REWRITES, ["kernel.py"])])
+def test_candidate_whose_runs_write_to_its_own_files_is_flagged(more: str, flags: list[str],
+                                                                tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(100.0, more), incumbent=kernel(100.0, LOGS),
+                    files={"log.txt": ""})
+    assert verdict.correct
+    assert [entry.detail.split()[4].strip(",") for entry in verdict.audit
+            if entry.rule == "rewritten"] == flags, verdict.audit
 
 
 def test_benchmark_that_fails_on_the_incumbent_raises(tmp_path: Path) -> None:

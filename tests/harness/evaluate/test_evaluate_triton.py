@@ -15,6 +15,7 @@ from engine.rounds.retries import is_repairable
 from harness.compile.kernel import make, place_on
 from harness.devices import inventory
 from harness.errors import EnvironmentFault, KoptError
+from harness.evaluate import device_limits
 from harness.isolation.rpc import PeerError
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import CALL_LIMITS
@@ -44,6 +45,13 @@ def test_interpreted_kernel_is_correct_and_has_no_latency(tmp_path: Path, source
     assert verdict.latency_us is None and verdict.speedup is None
     assert verdict.rows[0].outcome == "unmeasured"
     assert "interpreter" in verdict.notes[0]
+
+
+def test_note_names_classes_checked_on_smaller_shapes() -> None:
+    classes = (ConfigClass(name="large", shape={"n": 1 << 20}, interpret_shape={"n": 250}),
+               ConfigClass(name="small", shape={"n": 250}))
+    note = device_limits.interpreted_note(replace(target(), classes=classes))
+    assert "interpreter on smaller shapes (large), which shows no races" in note
 
 
 def test_bfloat16_buffers_are_widened(tmp_path: Path) -> None:
