@@ -76,6 +76,8 @@ def _records(text: str) -> list[list[str]] | None:
         value = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
     except ValueError:
         return None
+    except RecursionError:
+        raise UnreadableTable("is JSON, but nested too deeply") from None
     lists = [value] if isinstance(value, list) else [
         own for own in value.values() if isinstance(own, list) and own and isinstance(own[0], dict)]
     if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):

@@ -43,6 +43,7 @@ FILES: list[tuple[bytes, list[str], list[list[str]]]] = [
 
 
 NO_FILES = [
+    (b"[" * 100_000, "is JSON, but nested too deeply"),
     (b"m,us\n1,2,3\n", "is not CSV: "), (b"m,us,m\n1,2,3\n", "has the column 'm' twice"),
     (b"m,us\n\xff,1\n", "is not UTF-8 text (at byte 5)"), (b"m\0\n1\n", "it holds a zero byte"),
     (b"m,us\n" + b"1,2\n" * 5000, "has 5000 rows, more than 4096"),
