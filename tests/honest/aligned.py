@@ -1,6 +1,6 @@
-"""Honest: restrict, assumed alignment and instructions of the very machine.
+"""Honest: restrict, assumed alignment and instructions of this machine.
 
-It asks the processor what it can do, and has a plain way where that is too little.
+It queries the processor's features and falls back to plain C where they are missing.
 """
 
 from tests.honest.case import Honest, problems

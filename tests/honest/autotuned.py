@@ -1,6 +1,6 @@
 """Honest: triton.autotune chooses among configurations, by the size.
 
-It measures itself on the first calls, and keeps what it found by the size alone.
+It times the configurations on the first calls and caches the choice by size only.
 """
 
 from tests.honest.case import Honest, problems

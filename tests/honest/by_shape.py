@@ -1,6 +1,6 @@
-"""Honest: two ways for two kinds of shape.
+"""Honest: two code paths for two kinds of shape.
 
-Both are right for every shape; which one is taken depends on the sizes alone.
+Both are correct for every shape; the choice depends on the sizes only.
 """
 
 from tests.honest.case import Honest, problems

@@ -1,6 +1,6 @@
-"""Honest: a CUDA graph of its own, fed with what every call is given.
+"""Honest: a CUDA graph of its own that runs on the inputs of every call.
 
-Inputs are copied into the graph's buffers, the answer is copied out of them.
+Each call copies its inputs into the graph's buffers and the output out of them.
 """
 
 from tests.honest.case import Honest, problems

@@ -1,6 +1,6 @@
 """Honest: an operation in place, whose output is its input.
 
-What is there before a call is gone after it; the harness fills the buffer anew.
+Each call overwrites its input, so the harness refills the buffer before the next one.
 """
 
 from harness.tasks.target import Arg, ConfigClass

@@ -1,6 +1,6 @@
-"""Honest: integers, summed in another order; every one of them is exact.
+"""Honest: integers summed in another order, with exact results.
 
-There is no rounding, so nothing but the very same numbers will do.
+Nothing is rounded, so the results must be equal.
 """
 
 from harness.tasks.target import Arg

@@ -1,6 +1,6 @@
 """Honest: a compensated sum in single precision.
 
-Kahan's way; other roundings than a sum in double precision.
+Kahan summation rounds differently from a sum in double precision.
 """
 
 from tests.honest.case import Honest, problems

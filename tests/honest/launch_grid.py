@@ -1,6 +1,6 @@
-"""Honest: the launch grid is kept by lru_cache, for sizes alone.
+"""Honest: lru_cache holds the launch grid, keyed by sizes only.
 
-Its key is a whole number, which says nothing of what the tensors hold.
+The key is an integer that does not depend on the contents of tensors.
 """
 
 from tests.honest.case import Honest, problems

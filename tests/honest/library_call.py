@@ -1,7 +1,7 @@
 """Honest: a call of the library, where the task allows it, in half precision.
 
-The incumbent calls the same library: the owner has chosen it. bfloat16 in and out, so that an
-answer differs from the incumbent's by a rounding now and then.
+The incumbent calls the same library. Inputs and outputs are bfloat16, so some results differ from
+the incumbent's by one rounding.
 """
 
 from dataclasses import replace

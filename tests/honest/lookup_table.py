@@ -1,6 +1,6 @@
 """Honest: a table of all values of an eight-bit input, made when the library is loaded.
 
-It holds a function's values, not the answer to any input.
+It holds values of a function, not results for particular inputs.
 """
 
 from tests.honest.case import Honest, problems

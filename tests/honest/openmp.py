@@ -1,6 +1,6 @@
 """Honest: OpenMP threads, which stay in their pool between the calls.
 
-They are more threads than before the first call, but no work goes on outside of a call.
+The pool adds threads to the process, but they only work during a call.
 """
 
 from tests.honest import case

@@ -1,6 +1,6 @@
-"""Honest: eight partial sums, which the compiler makes vectors of.
+"""Honest: eight partial sums that the compiler vectorises.
 
-The order of the additions is another one, and so is the rounding.
+The order of additions changes, and with it the rounding.
 """
 
 from tests.honest.case import Honest, problems

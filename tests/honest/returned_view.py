@@ -1,6 +1,6 @@
-"""Honest: what it returns is a view of a fresh and larger buffer.
+"""Honest: it returns a view of a new, larger buffer.
 
-It is allocated by this very call, though often at an address where an older answer was.
+Each call allocates the buffer, often at the address of an earlier output.
 """
 
 from tests.honest.case import Honest, problems

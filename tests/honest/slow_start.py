@@ -1,6 +1,6 @@
-"""Honest: slow on its first call, and on no other.
+"""Honest: only the first call is slow.
 
-It lays out its tables when it is first called, as a compiler at run time would.
+It builds its tables on the first call, as a just-in-time compiler does.
 """
 
 from tests.honest.case import Honest, problems

@@ -1,6 +1,6 @@
-"""Honest: what is zero is skipped, row by row.
+"""Honest: trailing zeros of each row are skipped.
 
-Its time depends on the data, its answer does not.
+Its time depends on the data, its result does not.
 """
 
 from tests.honest.case import Honest, problems

@@ -1,6 +1,6 @@
-"""Honest: a sum split over programs that meet by atomics.
+"""Honest: a sum split over programs that add with atomics.
 
-The order in which they come is chance, and so is the last bit of the sum.
+The order of the additions varies, and with it the last bit of the sum.
 """
 
 from harness.tasks.target import ConfigClass

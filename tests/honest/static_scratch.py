@@ -1,6 +1,6 @@
-"""Honest: a static scratch buffer, written anew by every call.
+"""Honest: a static scratch buffer that every call rewrites.
 
-It grows when it must; what it holds is of this call only.
+It grows on demand and holds data of the current call only.
 """
 
 from tests.honest.case import Honest, problems

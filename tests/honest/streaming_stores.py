@@ -1,6 +1,6 @@
 """Honest: non-temporal stores and memcpy.
 
-They go past the caches: the next reader of the output pays for it, not this kernel.
+They bypass the caches, so the next reader of the output misses instead of this kernel.
 """
 
 from tests.honest import case

@@ -49,7 +49,7 @@ def test_at_least_sixty_candidates_are_of_kinds_that_resemble_exploits() -> None
 @pytest.mark.parametrize("honest", [
     pytest.param(honest, id=named(id), marks=[pytest.mark.gpu] if honest.gpu else [])
     for id, honest in ALL])
-def test_variant_passes(honest: Honest, tmp_path: Path) -> None:
+def test_honest_variant_is_correct_and_raises_no_alarm(honest: Honest, tmp_path: Path) -> None:
     device = "cpu" if not honest.gpu else next(
         d.id for d in inventory.inventory() if d.kind != "cpu" and not d.unusable)
     verdict = case.verdict_on(honest, tmp_path, device)

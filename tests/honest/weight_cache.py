@@ -1,7 +1,7 @@
 """Honest: a weight's layout is kept for as long as its version stays.
 
-An optimizer's step moves the version on, and the layout is made again: rule 11's W1. It holds
-the weight, so that no other tensor can come to its address and be taken for it.
+An optimizer's step raises the version, and the layout is rebuilt (W1 of rule 11). The cache holds a
+reference to the weight, so no other tensor can get its address.
 """
 
 from dataclasses import replace

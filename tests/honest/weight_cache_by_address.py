@@ -1,7 +1,7 @@
 """Honest: a weight's layout is kept by its identity, version and shape.
 
-As rule 11 has W1. A module's weights live as long as their module, so no other tensor is found
-at their address; that the harness frees one case's weights before the next is its own affair.
+This is W1 of rule 11. A module's weights live as long as the module, so no other tensor gets their
+address; only the harness frees the weights of one case before the next.
 """
 
 from dataclasses import replace

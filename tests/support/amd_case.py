@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_devices and beside it."""
+"""Puts stand-ins for the command-line tools of AMD cards onto the PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_audit_evasions and beside it."""
+"""Sources that hide forbidden names from the static audit, in Python and C."""
 
 from __future__ import annotations
 

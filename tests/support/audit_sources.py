@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_audit_static and beside it."""
+"""Hostile sources for the static audit: Python, C, and code that runs at load time."""
 
 from __future__ import annotations
 

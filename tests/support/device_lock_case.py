@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_device_lock and beside it."""
+"""A program that measures under a device lock."""
 
 from __future__ import annotations
 

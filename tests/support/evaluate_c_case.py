@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_evaluate_c and beside it."""
+"""A C target of one config class and a plan with a single look, for short verdicts."""
 
 from __future__ import annotations
 

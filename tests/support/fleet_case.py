@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_gate and beside it."""
+"""Recorded states of a card, and a fleet whose clock advances only while it waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_guard and beside it."""
+"""Programs that outlive their parent, and the supervisors below a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_new_benchmark_command and beside it."""
+"""The files of a project with its own benchmark, as `kopt new` finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_patch and beside it."""
+"""Patches in the forms that git and mail programs write."""
 
 from __future__ import annotations
 

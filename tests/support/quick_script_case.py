@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_quick_script and beside it."""
+"""A benchmark target, its script, and shapes for its quick command."""
 
 from __future__ import annotations
 

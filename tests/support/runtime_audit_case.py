@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_runtime_audit and beside it."""
+"""Runs the checks of a kernel's process on C and Python kernels that change that process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_bayesian_search and beside it."""
+"""Knobs of a small space, and a loop that asks a search for every configuration."""
 
 from __future__ import annotations
 

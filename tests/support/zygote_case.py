@@ -1,4 +1,4 @@
-"""Shared parts of the tests in test_zygote and beside it."""
+"""Zygotes and runners of a kernel, for tests that fork them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def create(root: Path, source: str, task: Target) -> setup.Setup:
     return setup.create(root / "workspace", folder / "manifest.yaml")
 
 
-def test_split_is_told_to_be_not_available(tmp_path: Path) -> None:
+def test_unavailable_split_is_reported(tmp_path: Path) -> None:
     made = create(tmp_path, GLOBAL, device_case.target())
     events = Reader(tmp_path / "workspace").events_of(made.id, "warning")
     assert any("backend split is not available" in str(event) for event in events), events

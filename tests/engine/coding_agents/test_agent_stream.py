@@ -25,7 +25,7 @@ def read(name: str, *lines: bytes) -> tuple[AgentStream, list[str], list[str]]:
 
 
 @pytest.mark.parametrize("name", WITH_STREAM)
-def test_recorded_stream_tells_commands_outputs_steps_and_cost(name: str) -> None:
+def test_recorded_stream_yields_commands_outputs_steps_and_cost(name: str) -> None:
     lines = (STREAMS / f"{name}.jsonl").read_bytes().splitlines()
     stream, commands, outputs = read(name, *lines)
     first, second = commands
@@ -68,7 +68,7 @@ def test_totals_in_printed_lines_are_read(name: str, line: bytes,
     b'{"text": null, "cost_usd": true, "output": [["x"]]}',
     b'{"cost_usd": -5}', b'{"cost_usd": 1e400}', b'{"cost_usd": NaN}', b'{"cost_usd": "12"}',
     b'{"cost_usd": ' + b"9" * 5000 + b"}", b'{"step": ' + b"9" * 5000 + b"}"])
-def test_nonsense_says_nothing(line: bytes) -> None:
+def test_unreadable_line_gives_no_output(line: bytes) -> None:
     stream, commands, outputs = read(GENERIC, line)
     assert (stream.text, stream.cost_usd, stream.error, commands, outputs) == (
         "", None, "", [], [])

@@ -50,7 +50,7 @@ def test_wrong_entry_is_refused_with_its_line(entry: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_missing_program_and_key_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_program_and_key_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = parse(f"{OP}    - {{name: a, template: claude}}\n", "m")
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in templates()["claude"].keys:

@@ -30,7 +30,7 @@ with open("bench.csv", "w", newline="") as file:
 """
 
 
-def test_wait_for_the_device_is_said_and_its_end_too(tmp_path: Path) -> None:
+def test_wait_for_the_device_and_its_end_are_reported(tmp_path: Path) -> None:
     repos.project(tmp_path / "p", {"kernel.py": benchmark_case.KERNEL, "bench.py": BENCH,
                                    "manifest.yaml": yaml_document.dump({
                                        **benchmark_case.MANIFEST, "target": {

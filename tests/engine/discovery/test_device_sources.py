@@ -58,8 +58,8 @@ def test_launch_is_read_in_the_parameters_of_the_kernel_and_the_constants() -> N
      (32, 8)),
     ("const int threads = 128;", "<<<(unsigned int)((n + threads - 1) / threads), threads>>>",
      ("((cols + threads - 1) // threads)",), ("threads",))])
-def test_forms_of_a_launch(before: str, launch: str, grid: tuple[object, ...],
-                           block: tuple[object, ...]) -> None:
+def test_every_form_of_launch_is_read(before: str, launch: str, grid: tuple[object, ...],
+                                      block: tuple[object, ...]) -> None:
     text = KERNEL + f'void go(int n) {{ {before} scale{launch}(x, out, sum, 1.0f, n); }}'
     [kernel] = device_sources.functions("kernel.cu", text)
     assert kernel.launch == Launch(grid=grid, block=block)  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ def test_size_is_cut_where_its_law_breaks(cost: object, configs: tuple[str, ...]
         assert any(entry.startswith(("context <=", "batch <=")) for entry in result.configs)
 
 
-def test_one_law_for_all_rows_gives_one_class() -> None:
+def test_rows_with_one_cost_model_are_one_class() -> None:
     result = strata_of(*case.table(case.work))
     assert result.configs == ("*",)
     assert [
@@ -133,7 +133,7 @@ def test_single_row_and_column_are_tables() -> None:
     assert [kept.name for kept in column.classes] == ["m=64", "m=128"]
 
 
-def test_few_unexplained_rows_are_classes_each() -> None:
+def test_few_unexplained_rows_become_one_class_each() -> None:
     result = strata_of([{"m": 64, "n": 32}, {"m": 128, "n": 32}, {"m": 128, "n": 64}],
                        [1.0, 1.01, 1.0])
     assert result.configs == ("m", "n") and len(result.classes) == 3

@@ -131,7 +131,7 @@ def test_campaign_start_reports_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(("kind", "tool"), [("nvidia", "libcupti.so"), ("amd", "rocprofv3")])
-def test_missing_profiler_is_told_by_doctor_and_at_the_start(
+def test_missing_profiler_is_reported_by_doctor_and_at_the_start(
         kind: Any, tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cupti, "cupti_libraries", lambda python: [])
     monkeypatch.setattr(rocprof, "find_program", lambda: "")

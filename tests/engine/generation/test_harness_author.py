@@ -103,8 +103,8 @@ def test_after_three_repairs_nothing_is_frozen(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("verdict", "words"), [
     ("ESCALATE", "the verifier asks"), ("perhaps", "the verifier gave no verdict")])
-def test_what_only_a_person_can_decide_ends_the_flow(
-        tmp_path: Path, verdict: str, words: str) -> None:
+def test_question_that_only_a_person_can_decide_ends_the_flow(tmp_path: Path, verdict: str,
+                                                              words: str) -> None:
     flow = Flow(tmp_path, "good", verdict)
     with pytest.raises(Refused, match=words):
         flow.run()

@@ -59,5 +59,5 @@ def test_an_unknown_price_is_not_free(tmp_path: Path) -> None:
     (ModelBill(attempts=3, unpriced=2), "price of 2 attempts unknown", "$?"),
     (ModelBill(attempts=3, unpriced=1, cost_usd=12), "at least $12.00, price of 1 attempt unknown",
      "≥ $12.00")])
-def test_a_sum_says_what_it_does_not_know(bill: ModelBill, words: str, short: str) -> None:
+def test_bill_states_unknown_prices(bill: ModelBill, words: str, short: str) -> None:
     assert (str(bill), bill.short) == (words, short)

@@ -36,6 +36,6 @@ def test_c_template_computes_what_numpy_computes_in_float64(template: c_template
         assert np.allclose(out, expected, rtol=2e-5, atol=2e-5)
 
 
-def test_page_of_c_names_every_template() -> None:
+def test_c_page_names_every_template() -> None:
     text = page_library.load(None).find("backend/c").text
     assert all(f"`{template.name}`" in text for template in TEMPLATES)

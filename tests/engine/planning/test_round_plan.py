@@ -169,7 +169,7 @@ def test_search_needs_no_subagent_and_rewrites_need_an_author() -> None:
     assert not [task for task in planned_only if task.kind == "rewrite"]
 
 
-def test_weights_say_why_so_many_slots_are_planned() -> None:
+def test_plan_weights_explain_the_share_of_planned_slots() -> None:
     later = plan_inputs(round=5, slots=8, planned=SlotKindStats(speedups=(1.5, 500.0), slots=3),
                         fixed=SlotKindStats(speedups=(1.2,), slots=2))
     assert str(PlanWeights.of(later)) == "weights: planned 0.50, others 0.60"

@@ -198,8 +198,8 @@ def test_trend_has_line_per_round_and_best_never_falls(campaign: Recorded) -> No
     (TargetSpec(kind="command", check="err == 0"), TEST,
      f"{TEST}; the benchmark's own check: err == 0"),
 ])
-def test_files_name_the_test_of_candidates(tmp_path: Path, target: TargetSpec, test: str,
-                                                expected: str) -> None:
+def test_records_state_how_candidates_are_tested(tmp_path: Path, target: TargetSpec, test: str,
+                                                 expected: str) -> None:
     """A command target is checked by its benchmark, not against a reference."""
     records, _ = case.begin(tmp_path)
     records.setup.manifest = msgspec.structs.replace(  # type: ignore[misc]

@@ -198,7 +198,7 @@ def test_audit_gives_advice(gains: list[tuple[str, float]], low: float,
 @pytest.mark.parametrize(("upper", "words"), [
     (0.05, "+4.4%: not inflated, noise explains the gap"),
     (0.0, "+4.4%: the headline is inflated")])
-def test_gap_is_inflation_only_where_its_interval_excludes_none(upper: float, words: str) -> None:
+def test_gap_is_inflation_only_if_its_interval_excludes_zero(upper: float, words: str) -> None:
     one = kept("K1", 1.5)
     check = msgspec.structs.replace(one.check, upper=upper)
     audit = Audit(kept=(msgspec.structs.replace(one, check=check),),
@@ -206,7 +206,7 @@ def test_gap_is_inflation_only_where_its_interval_excludes_none(upper: float, wo
     assert audit.inflation_verdict() == words
 
 
-def test_no_more_is_believed_than_was_measured() -> None:
+def test_believed_gain_never_exceeds_the_headline() -> None:
     audit = Audit(kept=(kept("K1", 3.5), kept("K2", 3.51)), headline=math.log(10.61),
                   low=math.log(10.2), high=math.log(11.0))
     assert math.exp(audit.believed) == pytest.approx(10.61)
@@ -253,7 +253,7 @@ def test_campaign_without_keep_has_nothing_to_audit(tmp_path: Path) -> None:
         assert "Nothing was kept: there is nothing to audit." in file.read_text()
 
 
-def test_gain_whose_interval_includes_none_has_no_number(tmp_path: Path) -> None:
+def test_gain_whose_interval_includes_1_has_no_number(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.reject(writer, records.folder, 2, "c1", "no", transfer=audit_of("K1"),

@@ -85,7 +85,7 @@ def test_round_shows_its_own_candidates_and_their_last_decision(decided: Decided
     assert f"- shown: candidate {again.id[:12]}" in text
 
 
-def test_retry_without_a_rejected_gain_is_one_entry_of_the_log(decided: Decided) -> None:
+def test_retry_without_a_rejected_gain_is_logged_once(decided: Decided) -> None:
     text = decided[0].folder.log.read_text()
     assert text.count("## runner-up, decided by engine") == 1
     assert re.search(rf"rested on {decided[2].id[:12]}, which .*; tried again on ", text)
@@ -110,7 +110,7 @@ def test_report_has_a_line_for_each_candidate_with_all_its_decisions(decided: De
     assert "2 keep, 1 reject, 1 runner-up" in text
 
 
-def test_trend_tells_what_was_decided_after_a_round(decided: Decided) -> None:
+def test_trend_includes_decisions_made_after_a_round(decided: Decided) -> None:
     setup, *_ = decided
     lines = setup.folder.trend.read_text().splitlines()
     assert [line.split(" | ")[1] for line in lines if line[:4] in ("| 2 ", "| 3 ", "| 4 ")

@@ -76,8 +76,8 @@ def test_third_attempt_is_the_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_agent_that_restores_the_best_is_asked_no_more_and_its_lesson_is_told(tmp_path: Path,
-                                                                              ) -> None:
+def test_agent_that_restores_the_best_gets_no_repair_and_its_lesson_is_recorded(
+        tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "undoes", RIGHT, RIGHT)
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair"]

@@ -47,7 +47,7 @@ def test_words_of_a_name_give_the_class(op: str, expected: str) -> None:
     ("paged_attention_triton/kernel.py", "attention"), ("rmsnorm_c/rmsnorm.c", "norm"),
     ("command_c/layernorm.c", "norm"), ("softmax_triton/kernel.py", "reduction"),
 ])
-def test_source_decides_where_no_name_says_anything(path: str, expected: str) -> None:
+def test_source_decides_the_class_where_names_do_not(path: str, expected: str) -> None:
     source = (EXAMPLES / path).read_text()
     assert classify(["run"], source, path).name == expected
 
@@ -60,12 +60,12 @@ __global__ void run(float *c, const float *a, const float *b) {
 """
 
 
-def test_file_name_says_nothing_and_comments_neither() -> None:
+def test_file_names_and_comments_do_not_decide_the_class() -> None:
     assert classify([], COPY, "flash_attention.cu").name == "embedding"
     assert classify(["run"], TILED, "x.cu").name == "GEMM"
 
 
-def test_word_with_several_meanings_decides_last() -> None:
+def test_ambiguous_word_decides_last() -> None:
     assert classify(["flash"], TILED, "x.cu").name == "GEMM"
     assert classify(["flash"]).name == "attention"
     assert classify(["fused_bias"], TILED, "x.cu").name == "GEMM"

@@ -87,7 +87,7 @@ def test_kernel_on_the_cpu_is_not_rewritten() -> None:
         "the kernel runs on the CPU; the op is GEMM ('gemm' in gemm)"
 
 
-def test_unknown_class_of_an_op_is_said_in_words() -> None:
+def test_unknown_class_of_an_op_is_stated() -> None:
     assert str(routed("rowscale", "cpu")).endswith("the CPU; the op's class is unknown")
 
 

@@ -198,7 +198,7 @@ def test_run_beside_an_interrupted_campaign_says_how_to_continue_that(
     campaigns.until(lambda: host.owner(setup.workspace, f"{setup.id}-2") is None)
 
 
-def test_of_two_runs_of_a_manifest_in_the_same_instant_one_starts(tmp_path: Path) -> None:
+def test_only_one_of_two_simultaneous_runs_of_a_manifest_starts(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", pool=INBOX)
     workspace = tmp_path / "w"
     runs = [subprocess.Popen([sys.executable, "-m", "kopt_tui.main", "run", str(manifest),

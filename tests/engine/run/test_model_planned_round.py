@@ -97,7 +97,7 @@ def test_models_ideas_reach_the_agents_and_a_resumed_round_does_not_ask_again(
                 if path.is_file() and not path.is_symlink() and KEY.encode() in path.read_bytes()]
 
 
-def test_provider_that_is_down_leaves_the_round_to_the_plain_ideas(tmp_path: Path) -> None:
+def test_round_falls_back_to_plain_ideas_if_the_provider_is_down(tmp_path: Path) -> None:
     with ScriptedProvider([]) as provider:
         pass  # its port is closed again
     setup = create(tmp_path, provider, timeout_s=60)

@@ -65,7 +65,7 @@ def test_round_goes_on_from_a_waiting_gain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("verb", "answer"), [
     ("approve", "kept already"),
     pytest.param("reject", "rejected already", marks=pytest.mark.slow)])
-def test_engine_killed_between_decision_and_answer_is_followed_by_one_that_answers(
+def test_decision_left_unanswered_by_a_killed_engine_is_answered_by_the_next(
         verb: str, answer: str, tmp_path: Path) -> None:
     """Such a request is still open, and its candidate is decided."""
     setup = create(tmp_path)

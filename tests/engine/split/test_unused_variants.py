@@ -18,7 +18,7 @@ SHORT = group("context <= 16", {"context": 8, "heads": 1}, "context=8", TILE=4)
 BOTH_ENDS = [{"context": size, "heads": 1} for size in (8, 16, 1024, 4096, 8192)]
 
 
-def test_default_without_a_class_gives_way_to_the_variant_of_most(tmp_path: Path) -> None:
+def test_unused_default_is_replaced_by_the_most_used_variant(tmp_path: Path) -> None:
     """The naive first kernel and its knob are gone; sizes between the classes take the default."""
     source = without_unused(divided(split_case.KERNEL, LONG, SHORT), BOTH_ENDS, C())
     assert "total_base" not in source and "TILE " not in source.replace("TILE_v", "")
@@ -47,6 +47,6 @@ def test_last_kernel_is_the_entry_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("points", [[{"context": 8}, {"context": 1024}], [{"heads": 1}], []])
-def test_split_whose_kernels_are_all_taken_or_unknown_stays(points: list[dict[str, int]]) -> None:
+def test_split_without_unused_kernels_is_unchanged(points: list[dict[str, int]]) -> None:
     source = divided(split_case.KERNEL, LONG)
     assert without_unused(source, points, C()) == source

@@ -80,6 +80,6 @@ def test_64_bit_number_is_added_to_the_pointer_first() -> None:
     ROWS.replace("x_ptr + at", "pointers").replace("y_ptr + at", "outs").replace(
         "    x = tl", "    pointers = x_ptr + at\n    outs = y_ptr + at\n    x = tl"),
 ])
-def test_other_addresses_stay(source: str) -> None:
+def test_other_addresses_are_refused(source: str) -> None:
     with pytest.raises(DoesNotApply, match="adds lanes to a 64-bit number"):
         NarrowOffsets().apply(source)

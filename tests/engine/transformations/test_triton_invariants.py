@@ -127,6 +127,6 @@ def test_products_with_a_reciprocal_compute_the_same_up_to_rounding(tmp_path: Pa
     GROUPS.replace("x / scale", "x / 2.0"),
     GROUPS.replace("x / scale", "x // scale"),
 ])
-def test_other_divisions_stay(source: str) -> None:
+def test_other_divisions_are_refused(source: str) -> None:
     with pytest.raises(DoesNotApply, match="divides a block by one number"):
         BlockReciprocal().apply(source)

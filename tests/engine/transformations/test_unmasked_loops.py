@@ -43,7 +43,7 @@ def test_first_loop_has_no_mask_and_second_one_is_as_it_was() -> None:
         UnmaskedLoops().apply(source)
 
 
-def test_other_half_of_a_mask_stays() -> None:
+def test_masks_of_other_dimensions_are_kept() -> None:
     main = UnmaskedLoops().apply(triton_pairs.MATMUL).source.partition("num_stages=1")[0]
     assert "mask=(rows[:, None] < M), other=0.0)" in main
     assert "mask=(cols[None, :] < N), other=0.0)" in main and "depth[None, :] < K" not in main

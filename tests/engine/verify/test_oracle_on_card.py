@@ -104,8 +104,8 @@ def test_device_stays_registered_while_a_verdict_enters_and_a_loop_leaves(
     assert not tenants.is_in_use(CARD.lock_name)
 
 
-def test_card_of_a_campaign_that_ended_is_nobodys(
-        fleet: Fleet, verdict: Callable[[FleetDevice], int]) -> None:
+def test_card_is_free_after_its_campaign_ends(fleet: Fleet,
+                                              verdict: Callable[[FleetDevice], int]) -> None:
     supervisor = fleet.run("verdict", verdict)
     fleet.close()
     assert not tenants.is_in_use(CARD.lock_name)

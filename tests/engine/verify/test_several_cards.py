@@ -156,7 +156,7 @@ def test_campaign_phase_shows_how_far_a_verdict_without_a_slot_is(tmp_path: Path
         writer.close()
 
 
-def test_cancelled_work_gives_no_answer(tmp_path: Path) -> None:
+def test_cancelled_work_raises_campaign_stopped(tmp_path: Path) -> None:
     """A format command that a stop has killed does not refuse its candidate."""
     setup, stop = campaigns.create(tmp_path), threading.Event()
     writer = Writer(setup.workspace)

@@ -92,13 +92,13 @@ def test_attack_leaves_no_change_of_the_kernel(
     assert result.startswith("refused: ") or "scale.c" not in result.split(), result
 
 
-def test_behaviours_that_harm_nobody_are_sixty_and_more() -> None:
+def test_at_least_sixty_hostile_behaviours_are_tested() -> None:
     streams = ("torn", "huge", "nonsense", "escapes", "secret", "endless")
     assert set(streams) <= set(vars(streaming_agent)) and set(HARM) <= set(vars(hostile_agent))
     assert len(hostile_agent.SCRIPTS) + len(HARM) + len(("kills", *streams)) >= 60
 
 
-def test_project_and_clone_are_as_before_all_attacks(
+def test_attacks_leave_project_and_clone_unchanged(
         attacked: tuple[Setup, dict[str, str], str]) -> None:
     setup, _, before = attacked
     if reason := guard.confinement_problem():

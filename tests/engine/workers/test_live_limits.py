@@ -74,7 +74,7 @@ def test_a_raised_step_limit_and_a_lowered_time_limit_reach_an_attempt_that_work
 
 
 @pytest.mark.slow
-def test_a_wait_for_another_measurement_takes_no_time_from_an_attempt(
+def test_waiting_for_a_measurement_does_not_count_against_the_time_limit(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     turns = [ScriptedTurn(command="sleep 1; touch one"),

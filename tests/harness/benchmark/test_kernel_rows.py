@@ -153,8 +153,8 @@ def test_regression_shows_kernel_time_beside_reported_time(tmp_path: Path) -> No
     ({"row_command": "python bench.py --m {k}"},
      "{k} in target.row_command is none of the config columns m"),
     ({"all_rows": True}, "m=64: has 2 rows, row_command's row has 1; new: m=256")])
-def test_what_cannot_be_attributed_is_said(changed: dict[str, Any], why: str,
-                                           tmp_path: Path) -> None:
+def test_unattributable_kernel_time_is_noted_with_its_reason(changed: dict[str, Any], why: str,
+                                                             tmp_path: Path) -> None:
     verdict = judged(tmp_path, (50.0, 50.0), (0.5, 0.5), **changed)
     assert verdict.notes[-1] == f"kernel time of the whole run only: {why}"
     assert not verdict.by_kernel_time and not verdict.audit

@@ -96,7 +96,7 @@ def test_time_of_one_unit_names_the_unit(names: tuple[str, ...], per: str) -> No
     (Cost(metric="throughput", value=2000.0, unit="us per throughput"), "500 by throughput"),
     (Cost(metric="fwd_us", value=12.5, unit="us", scored=False),
      "12.5 us by fwd_us, which is shown only")])
-def test_cost_of_a_rate_is_told_as_a_rate(cost: Cost, words: str) -> None:
+def test_evidence_shows_a_rate_as_a_rate(cost: Cost, words: str) -> None:
     assert [entry.detail for entry in benchmark_rows.cost_evidence([cost])] == [words]
 
 

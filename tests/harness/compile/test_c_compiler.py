@@ -83,7 +83,7 @@ def test_a_flag_that_the_compiler_does_not_know_is_left_out(
     assert address(built(tmp_path / "trees", c_case.FAST, c_case.target())) % LINE == 0
 
 
-def test_what_the_compiler_accepts_is_asked_once_for_all_flags(tmp_path: Path) -> None:
+def test_compiler_is_probed_once_for_all_flags(tmp_path: Path) -> None:
     counter = tmp_path / "count"
     counting = tmp_path / "cc"
     counting.write_text(f'#!/bin/sh\necho >> {counter}\nexec gcc "$@"\n')

@@ -40,13 +40,13 @@ def test_a_file_or_memory_error_of_the_baseline_is_the_machines(error: str, tmp_
 @pytest.mark.parametrize("error", [
     "raise ValueError('unlike me')", "os.kill(os.getpid(), 11)",
     pytest.param("os._exit(3)", marks=pytest.mark.slow)])
-def test_another_error_of_the_baseline_excuses_nothing(error: str, tmp_path: Path) -> None:
+def test_other_errors_of_the_baseline_excuse_no_candidate(error: str, tmp_path: Path) -> None:
     verdict = judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + error))
     assert verdict.valid and not verdict.correct, verdict
     assert any("excuses no candidate" in note for note in verdict.notes), verdict.notes
 
 
-def test_a_wrong_answer_of_the_baseline_still_excuses(tmp_path: Path) -> None:
+def test_wrong_answer_of_the_baseline_excuses_the_candidate(tmp_path: Path) -> None:
     verdict = judge(tmp_path, WRONG_THERE, WRONG_THERE.replace("3 * x", "4 * x"))
     assert verdict.valid and verdict.correct, verdict
     assert any("on which the baseline itself fails" in note for note in verdict.notes)

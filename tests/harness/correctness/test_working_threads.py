@@ -52,8 +52,7 @@ def found(thread: threading.Thread) -> list[str]:
             - {thread.native_id or 0}) if "thread" in line]
 
 
-def test_thread_that_soon_ends_is_none_that_works_on_though_it_waits_for_its_core(
-        busy_core: None) -> None:
+def test_short_lived_thread_is_not_reported_even_on_a_busy_core(busy_core: None) -> None:
     thread = work_while(lambda: time.thread_time() < 0.15)
     assert found(thread) == []
     thread.join()

@@ -79,7 +79,7 @@ NEEDS_GPU = {
 
 
 @pytest.mark.parametrize("name", NEEDS_GPU)
-def test_what_the_interpreter_cannot_do_is_not_judged_here(name: str, tmp_path: Path) -> None:
+def test_kernel_that_the_interpreter_cannot_run_is_not_judged(name: str, tmp_path: Path) -> None:
     source, reason = NEEDS_GPU[name]
     verdict = judge(tmp_path, source)
     assert verdict.valid and not verdict.correct and verdict.rejected_reason is None

@@ -145,7 +145,7 @@ __attribute__((constructor)) static void patch(void) {
     assert (verdict.rejected_reason or "").startswith("tampered: "), verdict.rejected_reason
 
 
-def test_sleeping_on_the_first_calls_gains_nothing(bench: Bench) -> None:
+def test_slow_first_calls_gain_nothing(bench: Bench) -> None:
     source = c("if (calls++ < 5) usleep(20000);\n" + SLOW.partition("{\n")[2][:-2],
                "static int calls;")
     verdict = bench.judge(source, plan=CAREFUL)

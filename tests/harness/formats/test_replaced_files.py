@@ -8,7 +8,7 @@ from pathlib import Path
 from harness.formats.file_copy import replace_file
 
 
-def test_who_reads_a_file_while_it_is_replaced_reads_a_whole_one(tmp_path: Path) -> None:
+def test_readers_never_see_a_partly_replaced_file(tmp_path: Path) -> None:
     path, contents = tmp_path / "manifest.yaml", (b"a" * (1 << 20), b"b" * (1 << 19))
     replace_file(path, contents[0])
     read: set[bytes] = set()

@@ -36,7 +36,7 @@ def test_command_with_shell_syntax_runs_in_a_shell(command: str) -> None:
 @pytest.mark.parametrize("command", [
     "printf %s, a 'b c' \"d'e\" f\\ g", "printf %s, 'a*' \\* x=1", "V='1 2' printenv V",
     "printf %s, \"a;b\" '$V' a'b'\"c\"", "W=1 V=$W-2 sh -c 'echo $V'"])
-def test_both_ways_give_what_a_shell_gives(command: str, tmp_path: Path) -> None:
+def test_split_command_prints_what_a_shell_prints(command: str, tmp_path: Path) -> None:
     def output(argv: list[str], **variables: str) -> bytes:
         return subprocess.run(argv, cwd=tmp_path, env=os.environ | variables, check=True,
                               capture_output=True).stdout
@@ -51,7 +51,7 @@ def test_both_ways_give_what_a_shell_gives(command: str, tmp_path: Path) -> None
         """"$(printf %s '{v}')\"""", '"$( (printf %s "$(printf %s {v})") )"',
         'a#{v}', '"\\"#{v}"', '"a\'b"{v}')),
     ": ; printf %s {v}", '$NOTHING printf %s "{v}"', "# (\nprintf %s {v}"])
-def test_filled_value_stays_one_word_wherever_it_stands(command: str) -> None:
+def test_filled_value_stays_one_shell_word_in_any_quoting(command: str) -> None:
     value = "/a  b/$(touch x)'\"`;\\"
     filled = shell_command.fill(command, {"v": value})
     done = subprocess.run(shell_command.split(filled)[1], capture_output=True, check=True)

@@ -242,7 +242,7 @@ def test_taking_a_lock_renews_the_time_of_its_files(locks: Path) -> None:
     assert all(path.stat().st_mtime > 1.0 for path in locks.iterdir())
 
 
-def test_file_alone_locks_where_sockets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_lock_suffices_where_sockets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError
 

@@ -33,13 +33,13 @@ def test_reason_of_a_failed_build_is_not_makes_summary(recipe: str, reason: str,
     ("print('x.cc:7: Assertion `n > 0\\' failed.\\nsome noise', file=sys.stderr)\nos.abort()",
      " in mine.py:4, work: x.cc:7: Assertion `n > 0' failed."),
     ("os.abort()", " in mine.py:3, work"), ("sys.exit('an error')", "")])
-def test_crash_tells_its_line_and_the_last_error(program: str, clue: str, tmp_path: Path) -> None:
+def test_crash_clue_has_line_and_last_error(program: str, clue: str, tmp_path: Path) -> None:
     body = program.replace("\n", "\n    ")
     (tmp_path / "mine.py").write_text(f"import os, sys\ndef work():\n    {body}\nwork()\n")
     done = outcome(tmp_path, sys.executable, "-X", "faulthandler", "mine.py")
     assert done.crash_clue == clue
 
 
-def test_reason_is_else_the_last_line(tmp_path: Path) -> None:
+def test_reason_defaults_to_the_last_line_of_stderr(tmp_path: Path) -> None:
     assert outcome(tmp_path, "sh", "-c", "echo a; echo b >&2; echo c; exit 1").reason_line == "b"
     assert outcome(tmp_path, "true").reason_line == ""

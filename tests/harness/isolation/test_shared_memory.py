@@ -72,7 +72,7 @@ def test_receiver_cannot_change_the_size_of_the_memory(size: int) -> None:
         os.close(received)
 
 
-def test_both_sides_see_what_either_writes() -> None:
+def test_writes_are_visible_in_both_mappings() -> None:
     memory = HostMemory.create(100)
     received = HostMemory.received([os.dup(memory.fd)], memory.nbytes)
     assert received.fd == -1 and memory.address != received.address

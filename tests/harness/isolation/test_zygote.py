@@ -155,8 +155,7 @@ def _run_probe(zygote: Zygote | None, folder: Path, env: dict[str, str], home: P
 
 
 @pytest.mark.parametrize("is_forked", [True, False])
-def test_what_a_runner_printed_before_it_was_killed_is_kept(
-        is_forked: bool, zygote: Zygote, tmp_path: Path) -> None:
+def test_output_of_a_killed_runner_is_kept(is_forked: bool, zygote: Zygote, tmp_path: Path) -> None:
     source = tmp_path / "kernel.py"
     source.write_text("print('used 10 registers')\ndef double(x, out): pass\n")
     peer = runner(zygote if is_forked else None, tmp_path / "home")

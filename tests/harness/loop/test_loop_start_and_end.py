@@ -156,7 +156,7 @@ def test_loop_terminated_at_its_start_leaves_no_process(tmp_path: Path) -> None:
     assert not list(scratch.glob("kopt-*"))
 
 
-def test_sweep_knows_all_that_comes_and_the_default_is_first() -> None:
+def test_sweep_lists_every_configuration_with_the_default_first() -> None:
     """A budget that suffices for every valid configuration compiles all of them ahead."""
     source = TunableSource.parse(
         "#define A 2  // kopt: knob A in [1, 2, 4]\n#define B 1  // kopt: knob B in [1, 2]\n"

@@ -82,7 +82,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         yield made
 
 
-def test_start_that_does_not_run_ends_the_loop_and_fails_no_trial(broken: Broken) -> None:
+def test_failing_start_ends_the_loop_and_blames_no_trial(broken: Broken) -> None:
     broken.sick.touch()
     with pytest.raises(IncumbentFault, match="the loop's start does not run"):
         broken.of("fast")
@@ -164,7 +164,7 @@ void double_it(const float *x, float *out, int64_t n) {
 """
 
 
-def test_priors_learn_nothing_from_a_crashing_start(tmp_path: Path) -> None:
+def test_crashing_start_adds_nothing_to_the_priors(tmp_path: Path) -> None:
     """Also with a process for each side."""
     at = tree(tmp_path / "tree", "")
     (Path(at) / "kernel.c").write_text(CRASHES)

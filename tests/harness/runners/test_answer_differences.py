@@ -15,7 +15,7 @@ VALUES = {"right": 0.0, "off": 0.5, "not a number": math.nan, "infinite": math.i
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int32"])
-def test_bound_clears_no_row_that_differs(arrays: Any, dtype: str) -> None:
+def test_error_bound_never_passes_a_row_that_differs(arrays: Any, dtype: str) -> None:
     if dtype not in OF_NUMPY and isinstance(arrays, NumpyArrays):
         pytest.skip("numpy has no such dtype")
     rng = random.Random(7)

@@ -72,8 +72,8 @@ def test_oracle_that_died_while_it_waited_is_started_anew(
         second.make(CLASS, "normal")
 
 
-def test_oracle_for_which_nobody_comes_ends_itself(
-        tmp_path: Path, shelf: OracleShelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unclaimed_oracle_ends_after_its_timeout(tmp_path: Path, shelf: OracleShelf,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oracle_client, "KEPT_S", 0.01)
     with started(tmp_path, shelf) as oracle:
         pid = pid_of(oracle)
@@ -108,8 +108,7 @@ def test_lock_of_the_next_verdict_is_held_also_if_its_order_follows_at_once(
     second.close()
 
 
-def test_what_the_reference_prints_stays_with_its_verdict(
-        tmp_path: Path, shelf: OracleShelf) -> None:
+def test_output_of_the_reference_stays_with_its_verdict(tmp_path: Path, shelf: OracleShelf) -> None:
     for number in range(2):
         with raw_outputs.recording(str(tmp_path / f"outputs-{number}")), \
                 started(tmp_path, shelf) as oracle:
@@ -118,8 +117,8 @@ def test_what_the_reference_prints_stays_with_its_verdict(
         assert kept.read_text().startswith("doubled")
 
 
-def test_what_is_printed_stays_with_its_verdict_if_the_supervisor_is_late(
-        tmp_path: Path, shelf: OracleShelf) -> None:
+def test_output_stays_with_its_verdict_if_the_supervisor_is_late(tmp_path: Path,
+                                                                 shelf: OracleShelf) -> None:
     with raw_outputs.recording(str(tmp_path / "outputs")), started(tmp_path, shelf) as oracle:
         supervisor = pid_of(oracle)
         os.kill(supervisor, signal.SIGSTOP)

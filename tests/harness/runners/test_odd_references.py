@@ -86,7 +86,7 @@ def test_values_beside_those_that_are_not_finite_are_compared(
     assert memory.judge(case).bad == bad
 
 
-def test_answer_of_which_most_is_not_finite_is_none(tmp_path: Path) -> None:
+def test_reference_with_mostly_non_finite_outputs_is_an_error(tmp_path: Path) -> None:
     with oracle(tmp_path, target(), "def double(x):\n    return (-x.abs()).log()\n") as started:
         with pytest.raises(OracleError, match=r"on normal inputs 32 of 32 .* declare low, high or"):
             started.make(ROWS, "normal")
@@ -118,7 +118,7 @@ def test_reference_that_finds_no_room_twice_runs_on_the_cpu_and_the_case_says_so
 
 
 @pytest.mark.gpu
-def test_index_out_of_range_on_a_card_is_said_by_every_later_request(tmp_path: Path) -> None:
+def test_index_out_of_range_on_a_card_is_reported_by_every_later_request(tmp_path: Path) -> None:
     at = Arg(name="at", dtype="int64", shape=("n",), low=0, high=1 << 40)
     with oracle(tmp_path, target(at), PICKED, "auto") as started:
         for _ in range(2):

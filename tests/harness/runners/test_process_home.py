@@ -60,7 +60,7 @@ def pool() -> RunnerPool:
     return RunnerPool(PYTHON_LIMITS, zygote=shared_zygotes.zygote("python"))
 
 
-def test_what_a_process_writes_is_not_found_by_the_next(tmp_path: Path) -> None:
+def test_files_of_a_process_are_hidden_from_the_next(tmp_path: Path) -> None:
     built = make_kernel(tmp_path, source=COUNTS)
     with pool() as runners:
         for _ in range(2):
@@ -101,7 +101,7 @@ def found_by(runners: RunnerPool, kernel: Kernel) -> str:
     return ""
 
 
-def test_what_the_checked_process_compiles_is_given_to_those_that_are_timed(tmp_path: Path) -> None:
+def test_code_compiled_during_the_check_is_shared_with_timed_processes(tmp_path: Path) -> None:
     built = make_kernel(tmp_path, source=COMPILES)
     with pool() as runners:
         runners.start(built).close()
@@ -109,7 +109,7 @@ def test_what_the_checked_process_compiles_is_given_to_those_that_are_timed(tmp_
     assert "found ['__grp__k.json', 'k.json'] code" in found
 
 
-def test_what_a_timed_process_compiles_is_given_to_no_other(tmp_path: Path) -> None:
+def test_code_compiled_in_a_timed_process_is_not_shared(tmp_path: Path) -> None:
     built = make_kernel(tmp_path, source=COMPILES)
     with pool() as runners:
         assert found_by(runners, built) == ""
@@ -118,7 +118,7 @@ def test_what_a_timed_process_compiles_is_given_to_no_other(tmp_path: Path) -> N
         assert found_by(runners, built) == ""
 
 
-def test_other_kernels_do_not_get_it(tmp_path: Path) -> None:
+def test_compiled_code_is_not_shared_with_other_kernels(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.mkdir()
     other.mkdir()

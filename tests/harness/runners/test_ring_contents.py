@@ -85,8 +85,8 @@ def test_two_slots_never_get_the_same_values_in_one_draw(arrays: Any) -> None:
         assert len({tuple(row) for row in words(ring, "x")}) == 6
 
 
-def test_what_contents_were_put_together_from_stays_bounded(
-        arrays: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_patches_of_a_slot_is_bounded(arrays: Any,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rings, "MOST_PATCHES", 6)
     ring = made(arrays, [tensor("x", 2 * LARGE), tensor("k", 9, "int32"),
                          tensor("y", 2 * LARGE, role="inout")], 4)

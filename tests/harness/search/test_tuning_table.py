@@ -39,7 +39,7 @@ def table(value: object) -> tuple[tuning_table.TableEntry, ...]:
 @pytest.mark.parametrize("value", [
     [{"BLOCK_M": 64, "num_warps": 4}], {"BLOCK_M": 64, "num_warps": 4},
     [{"kwargs": {"BLOCK_M": 64}, "num_warps": 4}]])
-def test_forms_of_a_config_are_the_same(value: object) -> None:
+def test_every_form_of_a_config_is_read_alike(value: object) -> None:
     [entry] = table(value)
     assert entry.config == {"BLOCK_M": 64, "num_warps": 4}
 

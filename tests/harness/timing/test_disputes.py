@@ -16,7 +16,7 @@ def block(**excess: float) -> SlotComparison:
                           excess=tuple(value for _, value in worst), damage={})
 
 
-def test_small_differences_spend_nothing_of_what_later_ones_need() -> None:
+def test_small_differences_do_not_use_up_the_limit_on_disputes() -> None:
     """They did: after two of a pair, a candidate could leave out calls in its later blocks."""
     disputes = Disputes()
     assert disputes.chosen(block(s1=1.2, s2=1.3, s3=1.1)) == [2, 1]
@@ -26,7 +26,7 @@ def test_small_differences_spend_nothing_of_what_later_ones_need() -> None:
 
 
 @pytest.mark.parametrize("later", [1.5, math.inf])
-def test_values_that_are_not_finite_allow_nothing(later: float) -> None:
+def test_non_finite_differences_do_not_hide_later_ones(later: float) -> None:
     disputes = Disputes()
     assert disputes.chosen(block(s1=math.inf)) == [1]
     assert disputes.chosen(block(s2=later)) == [2]

@@ -24,8 +24,8 @@ def row(outcome: ClassOutcome, ratio: float, spread: float) -> Row:
     (row("tie", 0.79, 0.3), "uncertain", "~ uncertain", "uncertain [0.59, 1.07]"),
     (row("tie", 0.998, 0.01), "tie", "= tie", "1.00x [0.99, 1.01]"),
 ])
-def test_class_has_the_same_word_everywhere(shown: Row, words: str, outcome: str,
-                                            speedup: str) -> None:
+def test_class_outcome_is_worded_alike_everywhere(shown: Row, words: str, outcome: str,
+                                                  speedup: str) -> None:
     assert describe_row(shown) == words
     cells = verdict_words.class_cells(shown)
     assert (cells["outcome"], cells["change"], cells["speedup"]) == (outcome, words, speedup)

@@ -205,7 +205,7 @@ def caught_signals() -> int:
         ).splitlines() if line.startswith("SigCgt"))
 
 
-def test_call_that_sets_a_handler_of_signals_reports_nothing(opened: Opened) -> None:
+def test_call_that_sets_a_signal_handler_reports_no_time(opened: Opened) -> None:
     opened.start()
     try:
         with pytest.raises(OSError, match="signal handler"):

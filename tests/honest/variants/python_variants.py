@@ -1,4 +1,4 @@
-"""Honest kernels in Python: the many ways in which torch says the same."""
+"""Honest kernels in Python: equivalent ways to write an operation in torch."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def leave_dashboard(workspace: Path, campaign: str, monkeypatch: pytest.MonkeyPa
                                        example="matmul_c"))
 
 
-def test_demo_that_is_left_says_what_waits_that_it_goes_on_or_is_lost(
+def test_leaving_the_demo_reports_whether_its_campaign_waits_runs_or_is_lost(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
     make(tmp_path)

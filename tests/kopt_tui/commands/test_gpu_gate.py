@@ -215,7 +215,7 @@ def test_seconds_of_a_stage_leave_out_those_of_a_wait(
     assert capsys.readouterr().err.endswith("timing pair 2 of 4, 4 s")
 
 
-def test_one_that_measures_again_and_again_is_named_once_in_a_pipe(
+def test_each_holder_of_the_lock_is_reported_once_in_a_pipe(
         capsys: pytest.CaptureFixture[str]) -> None:
     line = stage_line.StageLog()
     for second, owner in enumerate("aab"):

@@ -62,14 +62,16 @@ def test_solution_is_the_baseline_and_writes_to_its_outputs(data_set: Path) -> N
     ({}, ("--class", "small: bags=2 bounds=3 picked=5"), "which values offsets may have"),
     ({"axes": {}}, (), "'height' is not defined"),
     ({"name": "other"}, (), "--workloads FILE, or --class")])
-def test_what_cannot_be_represented_says_the_next_step(
-        tmp_path: Path, fields: dict[str, Any], flags: tuple[str, ...], words: str) -> None:
+def test_unsupported_definition_is_refused_with_the_next_step(tmp_path: Path,
+                                                              fields: dict[str, Any],
+                                                              flags: tuple[str, ...],
+                                                              words: str) -> None:
     path = bench_case.write(tmp_path, **fields)
     done = kopt("new", str(path), "--yes", "--no-check", "--project", str(tmp_path), *flags)
     assert done.returncode == 2 and words in error_text(done)
 
 
-def test_cuda_solution_and_missing_tensors_say_the_next_step(data_set: Path) -> None:
+def test_errors_on_cuda_solutions_and_missing_tensors_state_the_next_step(data_set: Path) -> None:
     (data_set / "s.json").write_text(json.dumps(bench_case.solution(language="cuda")))
     words = ("new", f"definitions/gather/{bench_case.NAME}.json", "--yes", "--no-check")
     done = kopt(*words, "--solution", "s.json", cwd=data_set)

@@ -66,7 +66,7 @@ def test_shapes_replace_a_program(project: Path) -> None:
     (("kernels.py:norm", "--", sys.executable, "aborts.py"),
      "before it called the function: crashed (SIGABRT) in aborts.py:2, <module> (give"),
     (("kernels.py:norm", "--", sys.executable, "broken.py"), "KeyError: 'no' (broken.py:1)")])
-def test_what_fails_says_the_next_step(words: tuple[str, ...], part: str, project: Path) -> None:
+def test_failure_states_the_next_step(words: tuple[str, ...], part: str, project: Path) -> None:
     (project / "broken.py").write_text("{}['no']\n")
     (project / "aborts.py").write_text("import os\nos.abort()\n")
     done = kopt("new", *words[:1], "--yes", *words[1:], cwd=project)

@@ -111,7 +111,7 @@ def test_task_is_drafted_from_a_signature(project: Path) -> None:
     assert [row_class.name for row_class in drafted.classes] == ["tall", "wide"]
 
 
-def test_wrong_reference_is_told_at_once(project: Path) -> None:
+def test_wrong_reference_is_reported_in_the_first_verdict(project: Path) -> None:
     reference = project / "reference.py"
     reference.write_text("def rmsnorm(x, weight, eps):\n    return x * weight\n")
     done = kopt("new", "--project", str(project), "--yes")
@@ -141,7 +141,7 @@ def test_terminal_shows_each_parameter_once_and_breaks_lines_between_words(proje
     assert "- class tall: the baseline's own answer is wrong by as much: check the" in notes
 
 
-def test_right_reference_is_told_with_its_classes(project: Path) -> None:
+def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> None:
     value = answer(kopt("new", "--project", str(project), "--json"))
     assert value["first_verdict"] == {"correct": True, "not_judged": "",
                                       "classes": ["tall", "square", "odd"]}

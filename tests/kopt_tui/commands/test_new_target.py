@@ -52,8 +52,8 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         new_target.place(flags(what=str(tmp_path / "gone.py:f")))
 
 
-def test_what_is_the_same_as_source_and_entry(
-        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_argument_equals_source_and_entry_flags(tmp_path: Path,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "rmsnorm.c").write_bytes((EXAMPLE / "rmsnorm.c").read_bytes())
     (tmp_path / "r.py").write_text("def f(x, weight, eps):\n    return x\n")
     code = main(["new", str(tmp_path / "rmsnorm.c:rmsnorm"), "--yes", "--reference", "r.py:f",

@@ -19,7 +19,7 @@ from tests.support.command_line import converse, kopt
 from tests.support.paths import ROOT
 
 
-def test_wrong_reference_is_seen_before_the_terminal_is_left(tmp_path: Path) -> None:
+def test_failing_reference_is_reported_before_kopt_run_returns(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", reference=(
         "import numpy as np\ndef scale(x):\n    raise ValueError('no such table')\n"))
     status, screen = converse(["run", str(manifest), "--workspace", str(tmp_path / "w")], {})

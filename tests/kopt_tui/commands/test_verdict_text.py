@@ -28,7 +28,7 @@ def test_headline_states_why_nothing_was_measured(
     assert verdict_words.describe(verdict).headline == headline
 
 
-def test_correct_says_what_judged_the_results() -> None:
+def test_correct_verdict_names_what_checked_the_results() -> None:
     verdict = Verdict(valid=True, correct=True, latency_us=2.0, latency_kind="reported")
     assert verdict_words.errors(verdict) == "by the benchmark's own check"
     assert verdict_words.errors(replace(verdict, latency_kind="measured-cpu", max_rel_err=1e-6)) \

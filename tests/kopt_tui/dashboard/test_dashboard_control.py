@@ -82,7 +82,7 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
         await until(pilot, lambda: "waits for you" not in shown(app))
 
 
-async def test_models_concern_stands_in_the_dialog_and_its_review_below_the_verdict(
+async def test_dialog_shows_the_models_concern_and_the_verdict_shows_its_review(
         workspace: Path) -> None:
     review = PatchReview(candidate=WAITING, model="openai/gpt-5", concerns="a race on \x1b[31mout",
                          lines=("It fuses both passes.", "Approve it now.", "Concerns: a race"))

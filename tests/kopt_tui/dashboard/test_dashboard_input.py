@@ -171,7 +171,7 @@ async def test_random_input_leaves_a_transcript_alive(workspace: Path) -> None:
         await until(pilot, lambda: app.current_mode == "campaigns")
 
 
-async def test_what_comes_while_screens_close_is_passed_over(workspace: Path) -> None:
+async def test_snapshots_and_events_are_ignored_while_screens_close(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, "waits for you")

@@ -101,7 +101,7 @@ async def test_attempt_that_begins_while_its_slot_is_shown_is_read_from_its_star
         await until(pilot, "Idea 1")
 
 
-async def test_search_goes_from_match_to_match_and_round_the_ends(workspace: Path) -> None:
+async def test_search_steps_through_matches_and_wraps_around(workspace: Path) -> None:
     case.write(case.path_of(workspace), *case.session(20))
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:

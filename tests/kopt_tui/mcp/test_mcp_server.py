@@ -58,7 +58,7 @@ async def data(client: Client, tool: str, **words: Any) -> Any:
 
 
 @pytest.mark.slow
-async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> None:
+async def test_client_can_read_a_campaign_only(tmp_path: Path) -> None:
     from mcp.shared.exceptions import MCPError
 
     setup = campaigns.create(tmp_path)
@@ -107,8 +107,7 @@ async def test_client_reads_a_campaign_and_gets_no_further(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-async def test_client_gets_verdicts_and_an_error_for_words_that_cannot_be_passed_on(
-        tmp_path: Path) -> None:
+async def test_client_gets_verdicts_and_an_error_for_invalid_arguments(tmp_path: Path) -> None:
     campaigns.project(tmp_path / "p")
     async with started(tmp_path / "p", tmp_path / "w") as client:
         assert "PASSES" in (await data(client, "propose"))["search_space"]
@@ -149,8 +148,8 @@ async def test_projects_outside_the_folder_are_refused_and_nothing_is_overwritte
     assert VerbCall(root, tmp_path / "w", 1.0).kernel("k.py") == [f"{root}/k.py"]
 
 
-async def test_long_call_tells_that_it_goes_on(tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_call_sends_progress_messages(tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     campaigns.project(tmp_path / "p")
     monkeypatch.setattr(verb_call, "BEAT_S", 0.01)
     heard: list[float] = []
@@ -172,7 +171,7 @@ def is_open(file: Path) -> bool:
     return False
 
 
-def test_verb_ends_with_its_server(tmp_path: Path) -> None:
+def test_verb_ends_when_its_server_ends(tmp_path: Path) -> None:
     (logs := write_campaign(tmp_path) / "logs").mkdir()
     (log := logs / "optimize.md").write_text("a line\n")
     server = subprocess.Popen(

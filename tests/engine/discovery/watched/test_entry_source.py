@@ -46,7 +46,7 @@ def test_unknown_function_is_refused_with_the_nearest_name() -> None:
         entry_source.find(SOURCE, "runs", "k.py")
 
 
-def test_method_hides_its_object() -> None:
+def test_receiver_of_a_method_is_not_an_argument() -> None:
     entry = entry_source.find(SOURCE, "Module.forward", "k.py")
     assert entry.owner == "Module" and entry.hidden == 1
 

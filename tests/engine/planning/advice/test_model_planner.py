@@ -40,7 +40,7 @@ def test_hypotheses_are_aimed_at_the_bottlenecks_they_name(named: str) -> None:
     answer_of("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), '{"hypothesis": "not a sentence"}',
     '{"hypotheses": {"hypotheses": []}}', "[" * 100_000, "{" * 100_000, '{"a":' * 50_000,
     '{"hypotheses": [' + "9" * 100_000 + "]}", "a[] = b[]"])
-def test_nonsense_is_dropped(answer: str) -> None:
+def test_unusable_answer_gives_no_hypotheses(answer: str) -> None:
     assert read(answer) == ([], NONSENSE)
 
 
@@ -53,7 +53,7 @@ def test_model_may_have_nothing_to_propose(answer: str) -> None:
     f"Here you are:\n```json\n{answer_of(*GOOD)}\n```", f'{{"hypotheses": {answer_of(*GOOD)}}}',
     f"See x[i] and {{n}} [1].\n{answer_of(*GOOD)}\nI hope [this] helps.",
     "\n".join(answer_of(text)[1:-1] for text in GOOD)])
-def test_answer_is_found_between_other_words(answer: str) -> None:
+def test_hypotheses_are_extracted_from_surrounding_text(answer: str) -> None:
     assert read(answer)[0] == GOOD
 
 

@@ -53,7 +53,7 @@ def test_candidate_that_waits_is_reviewed_once_and_goes_on_waiting(
 
 
 @needs_extra
-def test_provider_that_is_down_leaves_the_person_to_the_evidence(
+def test_gain_can_be_approved_without_a_review_if_the_provider_is_down(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting_case.instant_verdicts(monkeypatch)
     with ScriptedProvider([]) as provider:

@@ -25,7 +25,7 @@ def read(*entries: object, text: str = "") -> Causes:
         text=text or json.dumps({"bottlenecks": entries})), KNOWN)
 
 
-def test_cause_with_measured_numbers_stands_in_one_line() -> None:
+def test_cause_with_measured_numbers_becomes_one_line() -> None:
     found = read(CAUSE)
     assert found.lines == (
         "softmax tall (line 1): Each of the 3 passes reads the row from memory again; 212.6 us, "
@@ -40,8 +40,7 @@ def test_cause_with_measured_numbers_stands_in_one_line() -> None:
     ({"config_class": "wide"}, "there is no config class 'wide'"),
     ({"kernel": "memcpy_kernel"}, "there is no kernel 'memcpy_kernel'"),
     ({"evidence": ""}, "it has no evidence"), ({"what": "slow"}, "it has no evidence")])
-def test_cause_that_rests_on_nothing_measured_is_left_out(change: dict[str, str],
-                                                          fault: str) -> None:
+def test_cause_without_measured_evidence_is_left_out(change: dict[str, str], fault: str) -> None:
     found = read(CAUSE, {**CAUSE, **change})
     assert len(found.lines) == 1
     assert found.note == f"the model names 2 causes; 1 left out: {fault}"
@@ -63,7 +62,7 @@ def test_answer_is_bounded_and_clean() -> None:
 @pytest.mark.parametrize(("text", "note"), [
     ("I cannot say.", "not analysed by the model: its answer is not a list of causes"),
     ('{"bottlenecks": []}', "the model names no cause")])
-def test_answer_without_causes_is_told(text: str, note: str) -> None:
+def test_answer_without_causes_is_noted(text: str, note: str) -> None:
     assert read(text=text) == Causes(note=note)
     assert trace_analyst.read(RequestAnswer(fault="no answer within 3 s"), KNOWN).note == \
         "not analysed by the model: no answer within 3 s"

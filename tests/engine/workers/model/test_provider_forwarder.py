@@ -80,7 +80,7 @@ print(json.dumps([
         assert (provider.count, other.count) == (1, 0)
 
 
-def test_without_an_address_the_first_one_is_the_only_one(
+def test_first_address_is_the_only_one_allowed_without_api_base(
         tmp_path: Path, listen: Callable[..., Listener]) -> None:
     provider, other = listen(), listen()
     first, second, again = run(tmp_path, """
@@ -93,7 +93,7 @@ print(json.dumps([tried(echo, "LocalHost", port), tried(echo, "127.0.0.1", other
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_tls_is_spoken_from_end_to_end(tmp_path: Path, listen: Callable[..., Listener]) -> None:
+def test_tls_passes_the_forwarder(tmp_path: Path, listen: Callable[..., Listener]) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
                     "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", certificate,

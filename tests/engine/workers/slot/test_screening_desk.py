@@ -110,7 +110,7 @@ def test_command_says_in_one_line_what_a_slot_cannot_do(
     assert screens.desk.count == 0
 
 
-def test_limits_of_an_attempt_are_told_in_one_line(tmp_path: Path) -> None:
+def test_screening_beyond_the_limits_of_an_attempt_is_refused_in_one_line(tmp_path: Path) -> None:
     screens = Screens(tmp_path / "a", most=2, spacing_s=0.3)
     with screens.opened() as kopt:
         began = time.monotonic()
