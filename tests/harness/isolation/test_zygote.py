@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -249,9 +250,12 @@ LAYOUT = '"pid": [__import__("ctypes").addressof(__import__("ctypes").create_str
 
 
 def open_files(pid: int) -> list[str]:
-    """Return the paths of a process's open files."""
-    links = list(Path(f"/proc/{pid}/fd").iterdir())
-    return [str(link.readlink()) for link in links if link.is_symlink()]
+    """Return the paths of a process's open files; it may close some meanwhile."""
+    paths = list[str]()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            paths.append(str(link.readlink()))
+    return paths
 
 
 @pytest.mark.slow
