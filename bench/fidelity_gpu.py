@@ -47,7 +47,7 @@ SHORT = [name for name, us in CLASSES.items() if us < 10]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class PlantedGain:
     """Gains planted in long and in short kernels, and the decisions to reach."""
 
     gain: float = 0.0
@@ -69,11 +69,12 @@ class Step:
 
 
 SMALL = replace(NORMAL, margin=0.005)
-STEPS = {"A/A": Step(short=0.0, decisions=500),
-         "2 % (5 % if short)": Step(gain=0.02, short=0.05),
-         "1.2 % (5 % if short)": Step(gain=0.012, short=0.05),
-         "0.5 % (margin 0.5 %)": Step(gain=0.005, decisions=50, plan=SMALL),
-         "0.5 % (thorough)": Step(gain=0.005, decisions=50, plan=SMALL.with_effort("thorough"))}
+STEPS = {"A/A": PlantedGain(short=0.0, decisions=500),
+         "2 % (5 % if short)": PlantedGain(gain=0.02, short=0.05),
+         "1.2 % (5 % if short)": PlantedGain(gain=0.012, short=0.05),
+         "0.5 % (margin 0.5 %)": PlantedGain(gain=0.005, decisions=50, plan=SMALL),
+         "0.5 % (thorough)": PlantedGain(gain=0.005, decisions=50,
+                                         plan=SMALL.with_effort("thorough"))}
 
 SLOPES = {"softmax-64x1024": 0.0020, "softmax-1024x2048": 0.0017, "softmax-6144x4096": 1 / 6144,
           "matmul-2560": 0.00012, "matmul-4096": 0.00011, "iterated-1024x2048": 1 / 118_000}
@@ -109,7 +110,7 @@ class Bench:
         return Trees(candidate=f"{folder}/candidate", reference=f"{folder}/candidate",
                      incumbent=f"{folder}/incumbent")
 
-    def measured(self, step: Step, extra: dict[str, int], comment: str, plan: Plan,
+    def measured(self, step: PlantedGain, extra: dict[str, int], comment: str, plan: Plan,
                  count: int) -> Iterator[tuple[list[Row], Measurement, float]]:
         """Yield `count` measurements after one check of the candidate."""
         with tempfile.TemporaryDirectory(prefix="kopt-bench-") as name:
@@ -134,7 +135,7 @@ class Bench:
                             ceilings=None, on_cpu=False, same=False))
                         yield list(rows), measurement, time.monotonic() - began
 
-    def calibrate(self, step: Step) -> dict[str, int]:
+    def calibrate(self, step: PlantedGain) -> dict[str, int]:
         """Return by class how much extra work slows the incumbent by the step's gain."""
         offset = dict.fromkeys(step.classes, 0.0)
         extra: dict[str, int] = {}

@@ -26,7 +26,7 @@ LIMIT_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class CaseResult:
     """What one command gave; `why` is the reason where there is no correct verdict."""
 
     project: str
@@ -44,7 +44,7 @@ def cases(folder: Path, only: str) -> Iterator[Path]:
             yield what.parent
 
 
-def run(case: Path, limit_s: float) -> Case:
+def run(case: Path, limit_s: float) -> CaseResult:
     """Draft a task from a copy of a case, by one command."""
     [test] = sorted(case.glob("test_*.py"))[:1]
     program = [sys.executable, *(("-m", "pytest", "-q") if "import pytest" in test.read_text()
@@ -72,12 +72,12 @@ def run(case: Path, limit_s: float) -> Case:
         " ".join(filter(None, [answer.get("error", {}).get("what"),
                                answer.get("error", {}).get("fix")]))
     correct = bool(verdict.get("correct"))
-    return Case(project=case.parent.name, name=case.name, correct=correct,
+    return CaseResult(project=case.parent.name, name=case.name, correct=correct,
                 reference=answer.get("reference", ""), seconds=time.monotonic() - began,
                 why="" if correct else why)
 
 
-def table(results: Sequence[Case], device: str) -> str:
+def table(results: Sequence[CaseResult], device: str) -> str:
     """Return the results as Markdown."""
     right = [case for case in results if case.correct]
     found = [case for case in right if case.reference != "baseline"]
@@ -105,7 +105,7 @@ def main() -> None:
     args = parser.parse_args()
     from harness.devices import inventory
 
-    results: list[Case] = []
+    results: list[CaseResult] = []
     began = time.monotonic()
 
     def attempt(case: Path) -> None:

@@ -75,7 +75,7 @@ def history_of(space: Any) -> tuple[Observation, ...]:
                  for other in others for key, spent in other.times.items())
 
 
-class GaussianProcess:
+class PlainGaussianProcess:
     """The plain baseline: Matérn-5/2, expected improvement, ten random configurations first."""
 
     def __init__(self, space: Any, seed: int) -> None:
@@ -144,8 +144,8 @@ class Tpe:
             self.study.tell(self.trial, math.log(time_ms))
 
 
-STRATEGIES: dict[str, Any] = {"random": None, "tpe": Tpe, "gp-ei": GaussianProcess, "kopt": Kopt,
-                              "kopt+prior": KoptWithPrior}
+STRATEGIES: dict[str, Any] = {"random": None, "tpe": Tpe, "gp-ei": PlainGaussianProcess,
+                              "kopt": Kopt, "kopt+prior": KoptWithPrior}
 NEEDS = {"tpe": "optuna", "gp-ei": "sklearn"}
 
 
