@@ -65,7 +65,8 @@ class CommandSession:
     def copy(self, name: str, tree: str | Path) -> WorkingCopy:
         """Return a working copy of a tree; its path does not tell its programs which side it is."""
         place = self._places.setdefault(name, secrets.token_hex(4))
-        return WorkingCopy(name, Path(tree), self.folder / place, self.environment, self._frozen)
+        return WorkingCopy(name, Path(tree), self.folder / place, self.environment, self._frozen,
+                           hidden=self.folder)
 
     @contextmanager
     def lock(self) -> Iterator[DeviceLock]:

@@ -65,11 +65,11 @@ class CommandEnvironment:
 class WorkingCopy:
     """A copy of one tree in which commands run.
 
-    They change only it and its home, and do not see other copies in the folder around it.
+    They change only it and its home, and do not see anything else in the `hidden` folder.
     """
 
     def __init__(self, name: str, tree: Path, folder: Path, environment: CommandEnvironment,
-                 frozen: Sequence[str] = ()) -> None:
+                 frozen: Sequence[str] = (), hidden: Path | None = None) -> None:
         self.name, self.environment = name, environment
         self.folder = folder
         file_copy.remove(folder)
@@ -79,6 +79,7 @@ class WorkingCopy:
             compiler_cache.seed(Path(environment.warm), self.home)
         self._may_compile = True
         self._was_killed = False
+        self._hidden = () if hidden is None else (str(hidden),)
         file_copy.copy_sources(tree, self.tree)
         self._frozen = {path: _content(self.tree, path) for path in frozen}
         self._sources = [name for entry, name in file_copy.walk(tree, lambda name: name != ".git")
@@ -129,7 +130,7 @@ class WorkingCopy:
             [*environment.wrapper, *argv], cwd=self.tree, env=env, limits=limits, lock=lock,
             yields=yields, cancel=environment.cancel, name=self.name,
             confine=Confine(writable=writable, nodes=environment.nodes,
-                            hidden=(str(self.folder.parent),))
+                            hidden=self._hidden)
             if environment.confined else None)
         if environment.cancel is not None and environment.cancel.is_set():
             raise Cancelled("cancelled while a command ran")
