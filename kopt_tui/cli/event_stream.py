@@ -25,8 +25,9 @@ from kopt_tui.cli.user_repository import UserRepository
 from kopt_tui.snapshot import event_words, phrases
 
 POLL_S = 0.2
-QUIET_S = 10.0
-"""After so long without an event, a line says how far the work is."""
+QUIET_S, QUIET_IN_PIPE = 10.0, 6
+"""After so long without an event, a line says how far the work is; in a pipe after six times that.
+"""
 BATCH = 500
 NEAR = 3
 """Near gains that the summary names, at most."""
@@ -63,6 +64,7 @@ class EventPrinter:
 
     def follow(self, is_running: Callable[[], bool]) -> None:
         """Print newer events until nothing runs that could add some."""
+        quiet_s = QUIET_S * (1 if sys.stdout.isatty() else QUIET_IN_PIPE)
         while True:
             goes_on = is_running()
             while events := self._reader.events(campaign=self._campaign, after=self.last_seq,
@@ -70,7 +72,7 @@ class EventPrinter:
                 self.print(events)
             if not goes_on:
                 return
-            if time.monotonic() - self._printed_at > QUIET_S:
+            if time.monotonic() - self._printed_at > quiet_s:
                 self._print_progress()
             time.sleep(POLL_S)
 
