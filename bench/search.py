@@ -122,7 +122,7 @@ class PlainGaussianProcess:
 
 
 class Tpe:
-    """Optuna's multivariate TPE; illegal configurations are told as failures."""
+    """Optuna's multivariate TPE; illegal configurations are reported to it as failures."""
 
     def __init__(self, space: Any, seed: int) -> None:
         import optuna

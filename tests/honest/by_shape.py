@@ -19,5 +19,5 @@ SOURCE = problems.gemv("""
     }
     product(w, x, out, rows, cols);
 """)
-HONEST = Honest(title="two ways for two kinds of shape", source=SOURCE,
+HONEST = Honest(title="two code paths for two kinds of shape", source=SOURCE,
                 problem=problems.GEMV_TWO, like=(48, 54))

@@ -15,5 +15,5 @@ SOURCE = problems.gemv("""
         out[r] = ((s[0] + s[4]) + (s[1] + s[5])) + ((s[2] + s[6]) + (s[3] + s[7]));
     }
 """)
-HONEST = Honest(title="eight partial sums, which the compiler makes vectors of", source=SOURCE,
+HONEST = Honest(title="eight partial sums that the compiler vectorises", source=SOURCE,
                 problem=problems.GEMV, like=(44,))

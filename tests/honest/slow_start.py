@@ -15,5 +15,5 @@ SOURCE = problems.gemv("""
 static int ready;
 static volatile float sink;
 """)
-HONEST = Honest(title="slow on its first call, and on no other", source=SOURCE,
+HONEST = Honest(title="only the first call is slow", source=SOURCE,
                 problem=problems.GEMV, like=(13,))

@@ -14,5 +14,5 @@ SOURCE = problems.gemv("""
         out[r] = s;
     }
 """)
-HONEST = Honest(title="what is zero is skipped, row by row", source=SOURCE,
+HONEST = Honest(title="trailing zeros of each row are skipped", source=SOURCE,
                 problem=problems.GEMV, like=(45, 52))

@@ -34,5 +34,5 @@ PROBLEM = case.texts(case.posed(
     classes=(ConfigClass(name="wide", shape={"rows": 64, "cols": 1 << 16},
                          interpret_shape={"rows": 3, "cols": 1100}),)),
     incumbent=HEAD + SLOW, reference="def total(x):\n    return x.sum(1)\n")
-HONEST = Honest(title="a sum split over programs that meet by atomics", source=HEAD + FAST,
+HONEST = Honest(title="a sum split over programs that add with atomics", source=HEAD + FAST,
                 problem=PROBLEM, like=(44,))

@@ -17,5 +17,5 @@ SOURCE = problems.gemv("""
 static float *scratch;
 static int64_t room;
 """)
-HONEST = Honest(title="a static scratch buffer, written anew by every call", source=SOURCE,
+HONEST = Honest(title="a static scratch buffer that every call rewrites", source=SOURCE,
                 problem=problems.GEMV, like=(27, 28, 33))
