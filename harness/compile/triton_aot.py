@@ -83,7 +83,8 @@ def inspect(target: Target, tree: Path, arch: str, scratch: Path, *,
               cancel=cancel) as compiler:
         try:
             compiler.ask("load", **{**side.job(), "arch": compiled_for, "nice": nice,
-                                    "max_configs": MAX_CONFIGS})
+                                    "max_configs": MAX_CONFIGS,
+                                    "is_module": target.is_module})
             for config_class in target.classes:
                 try:
                     answer = compiler.ask("inspect", tensors=target.tensors(config_class))

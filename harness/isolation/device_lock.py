@@ -9,6 +9,9 @@ lock counts only while its file is the one at its path, and it has a second part
 of its holder frees: an address in Linux's abstract socket namespace, bound and never used. That
 namespace belongs to one network namespace; between containers only the file counts.
 
+Who waits holds `next` until it has `turn`: a process that frees a lock and wants it again at once
+stands in line behind those who wait.
+
 A measurement must not overlap anything else: on the CPU any process of ours, on a card an agent
 that may use it. The process that measures holds `turn` exclusively. Yielding processes hold
 `active` shared while they run, and stop while `turn` is taken.
@@ -68,13 +71,7 @@ class Turnstile:
     def describe_wait(self) -> str:
         """Return which measurement of another process they wait for, "" while there is none."""
         device = Path(self.paths[0]).stem
-        if holder(device) in (None, os.getpid()):
-            return ""
-        fd, _ = open_file(f"{device}.turn")
-        try:
-            return _describe_wait(device, fd)
-        finally:
-            os.close(fd)
+        return "" if holder(device) in (None, os.getpid()) else _described(device)
 
 
 @functools.lru_cache(maxsize=16)
@@ -124,7 +121,7 @@ def acquire(*devices: str, timeout_s: float | None = None,
     EnvironmentFault after `timeout_s`, Cancelled when `cancel` is set.
     """
     start = time.monotonic()
-    names = [name for device in devices for name in (f"{device}.turn", f"{device}.active")]
+    names = [f"{device}.{part}" for device in devices for part in ("next", "turn", "active")]
     fds: list[int] = []
     has_stopped = False
     try:
@@ -132,6 +129,7 @@ def acquire(*devices: str, timeout_s: float | None = None,
             wait = _LockWait(name, start, timeout_s, cancel, on_wait)
             fds.append(fd := _lock_file(name, wait))
             if name.endswith(".turn"):
+                os.close(fds.pop(-2))  # the next in line
                 if (address_fd := _bind_address(fd, name, wait)) is not None:
                     fds.append(address_fd)
                 os.ftruncate(fd, 0)
@@ -198,7 +196,8 @@ class _LockWait:
         stem, self.has_waited = Path(self.name).stem, True
         waited = time.monotonic() - self.start
         if self.on_wait is not None and waited > 0.5:
-            self.on_wait(_describe_wait(stem, fd))
+            self.on_wait(_described(stem) if self.name.endswith(".next")
+                         else _describe_wait(stem, fd))
             self.on_wait = None
         if self.timeout_s is not None and waited > self.timeout_s:
             raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
@@ -250,6 +249,15 @@ def _is_bound(name: str) -> bool:
 def _address(name: str) -> bytes:
     path = os.path.realpath(lock_directory() / name)
     return b"\0kopt-" + hashlib.sha256(os.fsencode(path)).hexdigest()[:40].encode()
+
+
+def _described(device: str) -> str:
+    """Return who holds the turn of a device, from the file of its lock."""
+    fd, _ = open_file(f"{device}.turn")
+    try:
+        return _describe_wait(device, fd)
+    finally:
+        os.close(fd)
 
 
 def _describe_wait(device: str, fd: int) -> str:

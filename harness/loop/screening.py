@@ -47,9 +47,10 @@ class Screening:
                  zygote: Zygote | None = None, foresight: SourcePredictor | None = None,
                  on_wait: Callable[[str], None] | None = None) -> None:
         self.job, self.source, self.foresight = job, source, foresight
+        rewritten = imports_triton(target, job.tree)
+        self.has_triton = rewritten or target.language == "triton"
         self.session = Session(target, device, settings, cancel, zygote,
-                               base=Path(job.reference),
-                               has_triton=imports_triton(target, job.tree))
+                               base=Path(job.reference), has_triton=rewritten)
         if self.session.lacks:
             self.session.close()
             raise InputError(self.session.lacks, where="--device")
@@ -68,7 +69,7 @@ class Screening:
     def _compiler(self) -> Precompiler | None:
         """Return what compiles configurations ahead, None where nothing is compiled for a card."""
         session = self.session
-        if session.on_cpu or self.target.language != "triton" \
+        if session.on_cpu or not self.has_triton \
                 or datasheets.find_arch(session.device.arch) is None:
             return None
         return Precompiler(

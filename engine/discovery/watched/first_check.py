@@ -55,7 +55,7 @@ class FirstCheck:
 
 
 def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, device: Device, *,
-           python: str | None) -> FirstCheck:
+           python: str | None, progress: Callable[[Progress], None]) -> FirstCheck:
     """Return the first version of a task on which the kernel is right, else the last one.
 
     Tried in order: the task itself, its reference in the declared dtypes, then the `fallback`,
@@ -77,7 +77,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
             harness_client.warm_start(drafted.target, device, python, {})) as warm:
         for version, change in versions:
-            result = check(version, project, device, python, warm, scratch)
+            result = check(version, project, device, python, warm, scratch, progress)
             first = first or result.problem
             result = replace(result, seconds=time.monotonic() - began, changes=tuple(
                 filter(None, [change.format(problem=first)])))
@@ -98,15 +98,14 @@ def _recorded(versions: Sequence[tuple[DraftedTarget, str]]) -> Iterator[tuple[
 
 
 def check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
-          warm: WarmStart, scratch: str) -> FirstCheck:
+          warm: WarmStart, scratch: str, progress: Callable[[Progress], None]) -> FirstCheck:
     """Write the files beside a task, and judge the kernel itself by it."""
     write_files(drafted, project)
-    return judge(drafted, project, device, python, warm, scratch)
+    return judge(drafted, project, device, python, warm, scratch, progress)
 
 
 def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
-          warm: WarmStart, scratch: str,
-          progress: Callable[[Progress], None] | None = None) -> FirstCheck:
+          warm: WarmStart, scratch: str, progress: Callable[[Progress], None]) -> FirstCheck:
     """Judge the kernel itself by a task; in one `scratch` folder it is compiled and tuned once."""
     tree = str(project)
     request = EvaluateRequest(

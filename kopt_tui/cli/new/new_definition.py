@@ -27,6 +27,7 @@ from harness.isolation.zygote_client import Zygote
 from kopt_tui.cli.new import new_facts, new_kernel
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.stage_line import stages
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
@@ -89,12 +90,13 @@ def _checked(draft: DraftedTarget, args: argparse.Namespace, project: Path) -> F
     device = inventory.find(args.device or "auto")
     classes = draft.target.classes[:1] if device.kind == "cpu" else draft.target.classes
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
-            harness_client.warm_start(draft.target, device, None, {})) as warm:
+            harness_client.warm_start(draft.target, device, None, {})) as warm, \
+            stages(quiet=args.json) as progress:
         for float64 in (True, False):
             target = replace(draft.target, float64=float64)
             result = first_check.check(
                 DraftedTarget(target=replace(target, classes=classes), files=texts),
-                project, device, None, warm, scratch)
+                project, device, None, warm, scratch, progress)
             result = replace(result, drafted=DraftedTarget(target=target, files=texts))
             if result.verdict is not None:
                 break

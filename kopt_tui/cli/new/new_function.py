@@ -49,6 +49,7 @@ from kopt_tui.cli.new import new_facts, new_kernel, new_reference
 from kopt_tui.cli.new.new_kernel import pairs
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.stage_line import stages
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
@@ -238,8 +239,9 @@ def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
     changes = (f"reference: baseline, because {why}",) if why else ()
     if not args.first_check:
         return FirstCheck(drafted=drafted, changes=changes)
-    result = first_check.settle(drafted, fallback, kernel.project, kernel.device,
-                                python=kernel.python)
+    with stages(quiet=args.json) as progress:
+        result = first_check.settle(drafted, fallback, kernel.project, kernel.device,
+                                    python=kernel.python, progress=progress)
     return replace(result, changes=(*changes, *result.changes))
 
 

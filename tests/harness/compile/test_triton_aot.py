@@ -13,12 +13,28 @@ from harness.compile.kernel_resources import KernelResources
 from harness.devices import datasheets
 from harness.errors import InputError
 from harness.search.space import knobs
-from harness.tasks.target import Target
+from harness.tasks.target import Arg, Target
 from harness.tasks.task_file import load
 from harness.verdict import Row
 from tests.support import shared_zygotes
 from tests.support.kernel_case import DOUBLE, HEAD, REFERENCE, target, tree
 from tests.support.paths import EXAMPLES
+
+MODULE = DOUBLE + """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1 << 17, 1 << 17)
+
+    def forward(self, x):
+        x = self.layer(x)
+        out = torch.empty_like(x)
+        double(x, out)
+        return out
+"""
+CALL = """def call(module, x):
+    return module.Model().to(x.device)(x)
+"""
 
 
 def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
@@ -39,6 +55,18 @@ def test_kernels_compile_for_every_architecture(tmp_path: Path) -> None:
         assert kernel.registers and kernel.spills == 0 and kernel.fits
         assert kernel.programs == 6 and kernel.occupancy == 1.0
         assert kernel.load_bytes == 4
+
+
+def test_module_is_compiled_without_memory_for_its_weights(tmp_path: Path) -> None:
+    """Its weights take 64 GiB, and its product of matrices would take minutes."""
+    of = target(language="python", entry="Model", adapter="call.py:call", returns=True,
+                args=(Arg(name="x", dtype="float32", shape=("n", 1 << 17)),))
+    folder = tmp_path / "tree"
+    tree(folder, MODULE)
+    (folder / "call.py").write_text(CALL)
+    (kernel,) = shared_zygotes.resources(of, folder, ["sm_90"], tmp_path / "scratch")
+    assert kernel.kernel == "double_kernel" and not kernel.error and kernel.registers
+    assert kernel.programs == 331 * (1 << 17) // 64
 
 
 @pytest.mark.parametrize("name", ["matmul_triton", "softmax_triton"])

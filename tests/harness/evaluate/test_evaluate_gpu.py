@@ -19,7 +19,10 @@ from harness.isolation import device_lock, guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from harness.loop.loop import loop
+from harness.loop.screen_methods import TurnScreening
+from harness.loop.screening import Screening
 from harness.search.space import knobs
+from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass, Target
@@ -33,6 +36,15 @@ from tests.support.processes import until
 pytestmark = pytest.mark.gpu
 TUNED: dict[str, Value] = {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16}
 QUICK = Plan(looks=(4, 6), alpha=0.05)
+SIZES = 64, 256, 1024
+KNOBBED_MODULE = "SIZE = 64  # kopt: knob SIZE in [64, 256, 1024]\n" + DOUBLE.replace(
+    "n, 64),)](x, out, n)", "n, SIZE),)](x, out, n, BLOCK=SIZE)") + """
+class Model(torch.nn.Module):
+    def forward(self, x):
+        out = torch.empty_like(x)
+        double(x + 0.0, out)
+        return out
+"""
 
 
 def card() -> Device:
@@ -205,6 +217,24 @@ def test_loop_finds_the_gain(tmp_path: Path) -> None:
     assert len(result.trials) == 6 and all(trial.correct for trial in result.trials)
     assert result.log_ratio is not None and result.log_ratio > 0.1
     assert until(lambda: device_lock.holder(card().lock_name) != os.getpid(), 5.0)
+
+
+def test_trials_of_a_module_take_turns_in_one_process(tmp_path: Path) -> None:
+    """Its kernels are compiled ahead, and found where the trials look for them."""
+    of = big(language="python", entry="Model", adapter="call.py:call", returns=True,
+             args=(Arg(name="x", dtype="float32", shape=("n",)),))
+    folder = Path(tree(tmp_path / "tree", KNOBBED_MODULE))
+    (folder / "call.py").write_text("def call(module, x):\n    return module.Model()(x)\n")
+    job = SearchJob(tree=str(folder), reference=str(folder))
+    source = TunableSource.read(folder, of.source, language=of.language)
+    with Screening(of, job, card(), Settings(scratch=str(tmp_path / "s")), source) as screening:
+        assert isinstance(screening.method, TurnScreening)
+        for size in SIZES:
+            screened = screening.measure({"SIZE": size})
+            assert screened.correctness == "PASS", screened
+        process = screening.method._process
+        assert process is not None and len(process._loaded) == 1 and process.generation == 0
+        assert len([*(tmp_path / "s" / "home-turns").rglob("double_kernel.cubin")]) == len(SIZES)
 
 
 def test_endless_kernel_costs_its_limit_and_the_next_verdict_is_right(tmp_path: Path) -> None:

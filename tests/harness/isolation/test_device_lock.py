@@ -51,6 +51,35 @@ def test_lock_is_exclusive_and_free_after_its_holder_is_killed() -> None:
     assert device_lock.holder("cpu") is None
 
 
+def test_process_that_wants_a_freed_lock_again_stands_behind_who_waits() -> None:
+    turns: list[str] = []
+
+    def take(name: str) -> None:
+        with device_lock.acquire("cpu"):
+            turns.append(name)
+
+    for again in range(10):
+        held = device_lock.acquire("cpu")
+        waiter = threading.Thread(target=take, args=(f"waiter {again}",))
+        waiter.start()
+        assert until(_someone_is_next, 30.0)
+        held.release()
+        take(f"again {again}")
+        waiter.join()
+    assert turns == [f"{name} {again}" for again in range(10) for name in ("waiter", "again")]
+
+
+def _someone_is_next() -> bool:
+    fd, _ = device_lock.open_file("cpu.next")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def test_waiting_names_who_holds_the_lock_since_when_and_can_be_cancelled(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(device_lock.OWNER, raising=False)  # an engine of this process has set it

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from engine.manifest import load
+from harness.isolation import device_lock
 from harness.tasks import task_file
 from tests.support import repos, watched_case
 from tests.support.command_line import answer, error_text, kopt
+from tests.support.paths import ROOT
+from tests.support.processes import until
 
 
 @pytest.fixture
@@ -34,6 +39,18 @@ def test_function_and_its_test_become_a_task_with_a_first_correct_verdict(projec
     again = kopt("new", "kernels.py:norm", "--yes", "--manifest", "other.yaml", "--",
                  sys.executable, "-c", "raise SystemExit('it is not run')", cwd=project)
     assert again.returncode == 1 and "the task already exists" in error_text(again)
+
+
+@pytest.mark.slow
+def test_first_verdict_says_what_it_waits_for(project: Path, tmp_path: Path) -> None:
+    errors = tmp_path / "errors.txt"
+    words = [sys.executable, "-m", "kopt_tui", "new", "kernels.py:norm", "--yes", "--",
+             sys.executable, "test_it.py"]
+    with errors.open("w") as written, device_lock.acquire("cpu"):
+        command = subprocess.Popen(words, cwd=project, stderr=written, stdout=subprocess.DEVNULL,
+                                   env={**os.environ, "PYTHONPATH": str(ROOT)})
+        waits = until(lambda: "waiting for cpu: held by" in errors.read_text(), 60.0)
+    assert command.wait(timeout=60) == 0 and waits, errors.read_text()
 
 
 @pytest.mark.slow
