@@ -118,13 +118,13 @@ def table(package: str, known: dict[str, Room]) -> str:
 def page(known: dict[str, Room]) -> str:
     """Return docs/ARCHITECTURE.md: its written head, then the tables made from the code."""
     head = (DOCS / "architecture_head.md").read_text().rstrip()
-    parts = [head]
+    parts = ["<!-- Made from docs/architecture_head.md and the code: edit those, then "
+             "`make rooms`. -->", head]
     for package in PACKAGES:
         parts.append(f"## {package}\n\n{known[package].purpose}")
         if package != "kopt_tui":
             parts.append(f"![The rooms of {package}]({package}.svg)")
         parts.append(table(package, known))
-    parts.append("<!-- made by docs/draw_rooms.py from docs/architecture_head.md and the code -->")
     return "\n\n".join(parts) + "\n"
 
 

@@ -125,7 +125,7 @@ class PairScreening:
             self._ahead.forget(key)
 
     def _screen(self, candidate: Kernel) -> Screened:
-        with self.session.working() as held, self._check_start_on_failure(held):
+        with self.session.working() as held, self._tolerance, self._check_start_on_failure(held):
             errors, first_ns = self._check(candidate, held)
             if not self.session.measurable:
                 return Screened(correctness="PASS")

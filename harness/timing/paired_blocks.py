@@ -197,7 +197,7 @@ class PairedBlocks:
         order = self._graph_orders[calls] if mode == "graph" else self._order(calls, count)
         for side in self.order if number % 2 == 0 else self.order[::-1]:
             timed[side].append(self._block(self._slots, side, mode, order, count))
-        self._compare(self._slots, count, order[-1], secrets.choice(order) if judge else None)
+        self._compare(self._slots, count, order, secrets.choice(order) if judge else None)
         per_call = {side: timed[side][-1].scored_ns / timed[side][-1].calls for side in self.order}
         return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
 
@@ -218,8 +218,9 @@ class PairedBlocks:
         slots.keep_sample(side, count)
         return replace(block, sample_ns=perf_counter_ns() - began_ns)
 
-    def _compare(self, slots: TimedSlots, count: int, last: int, judged: int | None) -> None:
-        comparison = slots.compare(count, last)
+    def _compare(self, slots: TimedSlots, count: int, order: Sequence[int],
+                 judged: int | None) -> None:
+        comparison = slots.compare(count, order)
         chosen = [*self._disputes.chosen(comparison), *([] if judged is None else [judged])]
         for damage in (comparison.damage, *(slots.judge(slot) for slot in chosen)):
             for side, what in damage.items():

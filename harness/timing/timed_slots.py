@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,8 +86,11 @@ class TimedSlots(Protocol):
     def keep_sample(self, side: str, count: int) -> None:
         """Keep a sample of a side's answers after its block; `compare` sees what changed since."""
 
-    def compare(self, count: int, last: int) -> SlotComparison:
-        """Compare the first slots of both sides; `last` is that of a block's last call."""
+    def compare(self, count: int, order: Sequence[int]) -> SlotComparison:
+        """Compare both sides in the slots of a block's calls, in their order; `count` were filled.
+
+        The outputs of other slots are answers to earlier contents.
+        """
 
     def judge(self, slot: int) -> Mapping[str, str]:
         """Compare both sides' answers in a slot with the reference; report it to the source.

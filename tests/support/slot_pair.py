@@ -58,7 +58,7 @@ class Pair:
         self.fill(count)
         for runner in self.sides.values():
             runner.run(count)
-        return self.ring.compare(count, 0)
+        return self.ring.compare(count, [*range(count)])
 
     def contents(self, slot: int, *names: str) -> tuple[float, ...]:
         """Return the inputs in a slot, which must be the same on both sides."""

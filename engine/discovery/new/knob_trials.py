@@ -1,4 +1,7 @@
-"""Try proposed knobs: each is set to two other values, and the kernel must stay right."""
+"""Try proposed knobs: each is set to two other values, and the kernel must stay right.
+
+The values lie below and above the present one: the largest tiles take minutes to compile.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.devices.device import Device
 from harness.formats import file_copy
-from harness.requests import EvaluateRequest
+from harness.requests import EvaluateRequest, Progress
 from harness.search.space import knob_proposals, knobs
 from harness.search.space.knob_proposals import KnobProposal
 from harness.settings import Settings, Trees
 from harness.tasks.target import Target
+
+TRIAL_S = 30.0
+"""Seconds that one runner of a trial may take: a value with which it compiles longer is dropped."""
 
 
 def accepted(proposals: Sequence[KnobProposal],
@@ -28,21 +34,22 @@ def accepted(proposals: Sequence[KnobProposal],
     All are set at once; where that is wrong, one after the other.
     """
     left = list(proposals)
-    for pick in (0, -1):
+    for pick in (0, 1):
         values = {each.name: _others(each)[pick] for each in left}
         if left and not is_right(values):
             left = [each for each in left if is_right({each.name: values[each.name]})]
     return tuple(left)
 
 
-def declare(target: Target, project: Path, device: Device, *,
-            python: str | None) -> tuple[KnobProposal, ...]:
+def declare(target: Target, project: Path, device: Device, *, python: str | None,
+            progress: Callable[[Progress], None]) -> tuple[KnobProposal, ...]:
     """Write the patch that declares the proposed knobs with which the kernel stays right."""
     path = project / declared_knobs.PATCH
     path.unlink(missing_ok=True)
     text = sources.read_source(project / target.source)
     proposals = knob_proposals.propose(text, target.language)
-    kept = _try_all(target, project, device, text, proposals, python) if proposals else ()
+    kept = _try_all(target, project, device, text, proposals, python, progress) \
+        if proposals else ()
     if kept:
         declared = knob_proposals.declare(text, kept, target.language)
         path.parent.mkdir(exist_ok=True)
@@ -64,7 +71,8 @@ def summary(proposals: Sequence[KnobProposal]) -> str:
 
 
 def _try_all(target: Target, project: Path, device: Device, text: str,
-             proposals: Sequence[KnobProposal], python: str | None) -> tuple[KnobProposal, ...]:
+             proposals: Sequence[KnobProposal], python: str | None,
+             progress: Callable[[Progress], None]) -> tuple[KnobProposal, ...]:
     """Return the proposals that keep the kernel right on its config classes.
 
     Where no device can run it, two values of each have to compile.
@@ -79,25 +87,32 @@ def _try_all(target: Target, project: Path, device: Device, text: str,
             target=_smallest(target), device=device.id,
             trees=Trees(candidate=str(tree), incumbent=str(tree), reference=str(project)),
             settings=Settings(scratch=str(scratch), python=python, distributions=("normal",),
-                              static_audit=False))
+                              static_audit=False, wall_s=TRIAL_S))
 
         def is_right(values: Mapping[str, int]) -> bool:
+            progress(Progress(stage="trying knobs", detail=", ".join(
+                f"{name} {value}" for name, value in values.items())))
             (tree / target.source).write_text(
                 knobs.apply(declared, dict(values), language=target.language), encoding="utf-8")
             try:
-                verdict = harness_client.evaluate(request, warm=warm)
+                verdict = harness_client.evaluate(request, warm=warm, progress=waits)
             except HarnessFault:
                 return False
             return verdict.correct or bool(verdict.not_judged)
 
+        def waits(line: Progress) -> None:
+            if line.stage == "waiting":
+                progress(line)
+
         return accepted(proposals, is_right)
 
 
-def _others(each: KnobProposal) -> list[int]:
-    """Return the choices that are not the present value, those next to it first."""
+def _others(each: KnobProposal) -> tuple[int, int]:
+    """Return the choices next to the present value; where that is an end, the nearest and the last.
+    """
     at = each.choices.index(each.value)
-    return sorted((value for value in each.choices if value != each.value),
-                  key=lambda value: abs(each.choices.index(value) - at))
+    below, above = each.choices[:at][::-1], each.choices[at + 1:]
+    return (below[0], above[0]) if below and above else ((below or above)[0], (below or above)[-1])
 
 
 def _smallest(target: Target) -> Target:

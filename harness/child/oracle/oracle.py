@@ -192,7 +192,7 @@ class OracleProgram:
         return {}
 
     def compare_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        return self.rings[job["ring"]].compare(job["count"], job["limits"], job["last"])
+        return self.rings[job["ring"]].compare(job["count"], job["limits"], job["order"])
 
     def judge_slot(self, job: dict[str, Any]) -> dict[str, Any]:
         """Compare both sides' answers in a slot with the reference; its contents become a case.

@@ -137,12 +137,13 @@ class Ring:
         return self.arrays.join([words[:, at % max(1, words.shape[1])::SCATTER].reshape(-1)
                                  for words in every])
 
-    def compare(self, count: int, limits: list[float], last: int) -> dict[str, Any]:
-        """Compare both sides' outputs in the first `count` slots, and the inputs of some slots.
+    def compare(self, count: int, limits: list[float], order: list[int]) -> dict[str, Any]:
+        """Compare both sides' outputs in the slots of calls, and the inputs of some slots.
 
-        `limits` are the allowed relative differences by output. `differs` are the slots with the
-        largest excess, worst first; `excess` is text, as it may be infinite. `damage` says what a
-        side overwrote. `last` is the slot of the last call, whose inputs no later call can restore.
+        `order` are the slots that were called, of the first `count`; no later call can restore the
+        inputs of the last one. `limits` are the allowed relative differences by output. `differs`
+        are the slots with the largest excess, worst first; `excess` is text, as it may be infinite.
+        `damage` says what a side overwrote.
         """
         arrays, sides = self.arrays, self.sides
         outputs = [(*(sides[side].rows(sides[side].outputs[index])[:count]
@@ -151,7 +152,7 @@ class Ring:
         outputs = [each for each in outputs if each[1].shape[1]]
         guards = [(name, guard) for name, side in sides.items() for guard in side.guards(0, count)]
         inputs = [(tensor, slots) for tensor in self.inputs if tensor["role"] == "input"
-                  for slots in self._compared_slots(count, last)]
+                  for slots in self._compared_slots(count, order[-1])]
         samples, self._samples = self._samples, {}
         values = iter(arrays.fetched([  # one wait for the device, after all work is queued
             *(arrays.excess(*each) for each in outputs), *(guard for _, guard in guards),
@@ -159,14 +160,14 @@ class Ring:
               for tensor, slots in inputs),
             *(arrays.differ(before, self._sample(name, count, at))
               for name, (at, before) in samples.items())]))
-        worst = [0.0] * count
+        worst = dict.fromkeys(order, 0.0)
         for got, want, limit in outputs:
             self._judge_rows(got, want, limit, next(values), worst)
         written = {name for name, _ in guards if next(values)[0]}
         changed = [(tensor, range(count)[slots]) for tensor, slots in inputs if next(values)[0]]
         late = {name: "wrote outputs after its time had ended"
                 for name in samples if next(values)[0]}
-        differs = sorted((slot for slot in range(count) if not worst[slot] <= 1),
+        differs = sorted((slot for slot in order if not worst[slot] <= 1),
                          key=lambda slot: -worst[slot])
         shown = differs[:MOST_SHOWN]
         return {"differs": shown, "excess": [str(worst[slot]) for slot in shown], "damage": {
@@ -180,9 +181,9 @@ class Ring:
         return [*runs[:1 + (begin + number > count)], slice(last, last + 1)]
 
     def _judge_rows(self, got: Any, want: Any, limit: float, bounds: list[float],
-                    worst: list[float]) -> None:
-        """Put into `worst` the excess of each slot that its bound does not clear."""
-        slots = [slot for slot, bound in enumerate(bounds) if not bound <= 1]
+                    worst: dict[int, float]) -> None:
+        """Put into `worst` the excess of each of its slots that the bound does not clear."""
+        slots = [slot for slot, bound in enumerate(bounds) if slot in worst and not bound <= 1]
         step = max(1, self.arrays.chunk // want.shape[1])
         for first in range(0, len(slots), step):
             some = slots[first:first + step]

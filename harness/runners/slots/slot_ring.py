@@ -114,8 +114,8 @@ class SlotRing:
     def keep_sample(self, side: str, count: int) -> None:
         self._oracle.ask("sample_ring", ring=self._id, side=side, count=count)
 
-    def compare(self, count: int, last: int) -> SlotComparison:
-        answer = self._oracle.ask("compare_ring", ring=self._id, count=count, last=last,
+    def compare(self, count: int, order: Sequence[int]) -> SlotComparison:
+        answer = self._oracle.ask("compare_ring", ring=self._id, count=count, order=order,
                                   limits=self._source.limits(self._case))
         return SlotComparison(differs=tuple(answer["differs"]), damage=answer["damage"],
                               excess=tuple(map(float, answer["excess"])))

@@ -1,7 +1,7 @@
 """Propose knobs for a source that declares none, declare them in it, and inline their values.
 
-Triton: whole numbers at launches (num_warps, num_stages, BLOCK_*), local constants that a launch
-gets, and defaults of tl.constexpr parameters. A value that is computed gets a knob that overrides
+Triton: whole numbers at launches (num_warps, num_stages, BLOCK_*), constants that a launch gets,
+and defaults of tl.constexpr parameters. A value that is computed gets a knob that overrides
 it: 0 leaves it as it was. C, CUDA, HIP: `#define`, `constexpr int`, whole numbers among a launch's
 template arguments and in `__launch_bounds__`.
 """
@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.search.space import c_knobs, triton_autotune
+from harness.search.space import c_knobs, triton_autotune, triton_names
 from harness.search.space.c_knobs import NumberPlace
 
 SIZES = re.compile(
@@ -22,6 +22,8 @@ SIZES = re.compile(
     r"|_(block|tile|size|threads|warps|unroll)$")
 USUAL = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
 OVERRIDES = (64, 128, 256, 512, 1024, 2048, 4096)
+TILES = (16, 32, 64, 128, 256)
+"""Sizes of a matrix product's tiles, in place of OVERRIDES: compiling larger ones takes minutes."""
 MARK = "declared by kopt"
 NEW_MARK = "inserted by kopt"
 MOST = 8
@@ -154,6 +156,7 @@ def _uses(tree: ast.AST, values: Mapping[str, str]) -> Iterator[ast.expr]:
 
 def _of_triton(source: str) -> Iterator[KnobProposal]:
     tree, starts = ast.parse(source), _line_starts(source)
+    products = triton_names.products(tree)
     for function in ast.walk(tree):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -170,10 +173,11 @@ def _of_triton(source: str) -> Iterator[KnobProposal]:
             for keyword in node.keywords:
                 if keyword.arg is None or not _is_size(keyword.arg):
                     continue
-                value = _only_value(function, keyword.value) or keyword.value
+                value = triton_names.only_value(function, tree, keyword.value) or keyword.value
                 literals = list(_literal(value, keyword.arg, kernel, "launch", starts))
+                sizes = USUAL.get(keyword.arg) or (TILES if kernel in products else OVERRIDES)
                 yield from literals or _override(
-                    keyword.value, keyword.arg, kernel, source, starts)
+                    keyword.value, keyword.arg, kernel, source, starts, sizes)
 
 
 def _literal(node: ast.expr, name: str, of: str, why: str,
@@ -188,29 +192,18 @@ def _literal(node: ast.expr, name: str, of: str, why: str,
             begin=_begin(node, starts), end=_end(node, starts), written=knob),))
 
 
-def _override(node: ast.expr, name: str, of: str, source: str,
-              starts: Sequence[int]) -> Iterator[KnobProposal]:
+def _override(node: ast.expr, name: str, of: str, source: str, starts: Sequence[int],
+              sizes: Sequence[int]) -> Iterator[KnobProposal]:
     if isinstance(node, ast.Constant):
         return
     begin, end, knob = _begin(node, starts), _end(node, starts), _knob_name(of, name)
     text = source.encode()[begin:end].decode()
     simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
     yield KnobProposal(
-        name=knob, line=node.lineno, value=0, choices=(0, *USUAL.get(name, OVERRIDES)),
+        name=knob, line=node.lineno, value=0, choices=(0, *sizes),
         why=f"overrides {text[:30]} of {of}", edits=(Edit(
             begin=begin, end=end,
             written=f"{knob} or {text}" if simple else f"{knob} or ({text})"),))
-
-
-def _only_value(function: ast.FunctionDef, node: ast.expr) -> ast.expr | None:
-    """Return the literal that is a variable's only value in a function."""
-    if not isinstance(node, ast.Name):
-        return None
-    stores = [each for each in ast.walk(function) if isinstance(each, ast.Name)
-              and each.id == node.id and isinstance(each.ctx, ast.Store)]
-    values = [each.value for each in ast.walk(function) if isinstance(each, ast.Assign)
-              and each.targets[0] in stores and isinstance(each.value, ast.Constant)]
-    return values[0] if len(stores) == len(values) == 1 else None
 
 
 def _of_c(source: str) -> Iterator[KnobProposal]:

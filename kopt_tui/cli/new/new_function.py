@@ -118,8 +118,10 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     first_check.write_files(result.drafted, project)
     (project / task_file).write_text(dump_task(result.drafted.target), encoding="utf-8")
     (project / declared_knobs.PATCH).unlink(missing_ok=True)
-    proposed = knob_trials.declare(result.drafted.target, project, kernel.device,
-                                   python=kernel.python) if result.correct else ()
+    with stages(quiet=args.json) as progress:
+        proposed = knob_trials.declare(
+            result.drafted.target, project, kernel.device, python=kernel.python,
+            progress=progress) if result.correct else ()
     lines = list(_lines(kernel, observed, groups, group, drafted, result))
     for line in (*lines, *knob_trials.describe(proposed)):
         print_text(clean(line), to, 4)

@@ -35,6 +35,7 @@ from kopt_tui.cli.new import new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
+from kopt_tui.cli.stage_line import stages
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
@@ -105,7 +106,7 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     declared = knobs.find(source, language=task.language, where=task.source)
     check = _first_check(project, task, known, args) if judged else None
     may_try = args.first_check and not declared and not (check and check.problem)
-    proposed = _proposed(project, task, known) if may_try else ()
+    proposed = _proposed(project, task, known, quiet=args.json) if may_try else ()
     for line in knob_trials.describe(proposed):
         print_text(clean(line), sys.stderr if args.json else sys.stdout, 4)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
@@ -166,13 +167,14 @@ def _device(known: Parameters) -> Device:
     return inventory.find((known["device"].value or "auto").partition(",")[0])
 
 
-def _proposed(project: Path, task: target.Target,
-              known: Parameters) -> tuple[KnobProposal, ...]:
+def _proposed(project: Path, task: target.Target, known: Parameters, *,
+              quiet: bool) -> tuple[KnobProposal, ...]:
     """Return the knobs that could be declared in a source of C, CUDA or HIP."""
     if task.language in ("python", "triton"):
         return ()  # these are proposed with the task itself
-    return knob_trials.declare(task, project, _device(known),
-                               python=known["python"].value or None)
+    with stages(quiet=quiet) as progress:
+        return knob_trials.declare(task, project, _device(known),
+                                   python=known["python"].value or None, progress=progress)
 
 
 def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:

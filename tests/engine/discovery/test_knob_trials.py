@@ -15,8 +15,15 @@ def test_two_other_values_of_all_knobs_are_tried_at_once() -> None:
     tried: list[Mapping[str, int]] = []
     assert knob_trials.accepted([TILE, WARPS], lambda values: not tried.append(values)) == (
         TILE, WARPS)
-    assert tried == [{"TILE": 8, "WARPS": 2}, {"TILE": 4, "WARPS": 1}]
+    assert tried == [{"TILE": 8, "WARPS": 2}, {"TILE": 32, "WARPS": 8}]
 
 
 def test_knob_with_a_wrong_value_is_dropped_alone() -> None:
-    assert knob_trials.accepted([TILE, WARPS], lambda values: values.get("TILE") != 4) == (WARPS,)
+    assert knob_trials.accepted([TILE, WARPS], lambda values: values.get("TILE") != 32) == (WARPS,)
+
+
+def test_override_is_tried_with_its_smallest_and_its_largest_value() -> None:
+    tried: list[Mapping[str, int]] = []
+    knob_trials.accepted([KnobProposal(name="SIZE", line=1, value=0, choices=(0, 64, 128, 256),
+                                       why="")], lambda values: not tried.append(values))
+    assert tried == [{"SIZE": 64}, {"SIZE": 256}]

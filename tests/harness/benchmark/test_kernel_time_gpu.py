@@ -235,6 +235,7 @@ def test_forged_gain_of_the_same_kernel_is_flagged(bench: str, tmp_path: Path) -
     verdict = judged(tmp_path, KERNEL + FORGED, bench)
     assert verdict.valid and (verdict.speedup or 0) > 1.5, verdict_text(verdict)
     assert any(finding.rule == "kernel-time"  # it rose, if more calls were those of the large row
-               or (finding.detail.startswith(UNCONFIRMED.detail) and "kernel time" in finding.detail)
+               or (finding.detail.startswith(UNCONFIRMED.detail)
+                   and "kernel time" in finding.detail)
                for finding in verdict.audit), verdict_text(verdict)
     print(verdict_text(verdict))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -78,7 +79,7 @@ class AgreeingSlots(TimedSlots):
     def draw(self, count: int) -> None:
         pass
 
-    def compare(self, count: int, last: int) -> SlotComparison:
+    def compare(self, count: int, order: Sequence[int]) -> SlotComparison:
         return SlotComparison(damage={})
 
     def judge(self, slot: int) -> dict[str, str]:

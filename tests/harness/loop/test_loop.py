@@ -15,11 +15,13 @@ from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.loop import loop as harness_loop
 from harness.loop.loop import loop
+from harness.loop.screen_methods import PairScreening
+from harness.loop.screening import Screening
 from harness.roofline import ceilings
 from harness.roofline.ceilings import Ceilings, Level
 from harness.runners.session import Session
 from harness.search.bayesian.bayesian_search import BayesianSearch
-from harness.search.space.tunable_source import Observation, Space
+from harness.search.space.tunable_source import Observation, Space, TunableSource
 from harness.search.strategy import Strategy
 from harness.search.trials import corpus, trial_log
 from harness.search.trials.trial_log import TrialLog
@@ -59,6 +61,21 @@ def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
     return loop(ONE_CLASS, SearchJob(tree=folder, reference=folder, **job),  # type: ignore[arg-type]
                 inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch"), wall_s=6.0),
                 on_trial=(seen if seen is not None else []).append, cancel=cancel)
+
+
+def test_no_process_of_the_baseline_outlives_a_trial(tmp_path: Path) -> None:
+    """It would keep the lock of its card: every other measurement would wait for ever."""
+    inexact = "#define MODE 0  // kopt: knob MODE in [0, 1]\n" + HEAD + \
+        "    for (int64_t i = 0; i < n; i++) out[i] = (MODE ? 1.9998f : 2.0002f) * x[i];\n}\n"
+    folder = tree(tmp_path / "tree", inexact, REFERENCE)
+    with Screening(ONE_CLASS, SearchJob(tree=folder, reference=folder), inventory.find("cpu"),
+                   Settings(scratch=str(tmp_path / "scratch"), wall_s=6.0),
+                   TunableSource.parse(inexact, language="c")) as screening:
+        screened = screening.measure({"MODE": 1})
+        assert screened.correctness == "PASS", screened
+        assert isinstance(screening.method, PairScreening)
+        baseline = screening.method._tolerance.baseline
+        assert baseline._errors and baseline._peer is None
 
 
 def test_loop_says_what_it_waits_for_and_tries_the_default_with_a_budget_of_one(

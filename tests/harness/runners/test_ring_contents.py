@@ -167,7 +167,8 @@ def test_operations_do_not_grow_with_the_number_of_slots(torch_arrays: Any) -> N
                 *(operations(lambda r=ring, s=side: r.fill(s)) for side in SIDES)]
         for side in ring.sides.values():
             side.rows(side.outputs[0])[:] = 1.0
-        counts.append((*done[:2], operations(lambda r=ring, n=slots: r.compare(n, [1e-2], 0))))
+        counts.append((*done[:2], operations(
+            lambda r=ring, n=slots: r.compare(n, [1e-2], [*range(n)]))))
     (_, few_fill, few_compare), (draw, fill, compare) = counts
     assert fill <= few_fill + 2 and fill <= 20 and draw <= 8
     assert compare <= few_compare + 8 and compare <= 60

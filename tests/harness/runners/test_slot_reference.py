@@ -62,7 +62,7 @@ def test_reference_sees_what_was_given_not_what_the_sides_made_of_it(pair: Pair)
         for slot in range(SLOTS):
             runner.view("x", slot)[:] = 1
         runner.run(SLOTS)
-    assert pair.ring.compare(SLOTS, 0).differs == ()
+    assert pair.ring.compare(SLOTS, [*range(SLOTS)]).differs == ()
     pair.ring.judge(1)
     assert not any(errors.within(1e-3) for errors in pair.source.judged[0].errors.values())
 
@@ -92,7 +92,7 @@ def test_returned_tensors_are_compared_and_judged(returning: Oracle) -> None:
     assert pair.run().differs == ()
     pair.ring.judge(8)
     pair.candidate.view("return", 8)[2] = math.nan
-    assert pair.ring.compare(SLOTS, 0).differs == (8,)
+    assert pair.ring.compare(SLOTS, [*range(SLOTS)]).differs == (8,)
     pair.ring.judge(8)
     before, after = pair.source.judged
     assert all(errors.within(1e-6) for errors in before.errors.values())
@@ -145,7 +145,7 @@ def test_arguments_changed_in_place_are_compared_and_judged(tmp_path: Path) -> N
             assert pair.run() == SlotComparison(damage={"candidate": "", "incumbent": ""})
             pair.ring.judge(4)
         added(pair.candidate, 5)
-        assert pair.ring.compare(SLOTS, 0).differs == (5,)
+        assert pair.ring.compare(SLOTS, [*range(SLOTS)]).differs == (5,)
         pair.ring.judge(5)
         *before, after = pair.source.judged
         assert all(errors.within(1e-5) for each in before for errors in each.errors.values())

@@ -28,6 +28,22 @@ def norm(x):
     _norm[(x.shape[0],)](x, x.shape[1], BLOCK=BLOCK, num_warps=warps if warps else 1,
                          num_stages=2, GROUP_M=TILE)
 '''
+PRODUCT = '''\
+import triton
+import triton.language as tl
+
+BLOCK = 128
+
+
+@triton.jit
+def product(x, y, out, BM: tl.constexpr, BN: tl.constexpr, BLOCK_K: tl.constexpr):
+    tl.dot(x, y)
+
+
+def multiply(x, y, out):
+    BM, BN = TILES
+    product[(1,)](x, y, out, BM=BM, BN=BN, BLOCK_K=BLOCK)
+'''
 C = "#define TILE 32\n#define NAME 7\nconstexpr int BLOCK_M = 64;\nint BLOCK = 4;\n"
 
 
@@ -57,6 +73,23 @@ def test_inlining_writes_chosen_values() -> None:
     assert "BLOCK=256, num_warps=(warps if warps else 1)" in inlined or \
         "BLOCK=256, num_warps=warps if warps else 1" in inlined
     assert "num_stages=3" in inlined and "NORM_" not in inlined
+
+
+def test_constants_of_a_tuple_and_of_the_module_become_knobs() -> None:
+    source = PRODUCT.replace("TILES", "64, 32")
+    proposed = {each.name: each for each in knob_proposals.propose(source, "triton")}
+    assert {name: each.value for name, each in proposed.items()} == {
+        "PRODUCT_BM": 64, "PRODUCT_BN": 32, "PRODUCT_BLOCK_K": 128}
+    text = knob_proposals.declare(source, tuple(proposed.values()), "triton")
+    assert "    BM, BN = PRODUCT_BM, PRODUCT_BN\n" in text and "BLOCK = PRODUCT_BLOCK_K\n" in text
+    compile(text, "product.py", "exec")
+
+
+def test_overridden_tiles_of_a_product_are_small() -> None:
+    """With a tile of 4096, compiling takes minutes."""
+    proposed = knob_proposals.propose(PRODUCT.replace("TILES", "settings(x)"), "triton")
+    assert {each.name: each.choices for each in proposed if not each.value} == {
+        name: (0, 16, 32, 64, 128, 256) for name in ("PRODUCT_BM", "PRODUCT_BN")}
 
 
 def ast_of(text: str) -> str:

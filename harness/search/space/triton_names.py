@@ -1,0 +1,44 @@
+"""What the names of a Triton source stand for: a launch's constants, and kernels that multiply."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+
+def products(module: ast.Module) -> set[str]:
+    """Return the names of the functions that multiply matrices with `tl.dot`."""
+    return {function.name for function in ast.walk(module)
+            if isinstance(function, ast.FunctionDef) and any(
+                isinstance(node, ast.Call) and ast.unparse(node.func) in ("tl.dot", "tl.dot_scaled")
+                for node in ast.walk(function))}
+
+
+def only_value(function: ast.FunctionDef, module: ast.Module,
+               node: ast.expr) -> ast.expr | None:
+    """Return the literal that is a variable's only value, in a function or in its module."""
+    if not isinstance(node, ast.Name) or node.id in {arg.arg for arg in ast.walk(function.args)
+                                                     if isinstance(arg, ast.arg)}:
+        return None
+    stored, values = _values(function, node.id)
+    if not stored:
+        stored, values = _values(module, node.id)
+    return values[0] if stored == len(values) == 1 else None
+
+
+def _values(scope: ast.AST, name: str) -> tuple[int, list[ast.expr]]:
+    """Return how often a name is assigned, and the literals among what it gets."""
+    stores = {each for each in ast.walk(scope) if isinstance(each, ast.Name)
+              and each.id == name and isinstance(each.ctx, ast.Store)}
+    pairs = [pair for each in ast.walk(scope) if isinstance(each, ast.Assign)
+             for pair in _pairs(each.targets[0], each.value)]
+    return len(stores), [value for target, value in pairs
+                         if target in stores and isinstance(value, ast.Constant)]
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
+    """Return what an assignment gives to what: `a, b = 1, 2` is two."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) \
+            and len(target.elts) == len(value.elts):
+        return zip(target.elts, value.elts, strict=True)
+    return [(target, value)]
