@@ -43,9 +43,10 @@ class ParsedTriton(EditedSource):
         for line in source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
         self._starts.append(len(source))
-        self.language = next((alias.asname or "" for node in ast.walk(self.tree)
-                              if isinstance(node, ast.Import) for alias in node.names
-                              if alias.name == "triton.language"), "")
+        self.language, self._imported = next((
+            (alias.asname or "", node.lineno) for node in ast.walk(self.tree)
+            if isinstance(node, ast.Import) for alias in node.names
+            if alias.name == "triton.language"), ("", 0))
         if not self.language or not self.kernels:
             raise DoesNotApply("the source has no kernel with triton.jit and triton.language as "
                                "a name of its own")
@@ -148,7 +149,9 @@ class ParsedTriton(EditedSource):
         return f"{knob.name}_CONSTEXPR"
 
     def _declarations(self) -> Iterator[Replacement]:
-        """Yield the lines that declare the knobs, in front of the first function or class."""
+        """Yield the lines that declare the knobs, in front of the first function or class after the
+        import of triton.language: a rewritten module has classes before it.
+        """
         lines = list[str]()
         for knob in self.knobs:
             lines.append(f"{knob.name} = {knob.value}  {knob.declared('#', MARK)}")
@@ -158,7 +161,8 @@ class ParsedTriton(EditedSource):
         if not lines:
             return
         first = next((node for node in self.tree.body if isinstance(
-            node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)), None)
+            node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef)
+            and node.lineno > self._imported), None)
         assert first is not None  # there is a kernel
         line = min([first.lineno, *(decorator.lineno for decorator in first.decorator_list)])
         at = self._starts[line - 1]
