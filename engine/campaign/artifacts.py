@@ -95,7 +95,7 @@ def record(writer: Writer, reader: Reader, folder: Folder, campaign: str, stored
 
 
 def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
-    """Delete archives that an engine wrote and was killed before it could record them."""
+    """Delete archives of an engine that was killed after it wrote them, before it recorded them."""
     known = {outputs.path for outputs in reader.payloads(campaign, STORED, Artifacts)}
     for pattern in ("*.tar.gz", "*.part"):
         for path in folder.rounds.glob(f"round-*/artifacts/{pattern}"):

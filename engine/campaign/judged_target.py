@@ -81,7 +81,7 @@ class JudgedTarget:
             unfinished = Path(tempfile.mkdtemp(dir=self.trees, suffix=".part"))
             try:
                 self.repo.checkout_tree(commit, unfinished)
-            except GitFailed as error:  # a file system may have no room for a name
+            except GitFailed as error:  # the file system may not allow one of the names
                 file_copy.remove(unfinished)
                 raise InputError(error.what, where="checkout") from None
             try:

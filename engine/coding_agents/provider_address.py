@@ -45,9 +45,10 @@ def parse(text: str) -> ProviderAddress | None:
 
 
 def of_variable(name: str, value: str) -> list[ProviderAddress]:
-    """Return the addresses for which a variable's key is, and those of all URLs in its value.
+    """Return the providers to which a variable gives access: by its name if it is a known key, and
+    by the URLs in its value.
 
-    A proxy is no provider: the engine itself asks it.
+    A proxy is no provider: the engine itself connects to it.
     """
     urls = [] if name.lower().endswith("_proxy") else _URL.findall(value)
     return [*(ProviderAddress(host, HTTPS) for host in _OF_KEYS.get(name, ())),

@@ -19,7 +19,7 @@ from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.stagnation import BottleneckPlace, TriedDirections
 from harness.formats.text import one_line
 
-LONGEST = 240
+MAX_LENGTH = 240
 """Most characters of a hypothesis that quotes a tip or a failure."""
 SAME = 0.7
 """Share of common words at which two hypotheses count as the same idea."""
@@ -48,16 +48,17 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
           tips: Sequence[str] = (), failures: Sequence[str] = (), *,
           place: StrategyPlace = ANYWHERE,
           records: Mapping[str, StrategyRecord] = NO_RECORDS) -> list[PlannedIdea]:
-    """Return the ideas that no slot has followed on this best, the most promising first. `tips` are
-    lessons of earlier campaigns, the newest last; `failures` are promising changes that were
-    rejected, with the reason. Bottlenecks take turns; strategies kept most often on this card come
-    first. Ideas that lost on an earlier best come last.
+    """Return the ideas that no slot has tried on the present best, the most promising first.
+
+    `tips` are lessons of earlier campaigns, the newest last; `failures` are promising changes that
+    were rejected, with the reason. Bottlenecks take turns; strategies kept most often on this card
+    come first. Ideas that lost on an earlier best come last.
     """
     quoted = [*(PlannedIdea(key=_key("repair", text), text=one_line(
-        f"make it right: {text}", LONGEST))
+        f"make it right: {text}", MAX_LENGTH))
                 for text in failures[:QUOTED]),
               *(PlannedIdea(key=_key("tip", text), text=one_line(
-                  f"apply an earlier campaign's lesson: {text}", LONGEST))
+                  f"apply an earlier campaign's lesson: {text}", MAX_LENGTH))
                 for text in reversed(tips) if text.startswith("helped:"))][:2 * QUOTED]
     seen = tried.ideas
     columns = [[idea for idea in _against(tunable, place, records) if (

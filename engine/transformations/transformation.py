@@ -1,4 +1,4 @@
-"""The interface of a transformation: a name, a language, and a function from source to source."""
+"""The interface of a transformation: its name, its aim, and `apply` from source to source."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The oracle of a verdict, kept for the next verdict of its campaign on the same device.
 
 On a card it takes half a second to start one, and a quarter to end it. Between two harness
-processes its descriptors wait in a socket that the engine makes and each harness process inherits.
+processes its descriptors wait in a socket pair, which the engine makes and every harness process
+inherits.
 The oracle ends with the last process that holds the socket, or when nobody takes it for KEPT_S.
 """
 
@@ -28,7 +29,7 @@ MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 8
 
 @dataclass(frozen=True, kw_only=True)
 class KeptOracle:
-    """An oracle that waits: its supervisor's pid, what it was started with, its libraries."""
+    """An idle oracle: its supervisor's pid, what it was started with, its libraries."""
 
     pid: int
     key: str
@@ -49,7 +50,7 @@ class OracleShelf:
                                             socket.socket(fileno=os.dup(int(passed[1])))))
 
     @property
-    def _ends(self) -> tuple[socket.socket, socket.socket]:
+    def _socket_pair(self) -> tuple[socket.socket, socket.socket]:
         if self._made is None:
             self._made = socket.socketpair(socket.AF_UNIX,
                                            socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -57,8 +58,8 @@ class OracleShelf:
 
     @property
     def descriptors(self) -> list[int]:
-        """What a process inherits, with their numbers in VARIABLE."""
-        return [end.fileno() for end in self._ends]
+        """The descriptors that a process inherits; VARIABLE has their numbers."""
+        return [end.fileno() for end in self._socket_pair]
 
     @property
     def variable(self) -> str:
@@ -67,22 +68,22 @@ class OracleShelf:
 
     @property
     def holds_one(self) -> bool:
-        """Whether a living oracle waits."""
+        """Whether an idle oracle lives."""
         return bool(self.supervisor())
 
     def supervisor(self) -> int:
-        """Return the pid of the supervisor of the living oracle that waits, 0 if none does."""
+        """Return the pid of the idle oracle's supervisor, 0 if none lives."""
         if self._made is None:
             return 0
         try:
-            data = self._ends[1].recv(MOST_BYTES, socket.MSG_PEEK)
+            data = self._socket_pair[1].recv(MOST_BYTES, socket.MSG_PEEK)
         except OSError:
             return 0
         pid = from_json(data, KeptOracle).pid if data else 0
         return pid if Path(f"/proc/{pid}").exists() else 0
 
     def processes(self) -> set[int]:
-        """Return the pids of the oracle that waits and of its supervisor."""
+        """Return the pids of the idle oracle and of its supervisor."""
         supervisor = self.supervisor()
         return {supervisor, *process_tree.descendants(supervisor)} if supervisor else set()
 
@@ -90,7 +91,7 @@ class OracleShelf:
         """Store an oracle for the next process; return whether that worked."""
         label = KeptOracle(pid=kept.pid, key=key, libraries=libraries)
         try:
-            socket.send_fds(self._ends[0], [to_json(label)], kept.descriptors)
+            socket.send_fds(self._socket_pair[0], [to_json(label)], kept.descriptors)
         except OSError:  # the engine has ended
             return False
         return True
@@ -100,7 +101,7 @@ class OracleShelf:
         taken = None
         with contextlib.suppress(BlockingIOError):
             while True:
-                data, descriptors, _, _ = socket.recv_fds(self._ends[1], MOST_BYTES,
+                data, descriptors, _, _ = socket.recv_fds(self._socket_pair[1], MOST_BYTES,
                                                           MOST_DESCRIPTORS)
                 if not data:
                     break

@@ -188,7 +188,7 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
                            key)
         return
     if tensor.role == "scalar" and tensor.low == tensor.high:
-        return  # it has no other value
+        return  # a scalar may have one value only
     if not tensor.low < tensor.high:
         raise BadField(f"argument {tensor.name!r}: low must be below high", (*key, "low"))
     count = math.prod(tensor.shape)
@@ -198,13 +198,13 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
 
 
 def _is_c(arg: Arg, language: str) -> bool:
-    """Return whether C can pass an argument of this dtype; a GPU's takes more kinds of tensors."""
+    """Return whether C, or a GPU's C, can take an argument of this dtype: a GPU's takes more."""
     return not arg.is_constant and arg.dtype not in (
         NO_C_SCALARS if arg.kind == "scalar" else () if language in OF_CARD else TORCH_ONLY)
 
 
 def _check_range(tensor: Tensor, key: Key) -> None:
-    """Raise BadField for an integer that does not fit its dtype: the kernel would get another."""
+    """Raise BadField for an integer that its dtype cannot hold: it would be cut off."""
     if not isinstance(tensor.value, int | float) \
             or tensor.dtype.startswith(("float", "bfloat", "bool")):
         return

@@ -39,11 +39,11 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
                 if self.wraps else [((" ⇄ ", "dim"), (self.routing, "plain"))]
         if not self.content:
             return [((" none found yet", "dim"),), *lines]
-        limiter, places = _columns(self.content, width)
+        limiter_width, places = _columns(self.content, width)
         advices = present_limits.advice_once(self.content)
         for bottleneck, place, advice in zip(self.content, places, advices, strict=True):
             head: Line = ((f" {bottleneck.rank} ", "dim"),
-                          (f"{fit(bottleneck.limiter, limiter)} ", "bold"),
+                          (f"{fit(bottleneck.limiter, limiter_width)} ", "bold"),
                           (f"{place} ", "plain"), (_metric(bottleneck), "info"))
             if self.wraps:
                 lines += [head, *wrapped_under((("   ", "dim"),), bottleneck.detail, width),
@@ -56,10 +56,9 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
 
 
 def _columns(bottlenecks: tuple[Bottleneck, ...], width: int) -> tuple[int, list[str]]:
-    """Return the width of the limiter, and each place (kernel/class) fitted to its column.
+    """Return the width of the column of limiters, and each place (kernel/class) cut to its column.
 
-    Where the room is short, the kernel is left out if all have the same one; the place keeps its
-    whole text before the limiter does.
+    On a narrow screen a kernel that all share is left out; then limiters are cut, then places.
     """
     room = width - 5 - max(cell_len(_metric(bottleneck)) for bottleneck in bottlenecks)
     limiter = max(cell_len(bottleneck.limiter) for bottleneck in bottlenecks)

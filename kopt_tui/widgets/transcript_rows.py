@@ -93,10 +93,10 @@ def cuts(line: str, room: int, *, by_word: bool) -> list[tuple[int, int]]:
     """Return where a line is cut into rows of at most `room` cells: start and end of each."""
     if not line:
         return [(0, 0)]
-    hits, start, plain = [], 0, line.isascii()
+    row_spans, start, is_ascii = [], 0, line.isascii()
     while start < len(line):
         end = start + room
-        if not plain:
+        if not is_ascii:
             end, used = start, 0
             while end < len(line) and (used := used + cell_len(line[end])) <= room:
                 end += 1
@@ -104,6 +104,6 @@ def cuts(line: str, room: int, *, by_word: bool) -> list[tuple[int, int]]:
         if by_word and end < len(line):
             space = line.rfind(" ", start + room // 3, end + 1)
             end = space + 1 if space > 0 else end
-        hits.append((start, min(end, len(line))))
+        row_spans.append((start, min(end, len(line))))
         start = end
-    return hits
+    return row_spans

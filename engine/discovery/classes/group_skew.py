@@ -18,7 +18,8 @@ _LIST = re.compile(r"[\[(]?\s*\d+(?:\s*[,;/| ]\s*\d+)+\s*[\])]?")
 
 @dataclass(frozen=True, kw_only=True)
 class Skew:
-    """The column that says how even groups are, and the skew of each row, least for even ones.
+    """The column that says how even the groups are, and the skew of each row: least where all
+    groups are equal.
 
     `entry` is the entry of `configs` that makes classes of it, "" if no entry can.
     """
@@ -33,7 +34,7 @@ class Skew:
         most = max(self.of_rows)
         if most <= min(self.of_rows) and most <= 1:
             return ()
-        return tuple(row for row, group in enumerate(self.of_rows) if group == most)
+        return tuple(row for row, skew in enumerate(self.of_rows) if skew == most)
 
 
 def is_grouped(table: Sequence[TableColumn]) -> bool:
@@ -43,13 +44,13 @@ def is_grouped(table: Sequence[TableColumn]) -> bool:
 
 def find_skew(table: Sequence[TableColumn]) -> Skew | None:
     """Return the skew of a table's rows, None if no column says it."""
-    spreading = [column for column in table if _names_groups(column)]
-    for column in spreading:
+    group_columns = [column for column in table if _names_groups(column)]
+    for column in group_columns:
         sizes = [_sizes(cell) for cell in column.cells]
         if all(sizes):
             return Skew(column=column.name, of_rows=tuple(
                 max(groups) * len(groups) / (sum(groups) or 1.0) for groups in sizes))
-    for column in spreading:
+    for column in group_columns:
         if not columns.name_words(column.name) & WORDS["skewed"]:
             continue
         in_class = column.role in ("path", "size")

@@ -31,9 +31,9 @@ class RowBehaviour:
     costs: tuple[float, ...]
     others: tuple[tuple[float, ...], ...] = ()
     shares: tuple[float, ...] = ()
-    """How much each row counts for its class to be core."""
+    """By row, its share of the cost by which a class is core."""
     scored: tuple[float, ...] = ()
-    """How much each row counts in the score."""
+    """By row, its weight in the score."""
     is_timed: bool = True
     """Whether a cost is a time, which grows with the work; otherwise it is the cost of a unit."""
 

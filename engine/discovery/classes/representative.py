@@ -33,7 +33,9 @@ class Representatives:
 
 def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
                 costs: Sequence[float]) -> Representatives:
-    """Return the rows that represent the classes: each class's median row, and core ones' ends."""
+    """Return the rows that represent the classes: the median row of each, of core classes also the
+    cheapest and the dearest, and one of uneven groups.
+    """
     chosen: set[int] = set()
     for stratum in classes:
         chosen.update(_rows_of_class(stratum, costs))

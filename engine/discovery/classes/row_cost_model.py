@@ -24,7 +24,7 @@ OWN_LAW = 4
 
 @dataclass(frozen=True, kw_only=True)
 class RowSignal:
-    """A number per row that is equal for rows that behave alike, up to a law of `work`."""
+    """A number for each row: equal in rows that behave alike, or on one law of `work`."""
 
     values: tuple[float, ...]
     work: tuple[float, ...] = ()
@@ -65,10 +65,10 @@ def unexplained(signal: RowSignal, classes: Sequence[int]) -> tuple[float, int]:
         moments[5] += y * y
     total = 0.0
     for n, x, y, xx, xy, yy in sums.values():
-        square, both = xx - x * x / n, xy - x * y / n
-        has_law = n >= OWN_LAW and square > 1e-9
-        slope = both / square if has_law else 1.0
-        total += max(0.0, yy - y * y / n - slope * (2 * both - slope * square))
+        var_x, cov_xy = xx - x * x / n, xy - x * y / n  # both times n
+        has_law = n >= OWN_LAW and var_x > 1e-9
+        slope = cov_xy / var_x if has_law else 1.0
+        total += max(0.0, yy - y * y / n - slope * (2 * cov_xy - slope * var_x))
     return total, len(sums) * (2 if signal.work else 1)
 
 
@@ -79,10 +79,10 @@ def partition_score(signals: Sequence[RowSignal], classes: Sequence[int]) -> flo
     """
     n, total = len(classes), 0.0
     for signal in signals:
-        left, numbers = unexplained(signal, classes)
-        penalty = n / max(1, n - numbers - 1)
-        total += signal.weight * (n * math.log(left / n + FLOOR**2)
-                                + penalty * numbers * math.log(n + 1))
+        squares, parameters = unexplained(signal, classes)
+        penalty = n / max(1, n - parameters - 1)
+        total += signal.weight * (n * math.log(squares / n + FLOOR**2)
+                                + penalty * parameters * math.log(n + 1))
     return total
 
 
@@ -103,9 +103,8 @@ def explained_share(signals: Sequence[RowSignal], classes: Sequence[int]) -> flo
 def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
     """Return each row's combined size: the product of its sizes to the powers that fit all costs.
 
-    A size's power is the median over pairs of rows that differ only in it, so that a jump at one
-    place does not bend it. With too few such pairs it is fitted to all rows, with a prior that
-    dominates for a few rows.
+    A size's power is the median over pairs of rows that differ only in it: a jump at one place does
+    not change it. With too few such pairs it is fitted to all rows; of few rows the prior decides.
     """
     if not sizes:
         return ()
@@ -124,10 +123,11 @@ def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
             work += median(powers) * column
     if fitted:
         columns = np.array(fitted)
-        left = np.array(logs) - work
+        rest = np.array(logs) - work
         products = columns @ columns.T
-        pull = np.diag(np.diag(products)) * PRIOR / len(logs)
-        fit = np.linalg.lstsq(products + pull, columns @ (left - left.mean()) + pull @ priors)[0]
+        prior_weight = np.diag(np.diag(products)) * PRIOR / len(logs)
+        fit = np.linalg.lstsq(products + prior_weight,
+                              columns @ (rest - rest.mean()) + prior_weight @ priors)[0]
         work += np.clip(fit, 0.0, MOST_POWER) @ columns
     return tuple(work.tolist())
 

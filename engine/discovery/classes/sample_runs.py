@@ -109,7 +109,7 @@ def _environment(device: Device, timeout_s: float, python: str | None = None,
 
 
 def _expect_small(project: Path) -> None:
-    """Refuse a large project; a campaign copies only what is committed."""
+    """Raise Refused for a large project, which would be copied whole for one run."""
     size = 0
     for folder, names, files in os.walk(project):
         names[:] = [name for name in names if name not in NO_SOURCES]

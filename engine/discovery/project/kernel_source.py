@@ -22,7 +22,7 @@ SOURCES = (".c", ".cu", ".hip", ".cpp", ".cc")
 DOCUMENTS = (".md", ".rst", ".txt", ".sh", ".py")
 KERNEL = re.compile(r"kopt: knob|@triton\.jit|triton\.language|flydsl|tilelang|__global__|"
                     r"cute\.kernel|ctypes")
-MOST_NEAR = 50
+MAX_NEAR_FILES = 50
 """Files near the script that are searched for the kernel."""
 
 
@@ -41,7 +41,7 @@ def find_kernel(project: Path, script: str) -> KernelSource:
     folder = (project / script).parent
     near = list(dict.fromkeys(_near(project, folder, source)))
     for path in near:  # the loop extends this list
-        if path.suffix == ".py" and len(near) < MOST_NEAR:
+        if path.suffix == ".py" and len(near) < MAX_NEAR_FILES:
             imported = dict.fromkeys(_near(project, path.parent, read_source(path)))
             near += [other for other in imported if other not in near]
     near = [path for path in near if path.relative_to(project).as_posix() != script]
@@ -127,13 +127,13 @@ def _first_file(project: Path, folder: Path, *names: str) -> Iterator[Path]:
                 return
 
 
-def _build(project: Path, string_constants: Sequence[str]) -> str:
+def _build(project: Path, loader_sources: Sequence[str]) -> str:
     """Return the command that builds the library a benchmark loads, "" if it needs none."""
     libraries = [
-        name for text in string_constants for name in re.findall(r"[\"']([^\"'\s]+\.so)[\"']", text)
+        name for text in loader_sources for name in re.findall(r"[\"']([^\"'\s]+\.so)[\"']", text)
     ]
     if not libraries or any(re.search(r"subprocess|load_inline|cpp_extension", text)
-                            for text in string_constants):
+                            for text in loader_sources):
         return ""
     library = PurePosixPath(libraries[0]).as_posix().removeprefix("./")
     build = re.compile(rf"((?:cc|gcc|clang|nvcc|hipcc) [^\n`#]*-o {re.escape(library)}[^\n`#]*)")

@@ -17,7 +17,7 @@ from harness.tasks.target import MAX_ELEMENTS, Arg, ConfigClass
 
 MOST_CLASSES = 6
 LEAST_CLASSES = 3
-"""Most called shapes that are always classes; the others show small, large and odd sizes."""
+"""The three most called shapes are always classes; others are added for small, large, odd sizes."""
 ORDER = {"tensor": 0, "tuple": 1, "number": 2}
 """Kinds of arguments in the order in which they name sizes; all others come last."""
 
@@ -74,7 +74,7 @@ class TaskDraft:
 
 
 def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedCall]:
-    """Return calls without what callers do not pass: ctx or self, and defaults at the end."""
+    """Return calls without arguments that callers do not pass: ctx, self, and trailing defaults."""
     dropped: set[str] = set()
     for name in reversed([name for name in calls[0].args if name not in calls[0].members]):
         values = [call.args[name] for call in calls if name in call.args]
@@ -116,11 +116,12 @@ def _key(value: ObservedValue) -> tuple[Any, ...]:
     return value.kind, value.value, value.text
 
 
-def draft(group: CallGroup, entry: EntrySource, line: str, *,
+def draft(group: CallGroup, entry: EntrySource, location: str, *,
           backward: bool = False) -> TaskDraft:
     """Return the task that a group of calls shows. Raises InputError naming an unknown argument.
 
-    `line` is the place of the function, for messages. With `backward` the gradients are results.
+    `location` is the function's file and line, for messages. With `backward` the gradients are
+    results.
     """
     calls = _distinct(group.calls)
     sizes = SizeNames(entry.sizes)
@@ -133,7 +134,7 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
             ORDER.get(calls[0].args[name].kind, len(ORDER)), names.index(name))):
         values = [call.args[name] for call in calls]
         if values[0].kind == "other" or calls[0].members.get(name) == "unseen":
-            raise _undescribed(name, calls[0], line)
+            raise _undescribed(name, calls[0], location)
         args[name] = drafted_args.tensor(name, values, sizes, name in written, remarks) \
             if values[0].kind == "tensor" else \
             drafted_args.constant(name, values, sizes)
@@ -144,7 +145,7 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
     outputs = [arg.name for arg in ordered if arg.kind in ("output", "inout")]
     if not kept and not outputs:
         what = ", ".join(value.text or value.kind for value in calls[0].returned) or "nothing"
-        raise InputError(f"the function wrote to no argument and returned {what}", where=line,
+        raise InputError(f"the function wrote to no argument and returned {what}", where=location,
                          fix="name a function that returns or fills tensors")
     for name, names_of in (("inputs", [arg.name for arg in ordered if arg.kind == "input"]),
                            ("outputs", outputs)):
@@ -160,18 +161,19 @@ def draft(group: CallGroup, entry: EntrySource, line: str, *,
         members={name: what for name, what in calls[0].members.items() if name in args},
         recorded=_recorded(calls, ordered, sizes, classes), reasons=tuple(reasons),
         remarks=tuple(remarks))
-    return _with_backward(result, calls, line) if backward else result
+    return _with_backward(result, calls, location) if backward else result
 
 
-def _undescribed(name: str, call: ObservedCall, line: str) -> InputError:
+def _undescribed(name: str, call: ObservedCall, location: str) -> InputError:
     """Return the error for an argument that is neither a tensor nor a constant."""
     if call.members.get(name) == "unseen":
-        return InputError("no object of this class was seen to be made", where=line,
+        return InputError("no object of this class was seen to be made", where=location,
                           fix="make one in the program, and call the method on it")
     what = "the constructor's argument" if name in call.members else "argument"
     shown = name.removeprefix("init_") if name in call.members else name
     kind = call.args[name].text
-    return InputError(f"{what} {shown!r} is {kind}, which a task cannot describe", where=line, fix=(
+    what = f"{what} {shown!r} is {kind}, which a task cannot describe"
+    return InputError(what, where=location, fix=(
         "write into the same file, so that candidates may change both, and name a function that "
         f"takes torch tensors, calls it with {shown}.numpy() and returns torch.from_numpy(...); or "
         "take a benchmark of your own: kopt new --benchmark COMMAND" if kind == "numpy.ndarray" else
@@ -179,15 +181,15 @@ def _undescribed(name: str, call: ObservedCall, line: str) -> InputError:
         "adapter: FILE:FUNCTION in the task"))
 
 
-def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -> TaskDraft:
+def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], location: str) -> TaskDraft:
     """Return the draft with gradients as further results. Raises InputError if there are none."""
     grads = tuple(arg.name for arg in draft.args if any(arg.name in call.grads for call in calls))
     if not grads:
-        raise InputError("no argument required a gradient in the program", where=line,
+        raise InputError("no argument required a gradient in the program", where=location,
                          fix="call .requires_grad_() on the tensors whose gradients you want")
     if filled := [arg.name for arg in draft.args if arg.kind in ("output", "inout")]:
         raise InputError(f"the function writes to {filled[0]!r}, which has no backward pass",
-                         where=line, fix="leave --backward out, or return the result")
+                         where=location, fix="leave --backward out, or return the result")
     args = list(draft.args)
     dtypes = {arg.name: arg.dtype for arg in args}
     floats = [at for at, dtype in enumerate(draft.return_dtypes) if "float" in dtype]
@@ -195,7 +197,7 @@ def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -
         shape = draft.returned_shapes[at]
         if shape is None:
             raise InputError("the shape of the result does not follow from the arguments' sizes",
-                             where=line, fix="leave --backward out")
+                             where=location, fix="leave --backward out")
         name = "grad_output" if len(floats) == 1 else f"grad_output_{at}"
         args.append(Arg(name=name, dtype=draft.return_dtypes[at], shape=shape))
     return replace(
@@ -206,7 +208,7 @@ def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], line: str) -
 
 
 def _distinct(calls: Sequence[ObservedCall]) -> list[ObservedCall]:
-    """Return the calls with those of the same sizes joined: they differ in strides only."""
+    """Return one call for each set of sizes, with the number of all calls of these sizes."""
     by_sizes: dict[tuple[Any, ...], ObservedCall] = {}
     for call in calls:
         key = tuple((value.shape, value.value) for value in call.args.values())

@@ -48,7 +48,7 @@ class PersistentGrid(Transformation):
 def _persistent(parsed: ParsedTriton, kernel: str,
                 launches: list[LaunchWithTotal]) -> Transformed:
     function, upper = parsed.kernels[kernel], kernel.strip("_").upper()
-    each = parsed.knob(f"{upper}_PROGRAMS", 8, (1, 2, 4, 8, 16, 32),
+    per_processor = parsed.knob(f"{upper}_PROGRAMS", 8, (1, 2, 4, 8, 16, 32),
                        "programs on a multiprocessor")
     stages = parsed.knob(f"{upper}_STAGES", 1, (1, 2, 3, 4), "parts in flight")
     processors, parts, part = map(parsed.free, ("processors", "parts", "part"))
@@ -56,7 +56,8 @@ def _persistent(parsed: ParsedTriton, kernel: str,
     parsed.add_parameters(function, parts)
     parsed.edit(_looped(parsed, function, parts, part, parsed.constexpr(stages)))
     for launch, text in launches:
-        parsed.put(*parsed.span(launch.grid), f"(min({text}, {each.name} * {processors}()),)")
+        parsed.put(*parsed.span(launch.grid),
+                   f"(min({text}, {per_processor.name} * {processors}()),)")
         parsed.add_argument(launch.call, f"{parts}={text}")
     return parsed.transformed(f"a persistent grid for {kernel}", [function.lineno])
 
@@ -92,7 +93,7 @@ def _looped(parsed: ParsedTriton, function: ast.FunctionDef, parts: str, part: s
 
 
 def _common(parsed: ParsedTriton, body: list[ast.stmt], program: ast.Call) -> list[ast.Assign]:
-    """Return the assignments at the top of a body that do not depend on the program's part."""
+    """Return the assignments of a body whose values are the same for every part."""
     set_names = [name for statement in body for name in stored(statement)]
     varying = {name for name in set_names if set_names.count(name) > 1}
     statements = []

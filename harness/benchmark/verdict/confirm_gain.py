@@ -48,12 +48,12 @@ class Confirmation:
     evidence: tuple[Evidence, ...] = ()
     kernels: tuple[KernelShare, ...] = ()
     notes: tuple[str, ...] = ()
-    judge: Callable[[Verdict], Verdict] | None = None
-    """Adds the rows' kernel time to the verdict."""
+    add_kernel_time: Callable[[Verdict], Verdict] | None = None
+    """Returns the verdict with the rows' kernel time."""
 
     def applied_to(self, verdict: Verdict) -> Verdict:
         """Return the verdict with what was confirmed."""
-        judged = self.judge(verdict) if self.judge else verdict
+        judged = self.add_kernel_time(verdict) if self.add_kernel_time else verdict
         return replace(judged, audit=(*judged.audit, *([self.finding] if self.finding else [])),
                        kernels=self.kernels, evidence=(*judged.evidence, *self.evidence),
                        notes=(*judged.notes, *self.notes))
@@ -64,7 +64,10 @@ Confirm = Callable[[BenchmarkSession, ModeResults], Confirmation]
 
 
 def unconfirmed_because(reason: str, rule: str = KERNEL_TIME) -> Finding:
-    """Return why a gain on a GPU is not confirmed; the judge asks a person by its rule."""
+    """Return the finding that a gain on a GPU is not confirmed, and why.
+
+    By the finding's `rule`, the judge asks a person.
+    """
     return replace(UNCONFIRMED, rule=rule, detail=f"{UNCONFIRMED.detail}: {reason}")
 
 
@@ -81,7 +84,7 @@ def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> C
            for estimate in classes):
         return Confirmation(finding=UNCONFIRMED)
     of_rows = _kernel_time_of_rows(session, results, profiler)
-    if of_rows.judge is not None:
+    if of_rows.add_kernel_time is not None:
         return of_rows
     whole = _confirm_by_whole_runs(session, results, profiler)
     return replace(whole, notes=of_rows.notes)
@@ -89,7 +92,10 @@ def confirm_by_kernel_time(session: BenchmarkSession, results: ModeResults) -> C
 
 def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profiler: Profiler, *,
                          once: bool = False) -> Confirmation:
-    """Measure the rows' kernel time, to judge by it or `once` to show it; else say why not."""
+    """Measure the rows' kernel time: to judge by it, or with `once` only to show it.
+
+    Where it cannot be measured, the notes say why.
+    """
     if results.plan.score != "kernel" or profiler.missing:
         return Confirmation()
     if why := kernel_rows.unattributed(session, results):
@@ -97,13 +103,14 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
     runs = KernelRuns(session, results, profiler)
     try:
         if once:
-            judge = partial(kernel_rows.shown, kernel=runs.once())
+            add_kernel_time = partial(kernel_rows.shown, kernel=runs.once())
         else:
-            judge = partial(kernel_rows.judged, kernel=runs.results(runs.run()), reported=results,
-                            tool=profiler.tool)
+            add_kernel_time = partial(kernel_rows.judged, kernel=runs.results(runs.run()),
+                                      reported=results, tool=profiler.tool)
             session.notes[0] = f"latency_us is GPU kernel time by {profiler.tool}; " \
                 f"{session.notes[0].replace('latency_us', 'other_us', 1)}"
-        return replace(_traced(kernel_profile.merged(runs.profiles), profiler), judge=judge)
+        return replace(_traced(kernel_profile.merged(runs.profiles), profiler),
+                       add_kernel_time=add_kernel_time)
     except Exception as error:  # a gain counts even if its rows' kernels cannot be measured
         return Confirmation(notes=(f"{kernel_rows.WHOLE_RUN}: {_message(session, error)}",))
 
@@ -145,7 +152,7 @@ def trace_kernels(session: BenchmarkSession, results: ModeResults, *,
     if profiler is None:
         return Confirmation()
     of_rows = _kernel_time_of_rows(session, results, profiler, once=True)
-    if of_rows.judge is not None or not is_baseline:
+    if of_rows.add_kernel_time is not None or not is_baseline:
         return of_rows
     try:
         _, profile = _observed(session, results, ["candidate"], profiler)["candidate"]

@@ -1,4 +1,6 @@
-"""The model behind the search: a Gaussian process over a space. Only this room imports numpy.
+"""The model behind the search: a Gaussian process over a space.
+
+Outside `harness/child`, only this room of the harness imports numpy.
 
 One thread is enough for a few hundred observations. More BLAS threads would keep spinning for a
 while and disturb the measurement that follows a proposal.

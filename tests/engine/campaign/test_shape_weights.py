@@ -23,7 +23,7 @@ from tests.support import benchmark_case, campaigns
 from tests.support.benchmark_case import PARTLY, target
 from tests.support.table_case import weights_of
 
-# by the real harness
+# Verdicts of the real harness
 
 
 def test_gain_is_weighted_by_calls(tmp_path: Path) -> None:

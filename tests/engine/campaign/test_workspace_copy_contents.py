@@ -1,4 +1,4 @@
-"""An extracted copy has submodules, LFS contents and built files; only the kernel leaves it."""
+"""An extracted copy has submodules, LFS contents and built files; only kernels are merged back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WORKSPACE = {
     "carry": ["build/**", "web/**"]}
 
 
-def user_of_all(root: Path, *, store: bool = True) -> Path:
+def project_with_all_kinds(root: Path, *, store: bool = True) -> Path:
     """Make a project with nested submodules, LFS files and built files."""
     inner = repos.project(root / "inner", {"inner.h": "whole\n"})
     outer = repos.project(root / "outer", {"outer.h": "whole\n"})
@@ -75,7 +75,7 @@ def files(folder: Path) -> set[str]:
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    user = user_of_all(tmp_path)
+    user = project_with_all_kinds(tmp_path)
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
     for name in ("inner", "outer", "other"):  # nothing more is needed of them
         (tmp_path / name).rename(tmp_path / f"{name}.away")
@@ -176,7 +176,7 @@ def test_campaign_on_copy_with_submodules_hands_over_kernel(setup: Setup) -> Non
 
 def test_missing_contents_of_copy_are_reported(tmp_path: Path) -> None:
     """Only contents that the copy needs are reported: not the film in docs/."""
-    user = user_of_all(tmp_path, store=False)
+    user = project_with_all_kinds(tmp_path, store=False)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/other")
     subprocess.run(["rm", "-rf", str(user / ".git/modules")], check=True)
@@ -192,7 +192,7 @@ def test_missing_contents_of_copy_are_reported(tmp_path: Path) -> None:
 
 
 def test_submodule_of_copy_is_found_by_name(tmp_path: Path) -> None:
-    user = user_of_all(tmp_path)
+    user = project_with_all_kinds(tmp_path)
     repos.git(user, "submodule", "--quiet", "deinit", "--force", "third_party/outer")
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
     assert made.repo.missing == () and files(made.tree(made.repo.base)) >= WHOLE
@@ -214,7 +214,7 @@ def test_build_in_copy_continues_project_build(tmp_path: Path, edited: bool,
 
 
 def test_carry_into_copy_without_match_is_one_line(tmp_path: Path) -> None:
-    user = user_of_all(tmp_path)
+    user = project_with_all_kinds(tmp_path)
     (user / "build" / "made.txt").unlink()
     with pytest.raises(InputError, match=r"has no files that match build/\*\*, web/\*\*"):
         campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")

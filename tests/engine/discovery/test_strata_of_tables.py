@@ -53,7 +53,7 @@ def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> TableReading
 
 
 def test_several_runs_are_one_table_of_medians() -> None:
-    """Columns that change between runs are not part of a configuration; row order is irrelevant."""
+    """Columns that change between runs are no part of a configuration; rows come in any order."""
     names = ("mtp", "at", "err", "us")
     runs = [reading([("1", f"{run}.5", "0", f"{1 + run}"), ("2", f"{run}.7", "0", "9")], names)
             for run in range(3)]
@@ -63,8 +63,8 @@ def test_several_runs_are_one_table_of_medians() -> None:
     assert seen.costs == (2.0, 9.0) and [column.role for column in seen.columns] == ["path", "none"]
 
 
-def test_own_columns_are_not_another_implementation() -> None:
-    """A rate beside a time, or another statistic of it; times of others are one, rates are not."""
+def test_other_columns_of_the_kernel_itself_are_not_another_implementation() -> None:
+    """Rates and other statistics of its time are not; times of others are, their rates are not."""
     names = ("mtp", "err", "us", "us_min", "GB/s", "us_torch", "torch GB/s", "us_never")
     rows = [("1", "0", "2", "1", "7", "4", "9", "0"), ("2", "0", "3", "2", "7", "5", "9", "1")]
     assert proposal.read_rows(TARGET, [reading(rows, names)]).others == ((4.0, 5.0),)
@@ -104,7 +104,7 @@ def test_cut_of_a_metric_is_refused() -> None:
 
 
 def test_verdict_has_the_proposed_classes() -> None:
-    """Named alike from all rows and from a few of them: history goes by the name."""
+    """A class has the same name whether all rows were run or a few: history finds it by name."""
     names = ("mtp", "context", "err", "us")
     rows = [(str(mtp), str(context), "0", f"{mtp * context}") for mtp in (1, 2)
             for context in (512, 1024, 4096, 16384)]

@@ -20,7 +20,7 @@ SNAPSHOT = "overlay overlay rw,lowerdir=/var/lib/containerd/io.containerd.snapsh
 
 
 @pytest.fixture(autouse=True)
-def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_container_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 

@@ -28,11 +28,11 @@ def writer(tmp_path: Path) -> Writer:
     return made
 
 
-def test_stale_epoch_writes_nothing(tmp_path: Path, writer: Writer) -> None:
+def test_engine_whose_lease_was_taken_over_writes_nothing(tmp_path: Path, writer: Writer) -> None:
     old = lease.acquire(writer, "rms")
-    usurper = Writer(tmp_path)
-    usurper.put_lease(msgspec.structs.replace(old, epoch=old.epoch + 1))
-    usurper.hold("rms", old.epoch + 1)
+    successor = Writer(tmp_path)
+    successor.put_lease(msgspec.structs.replace(old, epoch=old.epoch + 1))
+    successor.hold("rms", old.epoch + 1)
     events = len(Reader(tmp_path).last_events())
     attempts: list[Callable[[], object]] = [
         lambda: writer.event("rms", "log"),
@@ -46,7 +46,7 @@ def test_stale_epoch_writes_nothing(tmp_path: Path, writer: Writer) -> None:
         with pytest.raises(LeaseLost):
             attempt()
     assert len(Reader(tmp_path).last_events()) == events
-    usurper.event("rms", "log")
+    successor.event("rms", "log")
     with pytest.raises(LeaseLost):
         Writer(tmp_path).event("rms", "log")
 

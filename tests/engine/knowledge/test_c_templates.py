@@ -1,4 +1,4 @@
-"""C templates: each computes what numpy computes in float64, also where no vector fits."""
+"""Each C template computes what numpy computes in float64, also for sizes below a vector's."""
 
 from __future__ import annotations
 

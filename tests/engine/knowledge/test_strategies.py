@@ -52,7 +52,7 @@ def test_every_transformation_is_in_a_row() -> None:
 
 
 def test_every_template_is_in_a_row() -> None:
-    """Otherwise what it earns on a card counts for no strategy."""
+    """Otherwise its gains on a card count for no strategy."""
     named = {name for row in strategies() for name in row.templates}
     backend = page_files.BUILT_IN / "backend"
     files = [*backend.glob("c/*.c.in"), *backend.glob("triton/*.py")]

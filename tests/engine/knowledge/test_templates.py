@@ -33,7 +33,7 @@ def test_templates_compute_what_pytorch_computes_in_float64(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_lines_with_operands_at_the_marks_change_input_or_result(tmp_path: Path) -> None:
+def test_inserted_lines_change_the_input_or_the_result(tmp_path: Path) -> None:
     assert _run("marks", 1, tmp_path).split() == [template["name"] for template in TEMPLATES]
 
 

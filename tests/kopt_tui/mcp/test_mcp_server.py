@@ -51,7 +51,7 @@ def text(result: Any) -> str:
 
 
 async def data(client: Client, tool: str, **words: Any) -> Any:
-    """Return a tool's answer, which the client has held against the tool's output schema."""
+    """Return a tool's answer, which the client has checked by the tool's output schema."""
     result = await client.call_tool(tool, words)
     assert not result.is_error, text(result)
     return result.structured_content
@@ -265,7 +265,7 @@ def test_http_needs_the_token_and_a_loopback_host(tmp_path: Path) -> None:
         assert (tmp_path / "w" / "mcp-token").read_text().strip() == token
 
 
-def test_skill_names_real_verbs_and_spares_files_of_others(tmp_path: Path) -> None:
+def test_skill_names_existing_verbs_and_overwrites_no_other_file(tmp_path: Path) -> None:
     done = kopt("mcp", "--install-skill", str(tmp_path))
     assert done.returncode == 0
     path = tmp_path / "kopt" / "SKILL.md"

@@ -38,7 +38,7 @@ def stores(node: ast.AST) -> set[str]:
 
 
 def updated(node: ast.AST) -> set[str]:
-    """Return the names that a statement assigns in part, or both reads and assigns."""
+    """Return the names that a statement updates (`+=`), or whose elements or attributes it sets."""
     names = set()
     for part in ast.walk(node):
         if isinstance(part, ast.Subscript | ast.Attribute) and isinstance(part.ctx, ast.Store):

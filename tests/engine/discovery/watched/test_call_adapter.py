@@ -61,7 +61,7 @@ def kernels(tmp_path: Path) -> ModuleType:
     return module
 
 
-def test_forward_of_a_module_is_called_with_each_call_s_own_weights(
+def test_each_call_of_a_module_s_forward_gets_its_own_weights(
         kernels: ModuleType, tmp_path: Path) -> None:
     result = made("Scale.forward", backward=False)
     args = {arg.name: arg for arg in result.target.args}

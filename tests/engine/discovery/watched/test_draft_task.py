@@ -26,7 +26,7 @@ def tensor(*shape: int, dtype: str = "float32", low: float = -1, high: float = 1
         [1, *shape[:0:-1]][::-1]) if len(shape) == 2 else (1,) * len(shape))
 
 
-def test_varying_sizes_are_symbols_with_the_source_s_names() -> None:
+def test_sizes_that_vary_get_the_names_of_the_source() -> None:
     args = {arg.name: arg for arg in drafted("norm").args}
     assert args["x"].shape == ("rows", "cols") and args["weight"].shape == ("cols",)
     assert args["eps"].value == 1e-5
