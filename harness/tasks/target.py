@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from harness.errors import InputError
@@ -21,11 +21,13 @@ class Launch:
 
     Names are the sizes of the config class, the scalar arguments, and the constants of the source
     (`#define TILE 256`, `constexpr int TILE = 256`), so that a knob may change the launch.
+    `defaults` are the values of constants that a source does not define.
     """
 
     grid: tuple[int | str, ...]
     block: tuple[int | str, ...]
     shared_bytes: int | str = 0
+    defaults: Mapping[str, int] = field(default_factory=dict)
 
     def fault(self) -> str:
         """Return why it cannot be a launch, "" if it can."""
@@ -36,6 +38,7 @@ class Launch:
 
     def sizes(self, names: Mapping[str, int]) -> tuple[int, ...]:
         """Return grid x, y, z, block x, y, z and the bytes of shared memory. Raises InputError."""
+        names = {**self.defaults, **names}
         axes = [[whole(axis, names) for axis in each] for each in (self.grid, self.block)]
         grid, block = ([*each, 1, 1][:AXES] for each in axes)
         shared = whole(self.shared_bytes, names)

@@ -133,6 +133,8 @@ def explain(task: Target) -> Iterator[str]:
         axes = ("grid", task.launch.grid), ("block", task.launch.block)
         for name, sizes in (*axes, ("shared", (task.launch.shared_bytes,))):
             yield f"{name:18} {', '.join(map(str, sizes))}  (<<<...>>> in the source, or flags)"
+        for name, value in task.launch.defaults.items():
+            yield f"{name:18} {value}  (where the source does not define it)"
 
 
 def parse_dims(text: str) -> tuple[int | str, ...]:

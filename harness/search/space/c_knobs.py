@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _IGNORED = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _CONSTANT = re.compile(
@@ -16,9 +16,12 @@ _ANY_BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*\)")
 _KERNEL = re.compile(r"\s*(?:[A-Za-z_][\w*&\s]*?\s)?\*?(\w+)\s*\(")
 _TEMPLATE = re.compile(r"template\s*<([^{};]*?)>[^{};()]*?\b(\w+)\s*\(")
 _LAUNCH = re.compile(r"\b(\w+)\s*<([^<>;(){}]*)>\s*<<<(.*?)>>>", re.DOTALL)
+_SIZES = re.compile(r"\b(\w+)\s*(?:<[^<>;(){}]*>)?\s*<<<(.*?)>>>", re.DOTALL)
 _HEAD = re.compile(r"(?:[ \t]*(?:#[ \t]*(?:include|pragma)[^\n]*)?\n)*")
 _WHOLE = re.compile(r"unsigned|int|size_t|u?int\d+_t|auto")
-MOST_THREADS = 1024
+MOST_THREADS, WARP = 1024, 32
+BLOCK = "block"
+"""The name of the number of threads in a launch's block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,23 @@ class NumberPlace:
     is_constant: bool = False
     is_bound: bool = False
 
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """What a bound or a block may be; () for other numbers. No launch of the present size
+        exceeds a bound.
+        """
+        if self.name == BLOCK and not self.is_constant:
+            return threads(self.value)
+        if not self.is_bound:
+            return ()
+        return tuple(sorted({1, 2, 3, 4, 8, self.value} if self.name == "blocks_per_sm" else {
+            self.value, *(size for size in (128, 256, 512, MOST_THREADS) if size > self.value)}))
+
+
+def threads(value: int) -> tuple[int, ...]:
+    """Return the usual numbers of threads in a block, and the present one."""
+    return tuple(sorted({WARP, 64, 128, 256, 512, MOST_THREADS, value}))
+
 
 def find(source: str) -> Iterator[NumberPlace]:
     """Yield the numbers of a source that could be knobs."""
@@ -50,7 +70,7 @@ def find(source: str) -> Iterator[NumberPlace]:
               if (head := _KERNEL.match(text, match.end()))]
     parameters = {match[2]: match[1].split(",") for match in _TEMPLATE.finditer(
         _ANY_BOUNDS.sub(lambda match: " " * len(match[0]), text))}
-    taken = set[tuple[int, int]]()
+    taken, launched = set[tuple[int, int]](), list[tuple[int, int]]()
     for match in _LAUNCH.finditer(text):
         kernel, sizes = match[1], match.span(3)
         for index, (begin, end) in enumerate(_parts(text, *match.span(2))):
@@ -63,17 +83,61 @@ def find(source: str) -> Iterator[NumberPlace]:
             of_bounds = [bound.span(1) for of, bound in bounds
                          if of == kernel and int(bound[1]) == value]
             taken.update(of_bounds)
+            launched.append(sizes)
             yield NumberPlace(
                 kernel=kernel, name=name, value=value, at=(begin, end),
                 why=f"template argument of {kernel}",
                 tied=(*_numbers(text, sizes, value), *of_bounds),
                 less_one=tuple(_numbers(text, sizes, value - 1)) if value > 2 else ())
+    for number in _blocks(text):
+        if number.at not in taken and not any(
+                begin <= number.at[0] < end for begin, end in launched):
+            taken.update(own := {bound.span(1) for of, bound in bounds
+                                 if of == number.kernel and int(bound[1]) == number.value})
+            yield replace(number, tied=(*number.tied, *sorted(own)))
     for kernel, bound in bounds:
         for group, name in ((1, "launch_bounds"), (2, "blocks_per_sm")):
             if bound[group] and bound.span(group) not in taken and int(bound[group]):
                 yield NumberPlace(kernel=kernel, name=name, value=int(bound[group]),
                                   why=f"launch bounds of {kernel}", at=bound.span(group),
                                   is_bound=True)
+
+
+def block_of(source: str, kernel: str) -> NumberPlace | None:
+    """Return the number of threads with which a source launches a kernel, as `find` yields it."""
+    return next((number for number in find(source)
+                 if (number.kernel, number.name) == (kernel, BLOCK)), None)
+
+
+def is_launched(source: str, kernel: str) -> bool:
+    """Return whether a source launches a kernel."""
+    return any(match[1] == kernel for match in _SIZES.finditer(_IGNORED.sub(" ", source)))
+
+
+def _blocks(text: str) -> Iterator[NumberPlace]:
+    """Yield the threads of a block at kernels' only launches: a number there, or a variable's."""
+    sites = list(_SIZES.finditer(text))
+    for match in sites:
+        parts = list(_parts(text, *match.span(2)))
+        if len(parts) < 2 or sum(other[1] == match[1] for other in sites) > 1:
+            continue
+        begin, end = parts[1]
+        sizes = match.span(2)
+        if not text[begin:end].isdigit():
+            name = re.escape(text[begin:end])
+            values = [value.span(1) for value in re.finditer(
+                rf"\b{name}\s*(?:=\s*(?:dim3\s*[({{]\s*)?|[({{]\s*)(\w+)", text)]
+            if len(values) != 1 or not text[slice(*values[0])].isdigit():
+                continue
+            (begin, end), sizes = values[0], (0, 0)
+        number = int(text[begin:end])
+        if WARP <= number <= MOST_THREADS:
+            yield NumberPlace(
+                kernel=match[1], name=BLOCK, value=number, at=(begin, end),
+                why=f"threads of a block of {match[1]}",
+                tied=tuple(place for place in _numbers(text, sizes, number)
+                           if place != (begin, end)),
+                less_one=tuple(_numbers(text, sizes, number - 1)))
 
 
 def after_includes(source: str) -> int:

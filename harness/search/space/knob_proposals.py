@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.search.space import c_knobs, triton_autotune, triton_names
-from harness.search.space.c_knobs import NumberPlace
 
 SIZES = re.compile(
     r"(?i)^(block|tile|group|split|chunk|unroll|warps|threads|lanes|stages|b[mnkdthv]$)"
@@ -26,11 +25,13 @@ TILES = (16, 32, 64, 128, 256)
 """Sizes of a matrix product's tiles, in place of OVERRIDES: compiling larger ones takes minutes."""
 MARK = "declared by kopt"
 NEW_MARK = "inserted by kopt"
+LAUNCH_MARK = "inserted by kopt, for the task's launch too"
 MOST = 8
 _DECLARED = re.compile(
     rf"^(?P<name>\w+) = (?P<value>\w+)  # kopt: knob [^\n]*{MARK}[^\n]*\n", re.M)
 _C_DECLARED = re.compile(rf"  // kopt: knob [^\n]*{MARK}[^\n]*")
 _START = re.compile(rf"(?://|#) kopt: start [^\n]*\({MARK}\)\n")
+_C_OF_LAUNCH = re.compile(rf"(?<=\d)  // kopt: knob [^\n]*{re.escape(LAUNCH_MARK)}$", re.M)
 _C_NEW = re.compile(rf"^#define (\w+) (\d+)  // kopt: knob [^\n]*{NEW_MARK}\n", re.M)
 
 
@@ -55,6 +56,8 @@ class KnobProposal:
     edits: tuple[Edit, ...] = ()
     is_new: bool = True
     """Whether its name is one that kopt inserts."""
+    is_of_launch: bool = False
+    """Whether the task's launch uses it: then it stays a constant of the source."""
 
     @property
     def begin(self) -> int:
@@ -65,8 +68,13 @@ class KnobProposal:
             edit, written=edit.written.replace(self.name, name)) for edit in self.edits))
 
 
-def propose(source: str, language: str) -> tuple[KnobProposal, ...]:
-    """Return proposals, none for a source that declares knobs itself; at most MOST."""
+def propose(source: str, language: str,
+            launch: Mapping[str, int] | None = None) -> tuple[KnobProposal, ...]:
+    """Return proposals, none for a source that declares knobs itself; at most MOST.
+
+    `launch` are the constants of a task's launch that the source may define, with their values;
+    None without such a launch: then the source's own are used.
+    """
     if "kopt: knob" in source:
         return ()
     if language in ("triton", "python"):
@@ -75,7 +83,7 @@ def propose(source: str, language: str) -> tuple[KnobProposal, ...]:
         except (SyntaxError, ValueError, RecursionError):
             return ()
     else:
-        candidates = list(_of_c(source))
+        candidates = list(_of_c(source, launch))
     unique: dict[int, KnobProposal] = {}
     for each in candidates:
         unique.setdefault(each.begin, each)
@@ -93,8 +101,9 @@ def declare(source: str, proposals: Sequence[KnobProposal], language: str) -> st
     edits = {edit.begin: edit for each in proposals for edit in each.edits}  # one edit a place
     if language not in ("triton", "python"):
         at = len(source[:c_knobs.after_includes(source)].encode())
-        new = "".join(f"#define {each.name} {each.value}  {_comment('//', each, NEW_MARK)}\n"
-                      for each in proposals if each.is_new)
+        new = "".join(f"#define {each.name} {each.value}  " + _comment(
+            "//", each, LAUNCH_MARK if each.is_of_launch else NEW_MARK) + "\n"
+            for each in proposals if each.is_new)
         edits[at] = Edit(begin=at, end=at, written=new) if at not in edits else replace(
             edits[at], written=new + edits[at].written)
     for _, edit in sorted(edits.items(), reverse=True):
@@ -124,7 +133,7 @@ def inlined(source: str) -> str:
         for name, value in _C_NEW.findall(source):
             text = re.sub(rf"\({name} - 1\)", str(int(value) - 1), text)
             text = re.sub(rf"\b{name}\b", value, text)
-        return _C_DECLARED.sub("", text)
+        return _C_OF_LAUNCH.sub("", _C_DECLARED.sub("", text))
     text = _DECLARED.sub("", source)
     starts = _line_starts(text)
     data = text.encode()
@@ -206,31 +215,38 @@ def _override(node: ast.expr, name: str, of: str, source: str, starts: Sequence[
             written=f"{knob} or {text}" if simple else f"{knob} or ({text})"),))
 
 
-def _of_c(source: str) -> Iterator[KnobProposal]:
+def block_knob(kernel: str) -> str:
+    """Return the name of the knob for the threads of a kernel's block."""
+    return _knob_name(kernel, c_knobs.BLOCK)
+
+
+def _of_c(source: str, launch: Mapping[str, int] | None) -> Iterator[KnobProposal]:
+    in_source = {block_knob(number.kernel) for number in c_knobs.find(source)
+                 if number.name == c_knobs.BLOCK}
+    head = len(source[:c_knobs.after_includes(source)].encode())
+    for name, value in (launch or {}).items():
+        if name not in in_source:
+            yield KnobProposal(name=name, line=1, value=value, choices=c_knobs.threads(value),
+                               why="threads of a block, which only the task states",
+                               edits=(Edit(begin=head, end=head, written=""),), is_of_launch=True)
     for number in c_knobs.find(source):
         if number.is_constant and (not SIZES.search(number.name) or number.value < 1):
             continue
         name = number.name if number.is_constant else _knob_name(number.kernel, number.name)
+        if number.name == c_knobs.BLOCK and launch is not None and name not in launch:
+            continue
         proposal = KnobProposal(
             name=name, line=source.count("\n", 0, number.at[0]) + 1, value=number.value,
-            choices=_of_bounds(number) if number.is_bound else tuple(
+            choices=number.choices or tuple(
                 each for each in _around(name, number.value)
                 if number.value > c_knobs.MOST_THREADS or each <= c_knobs.MOST_THREADS),
-            why=number.why, is_new=not number.is_constant)
+            why=number.why, is_new=not number.is_constant, is_of_launch=name in (launch or ()))
         written = [(number.at, f"  {_comment('//', proposal)}" if number.is_constant else name),
                    *((place, name) for place in number.tied),
                    *((place, f"({name} - 1)") for place in number.less_one)]
         yield replace(proposal, edits=tuple(Edit(
             begin=len(source[:begin].encode()), end=len(source[:end].encode()), written=text)
             for (begin, end), text in written))
-
-
-def _of_bounds(number: NumberPlace) -> tuple[int, ...]:
-    """Return choices that no launch of the present size exceeds, or usual numbers of blocks."""
-    if number.name == "blocks_per_sm":
-        return tuple(sorted({1, 2, 3, 4, 8, number.value}))
-    return tuple(sorted({number.value, *(size for size in (128, 256, 512, c_knobs.MOST_THREADS)
-                                         if size > number.value)}))
 
 
 def _is_size(name: str) -> bool:

@@ -30,8 +30,7 @@ from harness.formats.quantities import counted
 from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
-from harness.tasks.target import Launch
-from kopt_tui.cli.new import new_facts, new_reference, parameter_list
+from kopt_tui.cli.new import new_facts, new_launch, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
@@ -196,7 +195,8 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     source = _source(project, args, prompt)
     function = _function(project / source, args, prompt)
     reference = new_reference.choose(args.reference, project, function, prompt)
-    function = msgspec.structs.replace(function, launch=_launch(function, args, prompt))
+    function = msgspec.structs.replace(function, launch=new_launch.choose(
+        function, args, prompt, sources.read_source(project / source)))
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
     for name in [arg.name for arg in function.args if arg.shape is not None]:
@@ -253,21 +253,6 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
         if of_device else ""
     return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
-
-
-def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Prompt,
-            ) -> Launch | None:
-    """Return the launch of a `__global__` function: the source's own, but for what flags say."""
-    if not function.is_global:
-        return None
-    known, names = function.launch, "the sizes, scalars and constants of the source"
-    grid, block, shared = (
-        draft_kernel.parse_dims(flag) if flag is not None else own
-        for flag, own in ((args.grid, known and known.grid), (args.block, known and known.block),
-                          (args.shared, (known.shared_bytes,) if known else (0,))))
-    grid = grid or draft_kernel.parse_dims(prompt.text(f"grid (in {names})", "--grid DIMS"))
-    block = block or draft_kernel.parse_dims(prompt.text(f"block (in {names})", "--block DIMS"))
-    return Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0])
 
 
 def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],

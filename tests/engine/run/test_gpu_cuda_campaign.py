@@ -22,6 +22,15 @@ from tests.support.command_line import kopt
 pytestmark = pytest.mark.gpu
 SLOW = device_case.LAUNCHER.replace("#define TILE 256  // kopt: knob TILE in [128, 256, 512]",
                                     "#define TILE 8")
+COLUMN_SUMS = """
+extern "C" __global__ void sums(const float *x, float *out, int rows, int cols) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x;
+    if (c >= cols) return;
+    float sum = 0.0f;
+    for (int r = 0; r < rows; ++r) sum += x[(long long)r * cols + c];
+    out[c] = sum;
+}
+"""
 NEW = ("--yes", "--rounds", "1", "--approval", "auto")
 
 
@@ -52,6 +61,24 @@ def test_tile_of_a_cuda_source_is_proposed_searched_kept_and_merged(tmp_path: Pa
     merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
     assert merged.returncode == 0, merged.stderr
     assert "#define TILE 32  // kopt: knob TILE" in (project / "kernel.cu").read_text()
+
+
+def test_smaller_blocks_of_a_kernel_without_constants_are_kept(tmp_path: Path) -> None:
+    """Two blocks of 256 threads leave 130 multiprocessors without work."""
+    project = repos.project(tmp_path / "p", {
+        "sums.cu": COLUMN_SUMS, "reference.py": "def sums(x, **sizes):\n    return x.sum(0)\n"})
+    done = kopt("new", "sums.cu", "--entry", "sums", "--shape", "x=rows,cols", "--shape",
+                "out=cols", "--grid", "(cols + 255) // 256", "--block", "256",
+                "--class", "tall: rows=8192 cols=512", "--backends", "search", *NEW, cwd=project)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0 and "knob SUMS_BLOCK: 256 of [32, 64, 128" in done.stdout
+    repos.git(project, "add", "-A")
+    repos.git(project, "commit", "-q", "-m", "task")
+    setup = campaigns_of.create(tmp_path / "w", project / "manifest.yaml")
+    finished(setup, 100.0)
+    merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
+    assert merged.returncode == 0, merged.stderr
+    assert "#define SUMS_BLOCK 32 " in (project / "sums.cu").read_text()
 
 
 def test_faster_model_new_is_kept_and_compared_with_torch_compile(tmp_path: Path) -> None:
