@@ -25,7 +25,7 @@ from harness.formats import yaml_document
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import Zygote
 from kopt_tui.cli.new import new_facts, new_kernel
-from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.new.parameter_list import NewManifest, pairs
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
 from kopt_tui.cli.text_lines import print_text
@@ -52,7 +52,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     workloads, file = _workloads(args, project / args.source, definition)
     draft = draft_definition.draft(
         definition, folder, workloads=workloads, workloads_file=file, solution=solution,
-        scalars={name: yaml_document.scalar(value) for name, value in new_kernel.pairs(
+        scalars={name: yaml_document.scalar(value) for name, value in pairs(
             args.scalar, "--scalar").items()})
     draft.write(project)
     result = _checked(draft, args, project)

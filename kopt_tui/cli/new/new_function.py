@@ -46,8 +46,7 @@ from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.tasks.target import Language
 from kopt_tui.cli.new import new_facts, new_kernel, new_reference
-from kopt_tui.cli.new.new_kernel import pairs
-from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.new.parameter_list import NewManifest, pairs
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
 from kopt_tui.cli.text_lines import print_text

@@ -18,6 +18,7 @@ import msgspec
 
 from engine.discovery.new import draft_kernel, knob_trials
 from engine.discovery.new.draft_kernel import check_shape
+from engine.discovery.new.launch_constant import with_block_constant
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project import device_sources, sources
 from engine.discovery.watched.first_check import FirstCheck
@@ -30,9 +31,10 @@ from harness.formats.quantities import counted
 from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
-from kopt_tui.cli.new import new_facts, new_launch, new_reference, parameter_list
+from harness.tasks.target import Launch
+from kopt_tui.cli.new import new_facts, new_reference, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
-from kopt_tui.cli.new.parameter_list import NewManifest
+from kopt_tui.cli.new.parameter_list import NewManifest, pairs
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
 from kopt_tui.cli.text_lines import print_text
@@ -195,7 +197,7 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     source = _source(project, args, prompt)
     function = _function(project / source, args, prompt)
     reference = new_reference.choose(args.reference, project, function, prompt)
-    function = msgspec.structs.replace(function, launch=new_launch.choose(
+    function = msgspec.structs.replace(function, launch=_launch(
         function, args, prompt, sources.read_source(project / source)))
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
@@ -255,6 +257,25 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
     return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
 
 
+def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Prompt,
+            source: str) -> Launch | None:
+    """Return the launch of a `__global__` function: the source's own, but for what flags say.
+
+    A knob may change its block where the source can define a constant for it.
+    """
+    if not function.is_global:
+        return None
+    known, names = function.launch, "the sizes, scalars and constants of the source"
+    grid, block, shared = (
+        draft_kernel.parse_dims(flag) if flag is not None else own
+        for flag, own in ((args.grid, known and known.grid), (args.block, known and known.block),
+                          (args.shared, (known.shared_bytes,) if known else (0,))))
+    grid = grid or draft_kernel.parse_dims(prompt.text(f"grid (in {names})", "--grid DIMS"))
+    block = block or draft_kernel.parse_dims(prompt.text(f"block (in {names})", "--block DIMS"))
+    return with_block_constant(Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0]),
+                               function.name, source)
+
+
 def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
              example: str) -> list[str]:
     """Return the config classes that a person names; one that does not fit is asked for again."""
@@ -274,12 +295,3 @@ def _example(sizes: Sequence[str]) -> str:
     """Return a config class that names the sizes of this kernel."""
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
     return f"small: {' '.join(f'{name}=64' for name in names)}" if names else EXAMPLE
-
-
-def pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """Return NAME=VALUE texts as a dict. Raises InputError naming the flag."""
-    parts = [text.partition("=") for text in texts]
-    for text, (name, _, value) in zip(texts, parts, strict=True):
-        if not (name and value):
-            raise InputError(f"cannot read {flag} {text}", fix=f"write {flag} NAME=...")
-    return {name.strip(): value for name, _, value in parts}

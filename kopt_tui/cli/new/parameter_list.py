@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -117,3 +117,12 @@ def as_json(known: Parameters) -> dict[str, ChosenValue]:
     """Return the parameters in the form of --json."""
     return {parameter.name: ChosenValue(value=parameter.value, origin=parameter.origin)
             for parameter in known.values()}
+
+
+def pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
+    """Return NAME=VALUE texts as a dict. Raises InputError naming the flag."""
+    parts = [text.partition("=") for text in texts]
+    for text, (name, _, value) in zip(texts, parts, strict=True):
+        if not (name and value):
+            raise InputError(f"cannot read {flag} {text}", fix=f"write {flag} NAME=...")
+    return {name.strip(): value for name, _, value in parts}

@@ -27,7 +27,7 @@ def host(launch: str) -> str:
                  "    sums<<<blocks, threads, 0, stream>>>(x, out, rows, cols);"),
      "int threads = SUMS_BLOCK, blocks = (cols + threads - 1) / threads;"),
     (host("    dim3 block(256), grid((cols + block.x - 1) / block.x);\n"
-                 "    sums<<<grid, block>>>(x, out, rows, cols);"), "dim3 block(SUMS_BLOCK), grid")])
+                 "    sums<<<grid, block>>>(x, out, rows, cols);"), "dim3 block(SUMS_BLOCK), g")])
 def test_knob_changes_the_launch_of_the_task_and_of_the_source(source: str, written: str) -> None:
     launch = with_block_constant(LITERAL, "sums", source)
     assert launch == FOLLOWING
