@@ -151,9 +151,10 @@ def decisions_in(past: CampaignHistory, n: int) -> str:
     return f"{summary}; of earlier rounds: {earlier}" if earlier else summary
 
 
-RUNNING_STAGES = ("queued", "starting", "working", "searching", "rewriting", "reading", "waiting",
-                  "asking", "running", "screening")
-"""Stages of a slot whose worker has not ended."""
+RUNNING_STAGES = ("queued", "starting", "working", "searching", "comparing", "rewriting",
+                  "transforming", "splitting", "reading", "waiting", "asking", "running",
+                  "screening")
+"""Stages of a slot whose worker has not ended: "queued", and every one that a worker reports."""
 
 
 def open_slots(round: ActiveRound, tasks: Sequence[Task], progress: RoundProgress) -> None:
