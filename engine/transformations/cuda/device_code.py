@@ -40,7 +40,8 @@ class UnrolledLoops(Transformation):
         loops = first_places(_innermost_loops(cuda),
                              "no function of the device has a loop without a pragma")
         for loop in loops:
-            knob = cuda.knob("UNROLL", 4, (1, 2, 4, 8, 16), f"iterations, line {cuda.line(loop)}")
+            knob = cuda.knob("UNROLL", 4, (1, 2, 4, 8, 16, 32),
+                             f"iterations, line {cuda.line(loop)}")
             cuda.insert(loop.start_byte, f"#pragma unroll {knob.name}\n{cuda.indent(loop)}")
         return cuda.transformed("unrolled loops", [cuda.line(loop) for loop in loops])
 

@@ -5,6 +5,7 @@ Needs msgspec, gitpython and tree-sitter besides what `make test-gpu` needs.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,10 @@ from tests.support.command_line import kopt
 pytestmark = pytest.mark.gpu
 SLOW = device_case.LAUNCHER.replace("#define TILE 256  // kopt: knob TILE in [128, 256, 512]",
                                     "#define TILE 8")
-COLUMN_SUMS = """
-extern "C" __global__ void sums(const float *x, float *out, int rows, int cols) {
-    int c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= cols) return;
-    float sum = 0.0f;
-    for (int r = 0; r < rows; ++r) sum += x[(long long)r * cols + c];
-    out[c] = sum;
+SCALE = """
+extern "C" __global__ void scale(const float *x, float *out, int n) {
+    int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < n) out[at] = 2.0f * x[at];
 }
 """
 NEW = ("--yes", "--rounds", "1", "--approval", "auto")
@@ -63,22 +61,23 @@ def test_tile_of_a_cuda_source_is_proposed_searched_kept_and_merged(tmp_path: Pa
     assert "#define TILE 32  // kopt: knob TILE" in (project / "kernel.cu").read_text()
 
 
-def test_smaller_blocks_of_a_kernel_without_constants_are_kept(tmp_path: Path) -> None:
-    """Two blocks of 256 threads leave 130 multiprocessors without work."""
+def test_larger_blocks_of_a_kernel_without_constants_are_kept(tmp_path: Path) -> None:
+    """A multiprocessor holds 32 blocks: of 32 threads, they are half of what it can run."""
     project = repos.project(tmp_path / "p", {
-        "sums.cu": COLUMN_SUMS, "reference.py": "def sums(x, **sizes):\n    return x.sum(0)\n"})
-    done = kopt("new", "sums.cu", "--entry", "sums", "--shape", "x=rows,cols", "--shape",
-                "out=cols", "--grid", "(cols + 255) // 256", "--block", "256",
-                "--class", "tall: rows=8192 cols=512", "--backends", "search", *NEW, cwd=project)
+        "scale.cu": SCALE, "reference.py": "def scale(x, **sizes):\n    return 2 * x\n"})
+    done = kopt("new", "scale.cu", "--entry", "scale", "--shape", "x=n", "--shape", "out=n",
+                "--grid", "(n + 31) // 32", "--block", "32", "--class", "big: n=67108864",
+                "--backends", "search", *NEW, cwd=project)
     print(done.stdout, done.stderr)
-    assert done.returncode == 0 and "knob SUMS_BLOCK: 256 of [32, 64, 128" in done.stdout
+    assert done.returncode == 0 and "knob SCALE_BLOCK: 32 of [32, 64, 128" in done.stdout
     repos.git(project, "add", "-A")
     repos.git(project, "commit", "-q", "-m", "task")
     setup = campaigns_of.create(tmp_path / "w", project / "manifest.yaml")
     finished(setup, 100.0)
     merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
     assert merged.returncode == 0, merged.stderr
-    assert "#define SUMS_BLOCK 32 " in (project / "sums.cu").read_text()
+    assert re.search(r"#define SCALE_BLOCK (128|256|512|1024)\b", (
+        project / "scale.cu").read_text())
 
 
 def test_faster_model_new_is_kept_and_compared_with_torch_compile(tmp_path: Path) -> None:
