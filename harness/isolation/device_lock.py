@@ -25,6 +25,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import re
 import socket
 import stat
 import threading
@@ -37,6 +38,7 @@ from harness.errors import Cancelled, EnvironmentFault
 from harness.formats.text import plain
 
 POLL_S = 0.004
+_UUID = re.compile(r"^(GPU-[0-9a-f]{8})-[0-9a-f-]+$")
 OWNER = "KOPT_CAMPAIGN"
 """The environment variable with a process's campaign, shown to those who wait for its lock."""
 SETTLING_S = 0.25
@@ -266,7 +268,8 @@ def _describe_wait(device: str, fd: int) -> str:
     if campaign and campaign == plain(os.environ.get(OWNER, "")):
         campaign = "this campaign"
     holder = campaign or (f"process {pid}" if pid else "another kopt")
-    return f"waiting for {device}: held by {holder}{at}"
+    shown = _UUID.sub(r"\1", device.removeprefix("gpu-"))  # its beginning, as tools show it
+    return f"waiting for {shown}: held by {holder}{at}"
 
 
 def _owner(fd: int) -> tuple[int, time.struct_time | None, str]:

@@ -83,7 +83,7 @@ class EventPrinter:
         slot = max(self._reader.slots(row.id, row.round), default=None,
                    key=lambda slot: slot.updated_at) if row else None
         words = "" if row is None else row.phase if slot is None or slot.progress is None else \
-            f"{row.phase}  {slot.slot}  {slot.stage} {slot.detail}"
+            f"{row.phase}  {slot.slot}  {slot.stage} {slot.detail.removeprefix(f'{slot.stage} ')}"
         if words and words != self._progress:
             print_text(f"{phrases.stamp(time.time())}  {phrases.clean(words)}", indent=4)
             sys.stdout.flush()

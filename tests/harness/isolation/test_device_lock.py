@@ -105,6 +105,13 @@ def test_waiting_names_who_holds_the_lock_since_when_and_can_be_cancelled(
         "waiting for cpu: held by matmul_c since NOW"]
 
 
+def test_card_is_named_by_the_beginning_of_its_uuid(locks: Path) -> None:
+    card, messages = "gpu-GPU-4bce7ba6-a666-708b-50b7-8be97d19345d", list[str]()
+    with device_lock.acquire(card), pytest.raises(EnvironmentFault):
+        device_lock.acquire(card, timeout_s=1.0, on_wait=messages.append)
+    assert messages[0].startswith("waiting for GPU-4bce7ba6: held by ")
+
+
 def test_lock_outlives_its_owner_until_the_job_is_dead(tmp_path: Path) -> None:
     marker = mark()
     code = f"""
