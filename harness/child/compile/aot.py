@@ -1,7 +1,8 @@
 """Compiles a target's Triton kernels without a GPU and reads the assembler's report.
 
 Runs the host function on uninitialised tensors, with each launch replaced by a compilation. A
-PyTorch module's tensors have no memory at all, so that its other operations cost nothing.
+PyTorch module runs on torch's `meta` device, without memory, so that its other operations cost
+nothing.
 Argument types, alignments, constants and warps are those that a GPU would get, and so is Triton's
 cache key. Talks JSON lines over a socket. Needs torch and triton.
 
@@ -47,28 +48,6 @@ def gpu_driver(arch: dict[str, Any]) -> SimpleNamespace:
         utils=SimpleNamespace(get_device_properties=lambda device=0: properties))
 
 
-def without_memory() -> Any:
-    """Return a context in which tensors have a shape, a dtype and strides, and no memory."""
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-    from torch.nn import Module, Parameter
-
-    def apply(module: Any, change: Any, recurse: bool = True) -> Any:
-        """Do what `Module._apply` does, which cannot exchange parameters without memory."""
-        for child in module.children() if recurse else ():
-            child._apply(change)
-        for name, value in module._parameters.items():
-            if value is not None:
-                module._parameters[name] = Parameter(change(value.detach()), value.requires_grad)
-        module._buffers.update((name, change(value)) for name, value in module._buffers.items()
-                               if value is not None)
-        return module
-
-    fake: Any = FakeTensor  # Triton asks how a tensor is aligned: as in memory of its own
-    fake.data_ptr = lambda tensor: tensor.storage_offset() * tensor.element_size()
-    Module._apply = apply
-    return FakeTensorMode(allow_non_fake_inputs=True)
-
-
 class Inspector:
     def __init__(self, job: dict[str, Any]) -> None:
         import torch
@@ -79,7 +58,7 @@ class Inspector:
 
         self.arch = job["arch"]
         self.max_configs = job["max_configs"]
-        self.memory = without_memory() if job["is_module"] else contextlib.nullcontext()
+        self.device = torch.device("meta" if job["is_module"] else "cpu")
         self.records: list[dict[str, Any]] = []
         self.known: dict[int, tuple[Any, dict[str, Any]]] = {}
         """What was read of each compiled kernel, which is kept so that its id stays unique."""
@@ -106,10 +85,11 @@ class Inspector:
         from ..run.load_python import constant
 
         self.records = []
-        with self.memory, contextlib.suppress(self.unlaunchable):
-            self.function(*(constant(t, "cpu") if t["role"] == "scalar" else
-                            torch.empty(t["shape"], dtype=getattr(torch, t["dtype"]))
-                            for t in job["tensors"]))
+        arguments = [constant(t, self.device.type) if t["role"] == "scalar" else
+                     torch.empty(t["shape"], dtype=getattr(torch, t["dtype"]), device=self.device)
+                     for t in job["tensors"]]
+        with self.device, contextlib.suppress(self.unlaunchable):
+            self.function(*arguments)
             for record in self.records:  # the function caught a failing launch
                 record["caught"] = record.pop("fails", False)
         return {"kernels": self.records, "signatures": self.signatures}
