@@ -77,7 +77,7 @@ def files(folder: Path) -> set[str]:
 def setup(tmp_path: Path) -> Setup:
     user = project_with_all_kinds(tmp_path)
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
-    for name in ("inner", "outer", "other"):  # nothing more is needed of them
+    for name in ("inner", "outer", "other"):  # no checkout needs them any longer
         (tmp_path / name).rename(tmp_path / f"{name}.away")
     return made
 
