@@ -170,7 +170,7 @@ def test_relative_paths_work(
     assert repo.capture(Path("campaign/worktrees/editor"), repo.best)
 
 
-def test_error_for_campaign_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
+def test_error_for_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
     for name in ("a..b", "a b", "", "x.lock", "a~1", "new\nline"):
         with pytest.raises(InputError, match="git refuses") as refusal:
             CampaignRepo.create(tmp_path / "campaign", name, user)
