@@ -15,8 +15,7 @@ from engine.context import EngineContext
 from engine.history import history
 from engine.history.kept_commits import rollbacks
 from engine.journal.write import request
-from engine.lineage import headline
-from engine.lineage import rollback
+from engine.lineage import headline, rollback
 from engine.planning.planner import Planner
 from engine.records.writer import Records
 from engine.run import ending

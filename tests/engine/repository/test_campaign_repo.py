@@ -182,7 +182,8 @@ def test_full_disk_is_environment_fault(repo: CampaignRepo) -> None:
     assert isinstance(git._failure("add", b"", complaints, None), EnvironmentFault)
 
 
-def test_error_for_missing_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_git_is_one_line(repo: CampaignRepo,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(EnvironmentFault, match="git is not installed"):
         repo.tree_of("HEAD")

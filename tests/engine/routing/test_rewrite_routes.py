@@ -108,7 +108,8 @@ def test_every_pair_has_naming_gate_and_limit() -> None:
             if (source, target) not in (("triton", "triton"), ("cuda", "cuda-cpp"))}
     assert set(keys) == SEED | more and len(keys) == len(set(keys))
     for translation in PAIRS:
-        assert translation.target in LANGUAGES and PARITY[translation.parity] and 1 <= translation.attempts <= 3
+        assert translation.target in LANGUAGES and PARITY[translation.parity]
+        assert 1 <= translation.attempts <= 3
         text = translation.brief("rmsnorm", "src/norm.py", may_add=False)
         assert translation.candidate.format(entry="rmsnorm") in text and "`norm.py`" in text
 
