@@ -53,7 +53,7 @@ def teach_interpreter_bfloat16() -> None:
 
 
 def run(template: dict, module, most: int) -> None:
-    """Run each case in all dtypes, with the default knobs and with the `small` ones.
+    """Run each case in float32 and a 16-bit dtype, with the default and with the `small` knobs.
 
     If `most` is at most 2: in float32, case 0 with the default and case 1 with the small knobs.
     """
