@@ -42,11 +42,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have what tests start by the thousand compiled before, also where Python is to write none.
+    """Compile the packages once, also if PYTHONDONTWRITEBYTECODE is set.
 
-    Confined programs could not write theirs, and the workers would all compile the same.
+    Tests start thousands of programs; confined ones cannot write bytecode, and without this
+    each worker would compile the same files.
     """
-    gc.disable()  # until all tests are collected: hardly anything of that is garbage
+    gc.disable()  # until all tests are collected: collecting them makes hardly any garbage
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if hasattr(config, "workerinput"):
@@ -61,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what collection made to neither collector nor forks: it lives to the end."""
+    """Freeze the collected tests, which live to the end: garbage collection skips them."""
     gc.freeze()
     zygote.collapse_memory()
     gc.set_threshold(20_000, 20, 20)  # a twentieth of a test's time went into collections
@@ -74,7 +75,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_unconfigure() -> None:
-    """Leave nothing to collect: pytest does so five times, which takes seconds after torch."""
+    """Freeze all objects: pytest collects garbage five times, which takes seconds after torch."""
     gc.freeze()
 
 
@@ -90,7 +91,7 @@ def gpu_missing() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Have a worker report a passed test once: six messages a test took seconds of a run.
+    """Have a worker send one report of a passed test: six messages per test took seconds.
 
     Durations and JUnit files need the reports of set-up and teardown too.
     """
@@ -111,23 +112,23 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(autouse=True)
 def one_lock_for_a_card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
                         tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have all workers of a test run take turns on a card."""
+    """Have all workers of a test run use the same lock of a card."""
     if request.node.get_closest_marker("gpu"):
         monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Tell `once_per_run` where the workers of this run share what only one of them computes."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    """Set the folder where `once_per_run` stores what one worker computes for all."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     folder.mkdir(exist_ok=True)
     os.environ["KOPT_TEST_SHARED"] = str(folder)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def zygotes_of_the_run() -> None:
-    """Have all workers of this run fork off the same zygotes, whose imports take seconds."""
+    """Have all workers of this run share their zygotes, whose imports take seconds."""
     from harness.isolation.zygote_client import Zygote
     from tests.support import zygote_broker
 
@@ -136,7 +137,7 @@ def zygotes_of_the_run() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def plain_git() -> None:
-    """Keep git's settings of the person who runs the tests out of them."""
+    """Ignore the git settings of the person who runs the tests."""
     os.environ["GIT_CONFIG_GLOBAL"] = os.devnull
     os.environ["GIT_CONFIG_SYSTEM"] = os.devnull
     for name, value in (("AUTHOR", "a test"), ("COMMITTER", "a test")):

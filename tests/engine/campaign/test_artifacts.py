@@ -1,4 +1,4 @@
-"""Archives of raw outputs: the oldest lost ones go first, those of kept candidates never."""
+"""Archives of outputs: the oldest of closed candidates are removed first, of kept ones never."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pack(folder: Folder, outputs: Path, candidate: str, purpose: str = "verify",
     return stored
 
 
-def test_lost_archives_make_room_oldest_first(tmp_path: Path) -> None:
+def test_oldest_archives_of_closed_candidates_are_removed_first(tmp_path: Path) -> None:
     folder, writer, reader = Folder.create(tmp_path / "rms"), Writer(tmp_path), Reader(tmp_path)
     writer.add_campaign(samples.campaign("rms", path=str(folder.path)))
     for name, state in (("kept", "kept"), ("lost1", "closed"), ("asks", "waiting"),
@@ -40,16 +40,16 @@ def test_lost_archives_make_room_oldest_first(tmp_path: Path) -> None:
         most = max(most, 4 * stored.bytes)
         artifacts.record(writer, reader, folder, "rms", stored, most_bytes=most)
     present = artifacts.of_campaign(reader, "rms")
-    assert [own.candidate for own in present] == ["baseline", "kept", "asks", "lost3"]
+    assert [archive.candidate for archive in present] == ["baseline", "kept", "asks", "lost3"]
     assert len(artifacts.of_campaign(reader, "rms", removed=True)) == 6
     names = {path.name for path in (folder.path / "rounds/round-2/artifacts").iterdir()}
-    assert names == {f"{own.candidate}.verify.tar.gz" for own in present}
+    assert names == {f"{archive.candidate}.verify.tar.gz" for archive in present}
     profiles = {path.name for path in folder.profiles.iterdir()}
-    assert profiles == {f"{own.candidate}.verify.cuda-0.json" for own in present}
+    assert profiles == {f"{archive.candidate}.verify.cuda-0.json" for archive in present}
     writer.close()
 
 
-def test_archive_of_a_killed_engine_is_deleted_by_the_next(tmp_path: Path) -> None:
+def test_unrecorded_archive_of_a_killed_engine_is_deleted(tmp_path: Path) -> None:
     folder, writer, reader = Folder.create(tmp_path / "rms"), Writer(tmp_path), Reader(tmp_path)
     writer.add_campaign(samples.campaign("rms", path=str(folder.path)))
     recorded, lost = (pack(folder, tmp_path / "out", name) for name in ("c1", "c2"))

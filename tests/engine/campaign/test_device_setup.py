@@ -1,4 +1,4 @@
-"""A campaign on a CUDA kernel says what it cannot do, and needs a toolkit for a launcher only."""
+"""A campaign on a CUDA kernel warns that it cannot split; only a launcher needs a toolkit."""
 
 from __future__ import annotations
 

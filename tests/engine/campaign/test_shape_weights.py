@@ -62,11 +62,12 @@ def task(tmp_path: Path) -> Target:
     return load(path)
 
 
-@pytest.mark.parametrize(("lines", "of", "notes"), OF_CLASSES)
-def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], of: tuple[float, ...],
+@pytest.mark.parametrize(("lines", "expected", "notes"), OF_CLASSES)
+def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], expected: tuple[float, ...],
                                              notes: int, tmp_path: Path) -> None:
     found, message = weights.weighted(task(tmp_path), weights_of(*lines))
-    assert tuple(row_class.weight for row_class in found.classes) == of and len(message) == notes
+    assert tuple(row_class.weight for row_class in found.classes) == expected
+    assert len(message) == notes
     assert found.classes[0].shape == {"n": 100, "k": 1}
 
 
@@ -121,7 +122,7 @@ def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_
     ("~nosuchuser/w", "'~nosuchuser/w': the weights cannot be read: Could not determine home"),
     (".", "the weights cannot be read: Is a directory"),
     ("/dev/zero", "/dev/zero: is larger than 4 MiB")])
-def test_unreadable_weights_file_is_one_line(named: str, message: str,
+def test_error_about_unreadable_weights_is_one_line(named: str, message: str,
                                              tmp_path: Path) -> None:
     path = benchmark_case.project(
         tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": named})
@@ -132,7 +133,7 @@ def test_unreadable_weights_file_is_one_line(named: str, message: str,
 
 @contextmanager
 def limited(more: int) -> Iterator[None]:
-    """Let this process allocate at most that many more bytes of memory."""
+    """Let this process allocate at most `more` further bytes of memory."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (now + more, before[1]))
@@ -155,9 +156,9 @@ def test_campaign_keeps_its_initial_weights(tmp_path: Path) -> None:
         setup.folder.manifest.read_text().replace(str(tmp_path / "calls.csv"), '""'))
     again = open_campaign(tmp_path / "w", setup.id)
     assert again.manifest.target.weights == ""
-    for one in (setup, again):
-        assert isinstance(one.target, Target)
-        assert [found.weight for found in one.target.classes] == [9.0, 9.0]
+    for opened in (setup, again):
+        assert isinstance(opened.target, Target)
+        assert [row_class.weight for row_class in opened.target.classes] == [9.0, 9.0]
     for spoil in (lambda file: file.write_text("n,calls\n300,1\n"), lambda file: file.unlink()):
         spoil(setup.folder.path / shape_weights.NAME)
         with pytest.raises(InputError, match="not those that the campaign started with"):

@@ -63,7 +63,7 @@ def test_campaign_on_copy_hands_over_patch_and_leaves_project_alone(
     assert "PASSES 1 " in (tmp_path / "p" / "scale.c").read_text()
 
 
-# what a commit only points at, and what was built
+# submodules
 
 MODULES = ("third_party/fmt", "third_party/json", "src/dep", "bench")
 TREE = ("src/ops/a.cu", "src/.gitattributes", "docs/.gitattributes", ".gitattributes", ".gitignore",
@@ -96,7 +96,7 @@ def test_submodule_is_copied_if_a_path_below_is_needed(fields: dict[str, object]
     ("a/b/c.h", True), ("a/b", True), ("a", True), ("./a/b/", True), ("**/c.h", True),
     ("a/**", True), ("*/b/c", True), ("a/x/c.h", False), ("x/**", False), ("b/c.h", False),
     ("a/*.h", False), ("a/b?", False)])
-def test_glob_reaches_below_folder(glob: str, found: bool) -> None:
+def test_glob_may_match_a_path_below_the_folder(glob: str, found: bool) -> None:
     assert reaches("a/b", (glob,)) is found
 
 

@@ -77,7 +77,7 @@ def files(folder: Path) -> set[str]:
 def setup(tmp_path: Path) -> Setup:
     user = project_with_all_kinds(tmp_path)
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
-    for name in ("inner", "outer", "other"):  # nothing more is needed of them
+    for name in ("inner", "outer", "other"):  # no checkout needs them any longer
         (tmp_path / name).rename(tmp_path / f"{name}.away")
     return made
 
@@ -110,7 +110,7 @@ def test_only_kernel_change_is_captured_from_copy(setup: Setup) -> None:
 
 
 def a_patch(setup: Setup, name: str) -> bytes:
-    """Return a patch that changes the kernel and another file."""
+    """Return a patch that changes the kernel and the file `name`."""
     before = {"third_party/outer/outer.h": "whole", "data/w.bin": repos.pointer(DATA).rstrip()}
     kernel = kernel_patch(setup)
     if name == "third_party/outer":
@@ -213,7 +213,7 @@ def test_build_in_copy_continues_project_build(tmp_path: Path, edited: bool,
     assert make(repo.worktree("s", repo.base)) == to_do
 
 
-def test_carry_into_copy_without_match_is_one_line(tmp_path: Path) -> None:
+def test_error_for_carry_without_match_is_one_line(tmp_path: Path) -> None:
     user = project_with_all_kinds(tmp_path)
     (user / "build" / "made.txt").unlink()
     with pytest.raises(InputError, match=r"has no files that match build/\*\*, web/\*\*"):

@@ -74,7 +74,7 @@ def test_unreadable_line_gives_no_output(line: bytes) -> None:
         "", None, "", [], [])
 
 
-def test_flood_of_events_keeps_no_more_than_its_limits() -> None:
+def test_steps_and_text_of_a_flood_of_events_are_limited() -> None:
     lines = [json.dumps({"step": n, "text": "x" * 1000, "cost_usd": n / 1e4}).encode()
              for n in range(MAX_STEPS + 500)]
     stream = read(GENERIC, *lines)[0]

@@ -100,10 +100,10 @@ def test_agent_reaches_the_providers_of_its_keys_and_urls_only(
         for key in agent.keys:
             assert reached(CliSpec(name="a", template=name), **{key: "k"}), (name, key)
     for template in ("", "generic"):
-        own = CliSpec(name="a", template=template, command="x {prompt}",
+        custom = CliSpec(name="a", template=template, command="x {prompt}",
                       env=("OPENAI_API_KEY", "GATE_URL", "HTTPS_PROXY"))
-        assert reached(own, PATH="https://other") == []
-        assert reached(own, OPENAI_API_KEY="k", GATE_URL="http://gate:81/v1",
+        assert reached(custom, PATH="https://other") == []
+        assert reached(custom, OPENAI_API_KEY="k", GATE_URL="http://gate:81/v1",
                        HTTPS_PROXY="http://proxy:3128") == ["api.openai.com:443", "gate:81"]
     assert reached(CliSpec(name="a", template="claude", network=True)) is None
     assert reached(CliSpec(name="a", template="claude", network=False)) == []

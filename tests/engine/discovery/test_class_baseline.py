@@ -38,15 +38,15 @@ def test_wait_for_the_device_and_its_end_are_reported(tmp_path: Path) -> None:
                                            "metrics": ["us"]}})})
     setup = campaign.create(tmp_path / "w", tmp_path / "p" / "manifest.yaml")
     class_baseline.write_quick_script(setup)
-    held, words = device_lock.acquire("cpu", timeout_s=60), []
+    held, messages = device_lock.acquire("cpu", timeout_s=60), []
 
     def on_wait(text: str) -> None:
-        if not words:
+        if not messages:
             held.release()
-        words.append(text)
+        messages.append(text)
 
     class_baseline.find_classes(setup, setup.device, on_wait=on_wait)
-    assert words[0].startswith("waiting for cpu: held by") and words[-1] == ""
+    assert messages[0].startswith("waiting for cpu: held by") and messages[-1] == ""
 
 
 def test_found_classes_stay_after_a_restart(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_launcher_comes_first_without_its_stream() -> None:
     assert kernel.name == "scale"
 
 
-def test_launch_is_read_in_the_parameters_of_the_kernel_and_the_constants() -> None:
+def test_launch_is_expressed_in_kernel_parameters_and_constants() -> None:
     _, kernel = device_sources.functions("kernel.cu", KERNEL + LAUNCHER)
     assert kernel.launch == Launch(grid=("(cols + TILE - 1) // TILE",), block=("TILE",),
                                    shared_bytes="TILE * 4")
@@ -66,13 +66,13 @@ def test_every_form_of_launch_is_read(before: str, launch: str, grid: tuple[obje
 
 
 @pytest.mark.parametrize("launch", ["<<<blocks_of(n), 256>>>", "<<<n > 5 ? 1 : 2, 256>>>"])
-def test_launch_that_is_not_arithmetic_is_asked_for(launch: str) -> None:
+def test_launch_that_is_not_arithmetic_is_left_open(launch: str) -> None:
     text = KERNEL + f"void go(int n) {{ scale{launch}(x, out, sum, 1.0f, n); }}"
     [kernel] = device_sources.functions("kernel.cu", text)
     assert kernel.launch is None
 
 
-def test_template_is_a_kernel_by_the_instance_that_is_launched() -> None:
+def test_template_becomes_a_kernel_for_its_launched_instance() -> None:
     text = """
 template <typename T, int BLOCK> __global__ void copy(const T *x, T *out, int n) { out[0] = x[0]; }
 """
@@ -85,7 +85,7 @@ template <typename T, int BLOCK> __global__ void copy(const T *x, T *out, int n)
 @pytest.mark.parametrize(("path", "source", "language"), [
     ("a.cu", "hipMalloc", "cuda"), ("a.hip", "", "hip"), ("a.cpp", "#include <hip/hip_runtime.h>",
                                                          "hip"), ("a.cpp", "", "cuda")])
-def test_language_is_that_of_the_suffix_or_of_the_functions(
+def test_language_follows_the_suffix_or_an_include(
         path: str, source: str, language: str) -> None:
     assert device_sources.language_of(path, source) == language
 
@@ -98,13 +98,13 @@ def test_untyped_pointer_has_the_type_to_which_it_is_cast() -> None:
         ("float32", None), ("float16", "output")]
 
 
-def test_name_that_the_kernel_does_not_take_is_left_to_the_config_class() -> None:
+def test_launch_size_that_the_kernel_does_not_take_comes_from_the_config_class() -> None:
     text = KERNEL + "void go(int rows) { scale<<<rows * 2, 64>>>(x, out, sum, 1.0f, 7); }"
     [kernel] = device_sources.functions("kernel.cu", text)
     assert kernel.launch == Launch(grid=("rows * 2",), block=(64,))
 
 
-def test_block_of_c_functions_is_read() -> None:
+def test_extern_c_block_is_read_without_static_functions() -> None:
     text = 'extern "C" {\nstatic int no(int n) { return n; }\nint yes(float *x, int n) {}\n}'
     [host] = device_sources.functions("a.cu", text)
     assert host.name == "yes"

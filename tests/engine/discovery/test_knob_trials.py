@@ -1,4 +1,4 @@
-"""Guards which proposed knobs are accepted: those that keep the kernel right at two values."""
+"""Guards which proposed knobs are accepted: those whose kernel is correct at two more values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_two_other_values_of_all_knobs_are_tried_at_once() -> None:
     assert tried == [{"TILE": 8, "WARPS": 2}, {"TILE": 32, "WARPS": 8}]
 
 
-def test_knob_with_a_wrong_value_is_dropped_alone() -> None:
+def test_only_the_knob_that_makes_results_wrong_is_dropped() -> None:
     assert knob_trials.accepted([TILE, WARPS], lambda values: values.get("TILE") != 32) == (WARPS,)
 
 

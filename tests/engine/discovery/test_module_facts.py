@@ -1,4 +1,4 @@
-"""Guards what kopt learns of a file with a PyTorch module, without a word from its owner."""
+"""Guards what kopt learns from a file with a PyTorch module, without asking its owner."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_shapes_are_named_by_the_sizes_that_they_follow(tmp_path: Path) -> None:
     assert facts.init == "[16384, 0.5]" and facts.call == ("x", "2")
 
 
-def test_weights_are_arguments_and_buffers_that_a_call_writes_are_results_too(
+def test_weights_become_arguments_and_written_buffers_also_results(
         tmp_path: Path) -> None:
     facts = learn(tmp_path, NORM)
     assert facts.weights == ("bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
@@ -153,11 +153,11 @@ def test_small_sizes_suit_a_cpu_and_a_given_size_stays(tmp_path: Path) -> None:
     assert facts.sizes["batch_size"] < 8192 and facts.bytes <= 2 << 20
 
 
-def test_small_sizes_leave_values_in_every_result(tmp_path: Path) -> None:
+def test_small_sizes_leave_no_result_empty(tmp_path: Path) -> None:
     text = HEAD + """
 class Model(nn.Module):
     def forward(self, x):
-        return x.relu(), x[:, 300:] * 2  # such as a convolution whose filter is as long
+        return x.relu(), x[:, 300:] * 2  # like a convolution whose filter has 300 elements
 
 batch_size = 4096
 length = 65536
@@ -172,7 +172,7 @@ def get_init_inputs():
     assert facts.sizes["length"] > 300 and all(0 not in out.shape for out in facts.outputs)
 
 
-def test_numbers_that_a_file_writes_out_are_sizes_where_a_call_is_too_large(tmp_path: Path) -> None:
+def test_literal_numbers_become_sizes_if_a_call_is_too_large(tmp_path: Path) -> None:
     facts = learn(tmp_path, NUMBERS)
     assert facts.args[0].shape == (4, 16, 2048, 128) and not facts.changed
     small = learn(tmp_path, NUMBERS, small=True, sizes={"size_16": 8})
@@ -182,7 +182,7 @@ def test_numbers_that_a_file_writes_out_are_sizes_where_a_call_is_too_large(tmp_
     assert small.init == f"[{width}]" and small.args[3].shape == (width, width)
 
 
-def test_nested_inputs_flags_and_several_outputs_are_tensors(tmp_path: Path) -> None:
+def test_nested_inputs_flags_and_several_outputs_become_tensors(tmp_path: Path) -> None:
     facts = learn(tmp_path, MIXED)
     assert facts.call == ("(pair_0, pair_1)", "as_bool(mask)", "labels", "None")
     assert [(arg.name, arg.dtype, arg.low, arg.high) for arg in facts.args] == [
@@ -216,12 +216,12 @@ def test_bound_above_a_size_is_written_as_a_sum(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_loss_over_probabilities_and_labels_is_judged_by_every_kind_of_input(
+def test_loss_over_probabilities_and_labels_is_judged_with_all_distributions(
         tmp_path: Path) -> None:
     verdict = judge(tmp_path, LOSS, as_new(LOSS), distributions=DISTRIBUTIONS)
     assert verdict.correct and not [note for note in verdict.notes if "finite" in note
                                     or "no " in note], verdict.notes
-    [held_out] = [own.detail for own in verdict.evidence if own.kind == HELD_OUT]
+    [held_out] = [item.detail for item in verdict.evidence if item.kind == HELD_OUT]
     assert "classes=" in held_out, held_out
 
 
@@ -253,7 +253,7 @@ def test_experts_that_few_tokens_choose_do_not_count_in_the_roofline(tmp_path: P
     (NORM.replace("* self.bn", "* self.norm"), "no attribute 'norm'"),
     (CHOOSING.replace("return y", "return x[x > 0.5]"), "depend on its inputs' values")],
     ids=["init inputs", "random", "broken", "shapes"])
-def test_module_that_cannot_be_a_task_says_why(text: str, message: str, tmp_path: Path) -> None:
+def test_error_says_why_a_module_cannot_be_a_task(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         learn(tmp_path, text)
 
@@ -308,6 +308,6 @@ def test_candidate_that_no_longer_writes_a_buffer_is_wrong(tmp_path: Path) -> No
     assert not verdict.correct and "error" in verdict.rows[0].note, verdict
 
 
-def test_candidate_with_other_weight_names_is_told_which(tmp_path: Path) -> None:
+def test_error_names_the_weight_that_the_candidate_lacks(tmp_path: Path) -> None:
     verdict = judge(tmp_path, NORM, as_new(NORM).replace("self.bn", "self.norm"))
     assert "ModelNew has no weight 'bn.weight', which the baseline's class has" in str(verdict)

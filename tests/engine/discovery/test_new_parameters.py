@@ -1,4 +1,4 @@
-"""`kopt new`: the parameters of a kernel, as of a benchmark, and the run that is asked for."""
+"""`kopt new`: a kernel's parameters are set, refused or confirmed; `--run` runs the benchmark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A quick command of the user's own: the shapes that are written back are what it measures."""
+"""The rows that the user's own quick command measures become shapes in the manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proposed quick command is written into the manifest, where a person has none."""
+"""A proposed quick command is written into the manifest unless it already has one."""
 
 from __future__ import annotations
 
@@ -77,9 +77,8 @@ def test_edit_replaces_a_whole_part() -> None:
     "{target_op: pa, max_iterations: 5}\n", '"target_op": pa\n"max_iterations": 5\n',
     "target_op: pa\nmax_iterations: 5", "target_op: pa\nmax_iterations:\n\n  5\n...\n",
 ])
-def test_text_without_lines_is_rewritten(text: str) -> None:
-    wanted = load.parse(text, "m")
-    assert wanted.max_iterations == 5
+def test_manifest_of_another_layout_can_be_edited(text: str) -> None:
+    assert load.parse(text, "m").max_iterations == 5
     edited = load.parse(
         class_baseline.edit_manifest(text, max_iterations=7, target_backend="C"), "m"
     )
@@ -96,7 +95,7 @@ CELLS = [(str(block), str(mtp), str(context)) for block in (16, 1024) for mtp in
 
 
 def proposed(source: str, **fields: Any) -> ClassProposal:
-    """Return what a baseline with slow rows of large blocks and one token finds."""
+    """Return the classes for a baseline whose rows with block_size 1024 and mtp 1 are slow."""
     rows = tuple((*cells, "0", f"{int(cells[2]) * (3 if cells[:2] == ('1024', '1') else 1)}")
                  for cells in CELLS)
     table = ResultTable(columns=("block_size", "mtp", "context", "err", "us"), rows=rows)
@@ -141,7 +140,7 @@ def test_slow_script_is_not_a_quick_command(tmp_path: Path) -> None:
     assert (tmp_path / quick_script.NAME).is_file()
 
 
-def test_fields_of_a_person_stay(tmp_path: Path) -> None:
+def test_fields_that_a_person_wrote_stay(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(TEXT.replace("  metrics: [us]\n", "  metrics: [us]\n  configs: [mtp]\n"
                                  "  core: [mtp=2]\n"

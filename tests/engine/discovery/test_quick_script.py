@@ -32,7 +32,7 @@ def test_classes_have_median_row_and_core_ends() -> None:
             for block in (16, 1024) for context in (512, 1024, 2048, 4096, 8192)]
     costs = [float(row["context"]) * (9 if row["block_size"] == 1024 else 1) for row in rows]
     result = chosen(rows, costs, ("block_size",))
-    assert result.rows == (2, 5, 7, 9)  # the small class's 2048; 512, 2048 and 8192 of the core
+    assert result.rows == (2, 5, 7, 9)  # small class: context 2048; core: 512, 2048, 8192
     assert (result.skewed, result.note) == (None, "")
 
 
@@ -106,7 +106,7 @@ def ran(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
     ("", "", "filter", 1)])
 def test_script_writes_the_rows_of_its_shapes(tmp_path: Path, options: str, restrict: str,
                                               by: str, runs: int) -> None:
-    """By an argument for each column, by a variable, or by dropping the rest of a whole run."""
+    """By arguments, by an environment variable, or by dropping the other rows of a full run."""
     (tmp_path / "out.csv").write_text("of an earlier run\n")
     made, done = ran(tmp_path, BENCH.format(options=options, restrict=restrict))
     assert (done.returncode, made.by) == (0, by), done.stderr

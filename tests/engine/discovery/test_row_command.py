@@ -81,8 +81,8 @@ def test_campaign_finds_its_row_command(tmp_path: Path) -> None:
     again = class_baseline.write_classes(setup.folder.path, setup.folder.manifest, found)
     assert again.target.row_command == "python bench.py --m {m} --kind {kind}"
     assert benchmark_target.command_target(again).row_command == again.target.row_command
-    own = msgspec.structs.replace(again.target, row_command="python own.py {m}")
-    text = class_baseline.edit_manifest(setup.folder.manifest.read_text(), target=own)
+    edited = msgspec.structs.replace(again.target, row_command="python own.py {m}")
+    text = class_baseline.edit_manifest(setup.folder.manifest.read_text(), target=edited)
     setup.folder.manifest.write_text(text)
     kept = class_baseline.write_classes(setup.folder.path, setup.folder.manifest, found)
     assert kept.target.row_command == "python own.py {m}"

@@ -51,8 +51,8 @@ def test_uneven_groups_are_classes_of_their_own(
         configs: tuple[str, ...]) -> None:
     made = proposed(column, cells, configs)
     assert entry in made.strata.configs
-    own = [stratum for stratum in made.strata.classes if skewed in stratum.name]
-    assert sum(len(stratum.rows) for stratum in own) == len(EXPERTS) * len(TOKENS)
+    uneven = [stratum for stratum in made.strata.classes if skewed in stratum.name]
+    assert sum(len(stratum.rows) for stratum in uneven) == len(EXPERTS) * len(TOKENS)
     assert any(dict(shape)[column] == cells[1] for shape in map(_cells, made.shapes))
 
 
@@ -62,8 +62,8 @@ def _cells(shape: str | dict[str, int]) -> dict[str, str]:
     return dict(part.split("=", 1) for part in shape.split(" "))
 
 
-def test_sizes_of_groups_name_the_skewed_shape() -> None:
-    """Lists that differ in every row identify rows, so that the quick script runs the skewed."""
+def test_column_of_group_sizes_is_a_key() -> None:
+    """A column of lists that differ in every row tells the quick script which row is skewed."""
     table = case.looked([{"m": 64 * (1 + at), "group_sizes": cell} for at, cell in enumerate(
         ("[64, 64]", "[96, 32]", "[128, 0]", "[72, 56]"))])
     assert "group_sizes" in strata.find_strata(table, [1.0] * 4, configs=("m",)).keys

@@ -21,7 +21,7 @@ def strata_of(
 
 
 def test_classes_are_columns_that_choose_a_path() -> None:
-    """`block_size=1024, mtp=1` is one class; what only makes the work larger makes none."""
+    """Columns that only make the work larger make no class."""
     result = strata_of(*case.table(case.decode))
     assert result.configs == ("block_size <= 64", "mtp")
     assert [row_class.name for row_class in result.classes] == [
@@ -34,7 +34,7 @@ def test_classes_are_columns_that_choose_a_path() -> None:
 
 
 def test_better_columns_win_over_common_ones() -> None:
-    """If other columns explain performance stratification better, they are in as well."""
+    """A column that explains the times better makes the classes, whatever its name."""
     given = {**case.DECODE, "swizzled": ("yes", "no")}
     result = strata_of(
         *case.table(lambda row: case.work(row) * (4 if row["swizzled"] == "no" else 1), given)
@@ -70,7 +70,7 @@ def test_rows_with_one_cost_model_are_one_class() -> None:
 def test_operations_of_a_small_table_are_classes() -> None:
     rates = {"triad": (21.8, 13.9, 8.8), "dot": (15.4, 10.0, 8.8), "transpose": (8.5, 2.9, 2.0)}
     rows = [{"op": op, "n": n} for op in rates for n in (20_000, 200_000, 1_000_000)]
-    costs = [1e6 / rate for own in rates.values() for rate in own]
+    costs = [1e6 / rate for op_rates in rates.values() for rate in op_rates]
     result = strata_of(rows, costs, is_timed=False)
     assert [each.name for each in result.classes] == ["op=triad", "op=dot", "op=transpose"]
 
@@ -125,7 +125,7 @@ def test_path_columns_differ_from_sizes(name: str, cells: list[str],
     assert columns.classify_column(name, cells).role == role
 
 
-def test_single_row_and_column_are_tables() -> None:
+def test_table_of_one_row_or_one_column_gets_classes() -> None:
     single = strata_of([{"m": 64}], [2.0])
     assert (single.configs, single.classes[0].name, single.classes[0].core) == (("*",), "all", True)
     column = strata_of([{"m": m} for m in (64, 64, 128, 128)], [1.0, 1.0, 9.0, 9.0])
@@ -159,8 +159,9 @@ def test_row_order_changes_nothing() -> None:
     (0.6, 0.1, 38, 2), (0.6, 0.3, 32, 4), (0.0, 0.3, 0, 5)])
 def test_many_columns_of_few_rows_give_few_classes(
         power: float, noise: float, least: int, most_wrong: int) -> None:
-    """Of 40 tables with 14 rows and nine columns few have classes by a column that does nothing;
-    where rows are too few to say, that is told.
+    """Few of 40 tables with 14 rows and nine columns get classes by a column without effect.
+
+    If the noise is large, the reason says that the rows are too few.
     """
     results = []
     for seed in range(40):
@@ -200,7 +201,7 @@ def test_core_classes_hold_most_of_the_time() -> None:
     assert by_weight.core == ("block_size=1024",)
 
 
-def test_confirmed_classes_stay() -> None:
+def test_classes_of_the_manifest_stay() -> None:
     result = strata_of(*case.table(case.decode), configs=("mtp", "context <= 1024"))
     assert result.configs == ("mtp", "context <= 1024") and len(result.classes) == 6
     assert result.why.startswith("by mtp, context <= 1024, as the manifest says; ")

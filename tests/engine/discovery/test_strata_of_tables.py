@@ -64,7 +64,7 @@ def test_several_runs_are_one_table_of_medians() -> None:
 
 
 def test_other_columns_of_the_kernel_itself_are_not_another_implementation() -> None:
-    """Rates and other statistics of its time are not; times of others are, their rates are not."""
+    """Only times of other implementations count, not their rates or the kernel's own columns."""
     names = ("mtp", "err", "us", "us_min", "GB/s", "us_torch", "torch GB/s", "us_never")
     rows = [("1", "0", "2", "1", "7", "4", "9", "0"), ("2", "0", "3", "2", "7", "5", "9", "1")]
     assert proposal.read_rows(TARGET, [reading(rows, names)]).others == ((4.0, 5.0),)

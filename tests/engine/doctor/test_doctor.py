@@ -91,8 +91,8 @@ def test_hidden_devices_slurm_and_load_are_reported(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("answer", "end"), [
     ("2096-11-23T14:22:00", datetime(2096, 11, 23, 14, 22).timestamp()), ("N/A", 4e9),
-    ("2016-11-23T14:22:00", None)], ids=["squeue's", "the variable's", "of an earlier job"])
-def test_end_of_a_slurm_job_is_what_squeue_says_now(
+    ("2016-11-23T14:22:00", None)], ids=["from squeue", "from the variable", "in the past"])
+def test_slurm_job_end_is_squeues_else_the_variables_and_never_in_the_past(
         answer: str, end: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ $3 = 77 ] && echo {answer}\n")
     (tmp_path / "squeue").chmod(0o755)

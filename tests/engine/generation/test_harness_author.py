@@ -23,7 +23,7 @@ from tests.support import harness_case
 
 
 class Flow:
-    """A project, and a scripted agent that writes these harnesses and reviews in turn."""
+    """A project with a scripted agent that writes `harnesses` and gives `verdicts` in turn."""
 
     def __init__(self, root: Path, harnesses: str, verdicts: str = "PASS", *,
                  review: bool = True) -> None:

@@ -27,7 +27,7 @@ def check(root: Path, harness: str, traced: str = harness_case.TRACED, **limits:
                                 limit_s={**LIMIT_S, **limits})
 
 
-def test_a_right_harness_passes_its_four_modes_and_notices_wrong_kernels(tmp_path: Path) -> None:
+def test_a_correct_harness_passes_its_four_modes_and_notices_wrong_kernels(tmp_path: Path) -> None:
     findings = check(tmp_path, harness_case.HARNESS)
     assert findings.fault == ""
     assert [*findings.passed] == [*MODES, "traced arguments", "broken source", "changed kernels"]

@@ -135,12 +135,12 @@ def test_files_name_scopes_that_differ_from_the_rounds_scope(
 
 
 def test_other_form_of_a_candidate_has_its_scope(tmp_path: Path) -> None:
-    """On a new best it may be in a round with another slot of that name."""
+    """The form on a new best may belong to a round with another slot of that name."""
     _, writer = kept(tmp_path)
     writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), form_of="c1")
     writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), form_of="c2")
     writer.add_candidate(samples.candidate("old", round=3, slot="planned-1"))
-    scope_of_candidate = {own.id: own.scope for own in Reader(tmp_path).candidates("rms")}
+    scope_of_candidate = {entry.id: entry.scope for entry in Reader(tmp_path).candidates("rms")}
     assert scope_of_candidate == {"c1": "tall", "c2": "tall", "c3": "tall", "old": ""}
 
 

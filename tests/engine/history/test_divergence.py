@@ -1,4 +1,4 @@
-"""Changes that divided the config classes on this best are listed for later rounds."""
+"""Changes of this best that sped up one config class and slowed another are listed for agents."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def test_brief_names_candidates_and_their_classes() -> None:
 def test_brief_lists_a_candidate_once_and_only_the_newest() -> None:
     again = (("split", 0.8, mixed(0.8)), ("split", 0.8, mixed(0.8)))
     past = HistoryBuilder().round("regression", *again)
-    past.candidates = {name: msgspec.structs.replace(one, id="c1")
-                       for name, one in past.candidates.items()}
+    past.candidates = {name: msgspec.structs.replace(entry, id="c1")
+                       for name, entry in past.candidates.items()}
     past.decisions = [
         msgspec.structs.replace(decision, candidate="c1") for decision in past.decisions
     ]
@@ -42,7 +42,7 @@ def test_brief_lists_losses_beyond_the_margin() -> None:
     assert "odd 3.1% slower" in brief_of((("tie", 0.99, mixed(0.99, worst=0.97)),))
 
 
-def test_brief_omits_other_bests_gains_and_candidates_without_divergence() -> None:
+def test_brief_omits_other_bests_and_waiting_gains_and_undivided_candidates() -> None:
     assert brief_of((("reject", 0.77, mixed(0.77)),), tree="t7") == ""
     assert brief_of((("ask", 1.1, mixed(1.1, worst=0.97)),)) == ""
     assert brief_of((("regression", 0.8), ("reject", None))) == ""

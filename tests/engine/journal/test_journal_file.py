@@ -153,7 +153,7 @@ def shared() -> Iterator[Path]:
 
 
 def as_other_user(task: Callable[[], int]) -> int:
-    """Start a child process that may write nothing here; its exit code is the task's result."""
+    """Return the id of a child process without write access; it exits with the task's result."""
     child = os.fork()
     if child == 0:
         status = 99
@@ -195,7 +195,7 @@ def test_older_journal_in_a_read_only_workspace_says_how_to_convert_it(shared: P
 
 
 def test_journal_is_not_converted_while_an_older_engine_runs(tmp_path: Path) -> None:
-    """It would go on to record trials as events, which only a conversion reads."""
+    """The older engine would go on recording trials as events, which only a conversion reads."""
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign("rms"))
     owner = lease.acquire(writer, "rms")

@@ -33,8 +33,8 @@ def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
     reader = recorded(tmp_path, answer(0.25), answer(0.5), answer(0.125, attempt=2),
                       answer(1.0, slot="planner", round=3))
     costs = reader.model_costs("rms")
-    assert [(own.round, own.slot, own.attempt, own.steps, own.cost_usd, own.tokens_read,
-             own.tokens_written) for own in costs] == [
+    assert [(cost.round, cost.slot, cost.attempt, cost.steps, cost.cost_usd, cost.tokens_read,
+             cost.tokens_written) for cost in costs] == [
         (2, "fixed", 1, 2, 0.75, 20, 6), (2, "fixed", 2, 1, 0.125, 10, 3),
         (3, "planner", 1, 1, 1.0, 10, 3)]
     assert reader.model_bills() == {"rms": model_costs.bill(costs)}
@@ -47,7 +47,7 @@ def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
 def test_an_unknown_price_is_not_free(tmp_path: Path) -> None:
     reader = recorded(tmp_path, answer(0.42), answer(None, attempt=2), answer(0.5, attempt=2))
     costs = reader.model_costs("rms")
-    assert [(own.unpriced, own.cost_usd) for own in costs] == [(0, 0.42), (1, 0.5)]
+    assert [(cost.unpriced, cost.cost_usd) for cost in costs] == [(0, 0.42), (1, 0.5)]
     assert str(reader.model_bills()["rms"]) == "at least $0.92, price of 1 attempt unknown"
     assert model_costs.total(costs, 1) == "at least $0.92, price of 1 attempt unknown; " \
         "at least $0.92 for each of 1 kept gain"

@@ -1,4 +1,4 @@
-"""A journal recorded by an older kopt opens, says what it said, and its campaign can go on."""
+"""A journal of an older kopt is migrated with its contents, and its campaign can continue."""
 
 from __future__ import annotations
 

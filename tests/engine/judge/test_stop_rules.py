@@ -33,7 +33,7 @@ def rounds(*outcomes: RoundOutcome | None) -> list[Round]:
 def test_only_measured_regressions_count_and_anything_else_resets(
         outcomes: tuple[RoundOutcome | None, ...], done: int, regressions: int,
         gainless: int) -> None:
-    """Keep, tie within noise, failed benchmark, failed repair: CONSECUTIVE_REGRESSIONS = 0."""
+    """A keep, a tie, a failed benchmark and a failed repair set consecutive regressions to 0."""
     expected = RoundCounts(rounds=done, consecutive_regressions=regressions, without_gain=gainless)
     assert tally(rounds(*outcomes)) == expected
     assert tally(rounds(*outcomes)[::-1]) == expected

@@ -1,4 +1,4 @@
-"""Checks Triton snippets: `compile` for two GPUs, `run` in the interpreter; or `names` exist."""
+"""Checks Triton snippets (`compile` for two GPUs, `run` interpreted) or that `names` exist."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if __name__ == "__main__":
         import triton.language as tl
 
         for name in sys.argv[2:]:
-            module, _, own = name.partition(".")
-            assert hasattr({"tl": tl, "triton": triton}[module], own), name
+            module, _, attribute = name.partition(".")
+            assert hasattr({"tl": tl, "triton": triton}[module], attribute), name
         sys.exit()
     for path in sys.argv[2:]:
         (compile_for if sys.argv[1] == "compile" else run)(load(path))

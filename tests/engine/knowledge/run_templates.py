@@ -1,7 +1,7 @@
 """Checks Triton templates: `run` against float64 in the interpreter, `compile` for two GPUs.
 
-`python run_templates.py MODE MOST [NAME ...]`: the first MOST cases of each; MODE is one of these
-two, `marks` or `expressions`.
+`python run_templates.py MODE MOST [NAME ...]` checks the first MOST cases of each template; MODE is
+`run`, `compile`, `marks` or `expressions`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ TABLE = table()
 
 
 def teach_interpreter_bfloat16() -> None:
-    """Triton's interpreter keeps bfloat16 as integers, which its products take for numbers."""
+    """Make products and roundings of bfloat16 in Triton's interpreter those of a card.
+
+    The interpreter stores bfloat16 as integers, and its products multiply those integers.
+    """
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
@@ -38,7 +41,7 @@ def teach_interpreter_bfloat16() -> None:
     convert = interpreter._convert_float
 
     def rounded(values, given, wanted, mode):
-        """The interpreter cuts off the digits that a card rounds to the nearest even."""
+        """Round to the nearest even, as a card does; the interpreter truncates."""
         if given != tl.float32 or wanted != tl.bfloat16:
             return convert(values, given, wanted, mode)
         return torch.from_numpy(np.ascontiguousarray(values).view("f4")).bfloat16().view(
@@ -50,7 +53,10 @@ def teach_interpreter_bfloat16() -> None:
 
 
 def run(template: dict, module, most: int) -> None:
-    """Run cases in all dtypes and with all knobs; of two, each with its own knobs, in float32."""
+    """Run each case in float32 and a 16-bit dtype, with the default and with the `small` knobs.
+
+    If `most` is at most 2: in float32, case 0 with the default and case 1 with the small knobs.
+    """
     entry, every = getattr(module, template["entry"]), most > 2
     for chosen, knobs in enumerate(({}, template.get("small", {}))):
         for name, value in knobs.items():
@@ -103,7 +109,7 @@ def compile_for(template: dict, module, most: int) -> None:
 
 
 def marks(template: dict, folder: Path) -> None:
-    """Write a line with an operand at each kind of mark; `at` is an index of input or result."""
+    """Check a line with a further operand at each mark; `at` is its index into input or result."""
     text = (FOLDER / template["file"]).read_text()
     for kind, name in template.get("fuses", {}).items():
         line = f"{name} = {name} * tl.load(more + at % 3, mask=inside, other=1.0)"

@@ -1,4 +1,4 @@
-"""The table of strategies names only what exists, gives each limit its advice, and is counted."""
+"""The table of strategies names only what exists, has advice for each limit, and its record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMITERS = ("memory", "compute", "latency", "narrow vectors", "not vectorised", 
 
 
 def test_every_name_in_a_row_exists() -> None:
-    transformations = {own.name for own in transformation_registry.TRANSFORMATIONS}
+    transformations = {each.name for each in transformation_registry.TRANSFORMATIONS}
     templates = {path.name.split(".")[0] for path in (page_files.BUILT_IN / "backend").rglob("*")
                  if path.is_file() and path.parent.name != "backend"}
     rules = tomllib.loads((ROOT / "engine" / "routing" / "op_rules.toml").read_text())
@@ -48,7 +48,7 @@ def test_every_name_in_a_row_exists() -> None:
 
 def test_every_transformation_is_in_a_row() -> None:
     named = {name for row in strategies() for name in row.transformations}
-    assert {own.name for own in transformation_registry.TRANSFORMATIONS} == named
+    assert {each.name for each in transformation_registry.TRANSFORMATIONS} == named
 
 
 def test_every_template_is_in_a_row() -> None:

@@ -1,4 +1,4 @@
-"""Triton templates: right in the interpreter, compiled for two GPUs, named on their pages."""
+"""Triton templates: correct in the interpreter, compiled for two GPUs, named on their pages."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ UNMEASURED = replace(samples.verdict(
 
 
 def keeper_of(setup: Setup, writer: Writer) -> Keeper:
-    """Return a new keeper on the journal, as an engine that has just started has one."""
+    """Return a new keeper on the journal, as after the start of an engine."""
     context = EngineContext.__new__(EngineContext)
     context.setup, context.writer, context.round = setup, writer, 2
     context.reader = Reader(setup.workspace)

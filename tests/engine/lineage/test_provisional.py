@@ -1,5 +1,4 @@
-"""An engine that is killed while it changes the waiting line is followed by one that finishes it.
-"""
+"""If an engine is killed while it changes the waiting line, the next one finishes the change."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from tests.support import forked_command, line_engine, repos, samples
 from tests.support.paths import ROOT
 
 IN_KEEP = tuple(name for name in KEEP if name not in ("keep.start", "keep.committed"))
-"""The steps of a keep whose commit exists."""
+"""The steps of a keep after its commit was made."""
 
 
 def run_engine(root: Path, verb: str, failpoint: str = "") -> int:

@@ -15,8 +15,7 @@ from engine.context import EngineContext
 from engine.history import history
 from engine.history.kept_commits import rollbacks
 from engine.journal.write import request
-from engine.lineage import headline
-from engine.lineage import rollback as acceptance
+from engine.lineage import headline, rollback
 from engine.planning.planner import Planner
 from engine.records.writer import Records
 from engine.run import ending
@@ -78,7 +77,7 @@ def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
         setup.repo.project / "kernel.py").read_text()
     repos.git(setup.repo.project, "reset", "-q", "--hard", "HEAD^1")
 
-    hand_in(setup, "D")  # and the line goes on from there, be it after a kill in its next keep
+    hand_in(setup, "D")  # the lineage continues from the new best, even if the next keep is killed
     assert killed(setup, "keep.push") == -signal.SIGKILL
     assert run(setup).error is None and events(setup, "warning") == []
     fourth = kept_commits(setup)[-1]
@@ -124,14 +123,14 @@ STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back", "rollb
 
 
 def killed(setup: Setup, step: str) -> int:
-    """Run a host that dies at a failpoint, if it gets there; returns its exit status."""
+    """Run a host that dies at failpoint `step`, if it reaches it; return its exit status."""
     return subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
                           env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
                           cwd=ROOT).returncode
 
 
 def test_each_failpoint_of_a_rollback_is_in_the_source_once() -> None:
-    source = Path(acceptance.__file__).read_text()
+    source = Path(rollback.__file__).read_text()
     assert [source.count(f'failpoint("{step}")') for step in STEPS] == [1] * len(STEPS)
     assert source.count("    failpoint(") == len(STEPS)
 
@@ -141,7 +140,8 @@ def test_each_failpoint_of_a_rollback_is_in_the_source_once() -> None:
 def test_killed_rollback_is_finished_by_next_engine(tmp_path: Path, step: str) -> None:
     setup = create(tmp_path, "C")
     assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
-    lock = setup.repo.git_dir / f"{setup.repo.ref}.lock"  # of a git that died with it
+    # as left by a git process that died with the host
+    lock = setup.repo.git_dir / f"{setup.repo.ref}.lock"
     lock.touch()
     os.utime(lock, (1.0, 1.0))
     assert run(setup).error is None
@@ -178,7 +178,7 @@ def run_until_recorded(setup: Setup) -> str:
 
 
 @pytest.mark.slow
-def test_ending_rollback_ends_campaign_after_another_stop(
+def test_campaign_stopped_after_its_rollback_finishes_at_the_next_run(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, "C", e2e_command="python -c pass")
 
@@ -220,15 +220,15 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
     now = campaign(setup)
     assert checked_best(setup) != before.best_commit and now.state == "finished"
     assert (now.speedup, now.speedup_low, now.speedup_high) == (None, None, None)
-    assert now.doubt == acceptance.UNKNOWN and now.outcome.endswith(f"; {now.doubt}")
+    assert now.doubt == rollback.UNKNOWN and now.outcome.endswith(f"; {now.doubt}")
     assert "What was kept is not accepted" in setup.folder.report.read_text()
     assert "not measured" in (setup.folder.path / "logs/performance_trend.md").read_text()
 
-    def listening(then: float | None, latest: float | None) -> str:
+    def recorded_drop(then: float | None, latest: float | None) -> str:
         compared.append(then)
         return describe_drop(then, latest)
 
-    monkeypatch.setattr(headline, "describe_drop", listening)
+    monkeypatch.setattr(headline, "describe_drop", recorded_drop)
     assert run(setup, decide_only=True).error is None  # even if it only decides requests
     after = campaign(setup)
     assert (after.speedup or 0.0) > before.speedup and set(compared) == {before.speedup}
@@ -265,7 +265,7 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
         slots = reader.slots(setup.id, 2)
     assert [slot.stage for slot in slots] == ["kept"] * 3 and len(done) == 3
     assert {forms.get(slot.candidate, slot.candidate) for slot in slots} == {
-        one.id for one in done}
+        entry.id for entry in done}
     assert [slot.detail for slot in slots] == [verified[slot.candidate] for slot in slots]
 
 

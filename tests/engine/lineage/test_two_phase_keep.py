@@ -34,7 +34,7 @@ def run_engine(root: Path, failpoint: str = "") -> int:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Make a campaign with one verified candidate, whose engine ended in order."""
+    """Make a campaign with one verified candidate; its engine has ended normally."""
     repos.project(tmp_path / "user")
     writer = Writer(tmp_path / "w")
     repo = CampaignRepo.create(tmp_path / "w" / "rms", "rms", tmp_path / "user")
@@ -59,7 +59,7 @@ def add_candidate(writer: Writer, repo: CampaignRepo, name: str, line: int) -> N
 
 
 def assert_kept_once(root: Path) -> str:
-    """Check that branch, user's branch and journal agree on one commit; returns it."""
+    """Check that branch, user's branch and journal agree on one commit; return it."""
     reader = Reader(root / "w")
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
     candidate, campaign = reader.candidate("c1"), reader.campaign("rms")

@@ -1,4 +1,4 @@
-"""A benchmark's source is found in what `edit` matches; a glob that matches nothing is refused."""
+"""The only file that `edit` matches is a benchmark's source; a glob without a match is refused."""
 
 from __future__ import annotations
 

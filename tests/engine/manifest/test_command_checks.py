@@ -61,7 +61,7 @@ def test_file_to_edit_that_is_missing_is_a_problem(tmp_path: Path) -> None:
         assert list(command_checks.problems(named)) == problems
 
 
-def test_default_limits_are_the_former_constants() -> None:
+def test_default_limits_are_900_s_for_tests_and_120_s_for_formatting() -> None:
     assert LimitSpec() == LimitSpec(test_s=900.0, format_s=120.0)
 
 

@@ -1,4 +1,4 @@
-"""`performance_target` and `primary_metric` of a benchmark: its columns, those in the score."""
+"""`performance_target` and `primary_metric` of a benchmark: which columns goal and score use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def target(*names: str, **fields: Any) -> CommandTarget:
 
 
 def verdict(*costs: float, speedup: float = 2.0, low: float = 1.9, **named: float) -> Verdict:
-    """Return a verdict on rows of such costs; `named` are those of each metric."""
+    """Return a verdict with one row per cost; `named` are the costs of each metric."""
     rows = tuple(Row(config_class=str(at), correct=True, latency_us=cost)
                  for at, cost in enumerate(costs))
     return samples.verdict(
@@ -34,7 +34,7 @@ def verdict(*costs: float, speedup: float = 2.0, low: float = 1.9, **named: floa
                                for name, cost in named.items()))
 
 
-@pytest.mark.parametrize(("text", "of", "best", "words"), [
+@pytest.mark.parametrize(("text", "task", "best", "words"), [
     ("> 500 TFLOPS", target("TFLOPS"), verdict(1000.0, 2500.0), "at least 6.008e+05 GFLOP/s"),
     ("> 700 TFLOPS", target("TFLOPS"), verdict(1000.0, 2500.0), ""),
     ("1.2 TB/s", target("gbps"), verdict(700.0), "at least 1357 GB/s"),
@@ -52,11 +52,11 @@ def verdict(*costs: float, speedup: float = 2.0, low: float = 1.9, **named: floa
     ("500 TFLOPS", target("us"), verdict(9.0), ""),
     ("60% of peak", target("TFLOPS"), verdict(1.0), ""),
 ])
-def test_absolute_goal_uses_metrics_of_its_unit(text: str, of: CommandTarget,
+def test_absolute_goal_uses_metrics_of_its_unit(text: str, task: CommandTarget,
                                                 best: Verdict, words: str) -> None:
     wanted = goal.parse_goal(text)
     assert wanted is not None
-    assert goal.reached_by(wanted, best, of) == words
+    assert goal.reached_by(wanted, best, task) == words
 
 
 def manifest(**fields: Any) -> Manifest:

@@ -1,4 +1,4 @@
-"""Pool modes, skip_profile, the cap of self-tests and the workers' numbers, by the environment."""
+"""Environment variables override the pool's mode, skip_profile, self-test cap and workers."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_invalid_variable_is_refused_by_name(variable: str, text: str) -> None:
 
 def test_campaign_keeps_overrides_of_its_creation(tmp_path: Path,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    said = {"KOPT_POOL_MODE": "planned", "KOPT_SKIP_PROFILE": "yes",
+    overrides = {"KOPT_POOL_MODE": "planned", "KOPT_SKIP_PROFILE": "yes",
             "KOPT_SELFTEST_ITERATIONS": "7", "KOPT_MIN_PARALLEL_WORKERS": "3",
             "KOPT_WORKERS_PER_GPU": "2"}
-    for variable, text in said.items():
+    for variable, text in overrides.items():
         monkeypatch.setenv(variable, text)
     made = campaigns.create(tmp_path)
-    for variable in said:
+    for variable in overrides:
         monkeypatch.delenv(variable)
     for setup in (made, open_campaign(made.workspace, made.id)):
         pool = setup.manifest.pool

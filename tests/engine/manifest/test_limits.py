@@ -27,14 +27,14 @@ def test_limits_of_agents_and_of_the_budget_are_set_by_any_end_of_their_names() 
     assert freed.pool.agent is not None and freed.pool.agent.cost_limit_usd is None
 
 
-@pytest.mark.parametrize(("manifest", "requested", "told"), [
+@pytest.mark.parametrize(("manifest", "requested", "message"), [
     (Manifest(target_op="x"), {"agent.step_limit": "9"}, "the campaign has no agent"),
     (MANIFEST, {"agent.timeout_s": "3600"}, "no worker has more than 1800 s"),
     (MANIFEST, {"agent.step_limit": "0"}, "not a possible limit"),
     (MANIFEST, {"budget.cost_usd": "much"}, "not a possible limit"),
     (MANIFEST, {"agent.model": "other"}, "not a limit that can be changed"),
     (MANIFEST, {"_usd": "1"}, "not a limit that can be changed")])
-def test_a_limit_that_would_change_nothing_is_refused(
-        manifest: Manifest, requested: dict[str, str], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_ineffective_impossible_or_unknown_limit_is_refused(
+        manifest: Manifest, requested: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         limits.with_limits(manifest, requested)

@@ -1,4 +1,4 @@
-"""Manifests: what is read, what is refused with which line, and the way back to text."""
+"""Manifests: what is read, what is refused with which line, and how they are written again."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD, ids=[bad[1][:48] for bad in BAD])
-def test_bad_manifest_is_one_line(text: str, message: str) -> None:
+def test_error_about_a_bad_manifest_is_one_line(text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text, "m")
     assert str(caught.value) == message

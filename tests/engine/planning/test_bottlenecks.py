@@ -58,28 +58,28 @@ def benchmark_row(us: float, *shapes: str) -> Row:
 
 
 def test_planner_measures_headroom_against_the_roofline() -> None:
-    """An old verdict's percentage was of the guard's floor: it is computed again."""
-    of = target(classes=(ConfigClass(name="c", shape={"n": 1 << 20}),), bytes=134_000_000)
+    """Old verdicts state a percentage of the floor; it is computed anew from the roofline."""
+    task = target(classes=(ConfigClass(name="c", shape={"n": 1 << 20}),), bytes=134_000_000)
     old = Row(config_class="c", correct=True, latency_us=34.0, pct_of_roofline=42.0)
     reach = Roofline(gflops=740e3, levels=(Level(math.inf, 4240.0),))
-    [lead] = bottlenecks.of_rows(of, (), [old], reach)
+    [lead] = bottlenecks.of_rows(task, (), [old], reach)
     assert lead.bottleneck.limiter == "memory"
     assert lead.bottleneck.value == pytest.approx(93, abs=0.5)
     assert lead.bottleneck.detail == "34.0 us against a roofline of 31.6 us at 4240 GB/s"
     slow = replace(old, latency_us=2.23e4)
-    [far] = bottlenecks.of_rows(of, (), [slow], reach)
+    [far] = bottlenecks.of_rows(task, (), [slow], reach)
     assert far.bottleneck.detail == "22.3 ms against a roofline of 31.6 us at 4240 GB/s, of its " \
         "bytes alone: the task states no flops"
-    [known] = bottlenecks.of_rows(replace(of, flops=1e6), (), [slow], reach)
+    [known] = bottlenecks.of_rows(replace(task, flops=1e6), (), [slow], reach)
     assert "flops" not in known.bottleneck.detail
-    [unknown] = bottlenecks.of_rows(of, (), [old], None)
+    [unknown] = bottlenecks.of_rows(task, (), [old], None)
     assert unknown.bottleneck.limiter == "latency" and unknown.bottleneck.value == 42.0
 
 
 @pytest.mark.parametrize(("us", "advice"), [(34.0, "move less data"), (600.0, "find what takes")])
 def test_advice_far_from_the_roofline_is_not_to_move_fewer_bytes(us: float, advice: str) -> None:
-    of = target(classes=(ConfigClass(name="c", shape={"n": 1 << 20}),), bytes=134_000_000)
+    task = target(classes=(ConfigClass(name="c", shape={"n": 1 << 20}),), bytes=134_000_000)
     reach = Roofline(gflops=740e3, levels=(Level(math.inf, 4240.0),))
     row = Row(config_class="c", correct=True, latency_us=us)
-    [lead] = bottlenecks.of_rows(of, (), [row], reach)
+    [lead] = bottlenecks.of_rows(task, (), [row], reach)
     assert (lead.bottleneck.limiter, advice in lead.bottleneck.advice) == ("memory", True)

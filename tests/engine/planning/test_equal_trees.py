@@ -1,4 +1,4 @@
-"""A commit of the same tree, such as a gain that was kept again, is the same base."""
+"""A commit with the same tree, such as a gain kept again, counts as the same base."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support import campaigns, samples
 
 @pytest.fixture
 def moved(tmp_path: Path) -> tuple[Setup, str]:
-    """A campaign whose best is another commit of the baseline's tree; return also the baseline."""
+    """Return a campaign whose best is another commit of the baseline's tree, and the baseline."""
     setup = campaigns.create(tmp_path)
     repo, base = setup.repo, setup.repo.base
     again = repo.commit_tree(repo.tree_of(base), base, "the same files")

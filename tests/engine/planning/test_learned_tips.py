@@ -32,7 +32,7 @@ def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> E
 
 def learned(records: Records, workspace: Path) -> list[str]:
     past = history.read(Reader(workspace), "rms")
-    return [one.text for one in lessons.of(past)]
+    return [lesson.text for lesson in lessons.of(past)]
 
 
 def test_kept_gain_is_a_lesson(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ NEXT = "e" * 40
 @pytest.mark.parametrize("passes", [True, False])
 def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
                                                                    tmp_path: Path) -> None:
-    """Or once a commit on top of it has: of two kept in one round only the last has a verdict."""
+    """Or once a commit on top of it has passed: of two kept in a round, one is measured."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     here = context(tmp_path, writer)
@@ -131,7 +131,7 @@ def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
 @pytest.mark.parametrize("again", [True, False])
 def test_only_the_last_stop_has_a_final_report_with_the_lessons_of_its_time(
         again: bool, tmp_path: Path) -> None:
-    """A later rollback removes nothing from a written report; an earlier stop is a line."""
+    """A later rollback removes nothing from a written report; an earlier stop becomes one line."""
     made, reader, writer = case.record_campaign(tmp_path)
     made.write_all(reader)
     back = {"round": 8, "ends": True, "before": KEPT, "commit": "b" * 40, "reason": "r",

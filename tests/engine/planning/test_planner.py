@@ -1,4 +1,4 @@
-"""A plan without a task names the reason, and what to add."""
+"""If a plan has no task, its reason says why and what to add."""
 
 from __future__ import annotations
 

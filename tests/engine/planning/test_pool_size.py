@@ -1,4 +1,4 @@
-"""Workers: at least eight agents, four a GPU, and fewer where the host is small."""
+"""Workers: at least eight agents, four per GPU, and fewer on a small host."""
 
 from __future__ import annotations
 

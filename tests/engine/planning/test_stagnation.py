@@ -234,9 +234,9 @@ def test_brief_names_what_a_review_demands() -> None:
 
 
 def test_directions_that_lost_on_an_earlier_best_come_last() -> None:
-    one = tunable(1, "A", "B", "C")
-    fresh = stagnation.new_directions([one], stagnation.NOTHING, "review")
+    bottleneck = tunable(1, "A", "B", "C")
+    fresh = stagnation.new_directions([bottleneck], stagnation.NOTHING, "review")
     lost = stagnation.TriedDirections(lost=frozenset({frozenset({"A"})}))
-    again = stagnation.new_directions([one], lost, "review")
+    again = stagnation.new_directions([bottleneck], lost, "review")
     assert fresh[0].knobs == ("A",) and again[-1].knobs == ("A",)
-    assert {own.knobs for own in again} == {own.knobs for own in fresh}
+    assert {each.knobs for each in again} == {each.knobs for each in fresh}

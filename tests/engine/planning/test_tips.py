@@ -63,7 +63,7 @@ def test_lesson_is_written_once(tmp_path: Path) -> None:
     before = file.read_bytes()
     assert tips.append(file, [lesson(2), lesson(1, "in other words")], MANIFEST) == []
     assert file.read_bytes() == before
-    assert [one.key for one in tips.append(file, [lesson(2), lesson(3)], MANIFEST)] == \
+    assert [added.key for added in tips.append(file, [lesson(2), lesson(3)], MANIFEST)] == \
         [lesson(3).key]
     assert file.read_bytes().startswith(before)
 

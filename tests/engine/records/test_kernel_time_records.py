@@ -81,8 +81,8 @@ def test_regression_names_kernel_time_and_the_class_it_rose_in(by_kernel: bool,
     writer.end_round("rms", 2, outcome="regression", summary="a regression", best_speedup=1.0)
     writer.event("rms", "campaign.stop", KEPT, reason="1 regression", regressions=1)
     records.write_all(Reader(tmp_path))
-    [told] = rows(records.folder.performance.read_text().split("## Stop Summary")[1])
-    assert told["GPU time best -> candidate"] == "16.000 -> 20.000 us"
-    assert told["call time best -> candidate"] == "60.000 -> 50.000 us"
-    assert told["notes"].startswith(
+    [regression] = rows(records.folder.performance.read_text().split("## Stop Summary")[1])
+    assert regression["GPU time best -> candidate"] == "16.000 -> 20.000 us"
+    assert regression["call time best -> candidate"] == "60.000 -> 50.000 us"
+    assert regression["notes"].startswith(
         "tall 24.6% slower, its kernel time rose, although the benchmark reports")

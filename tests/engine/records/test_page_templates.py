@@ -9,7 +9,7 @@ import pytest
 from engine.records import templates
 
 
-def test_an_upgrade_beside_an_engine_changes_no_template_that_it_renders(
+def test_running_engine_keeps_its_templates_if_kopt_is_upgraded(
         monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     templates.environment(str)
     monkeypatch.setattr(templates, "FOLDER", tmp_path)

@@ -86,7 +86,7 @@ def test_number_of_updates_does_not_change_files(tmp_path: Path) -> None:
 
 
 def test_logs_only_ever_grow(campaign: Recorded) -> None:
-    """`tail -f` works on them; of optimize.md what comes before its one Final Report stays."""
+    """`tail -f` works on them; another stop replaces only optimize.md's Stop Summary and report."""
     records, reader, writer = campaign
     records.write_all(reader)
     names = ("logs/optimize.md", "logs/performance_trend.md", "results.tsv")

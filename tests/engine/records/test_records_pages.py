@@ -1,4 +1,4 @@
-"""What the files for people hold: every field that seeds 002 and 003 name."""
+"""The files for people have every field that they must have."""
 
 from __future__ import annotations
 

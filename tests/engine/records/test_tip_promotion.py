@@ -1,4 +1,4 @@
-"""A tip becomes a page with its evidence, which the next slot's prompt has, and can be undone."""
+"""A promoted tip is a page with its evidence, and in later prompts; demotion removes the page."""
 
 from __future__ import annotations
 

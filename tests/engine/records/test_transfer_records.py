@@ -30,8 +30,8 @@ def audit_of(bucket: str, **fields: Any) -> Transfer:
     return Transfer(**(values | fields))
 
 
-def steps(hits: int, of: int = 8) -> tuple[TraceStep, ...]:
-    return tuple(TraceStep(step=n, weight_hits=int(n < hits), other_hits=0) for n in range(of))
+def steps(hits: int, total: int = 8) -> tuple[TraceStep, ...]:
+    return tuple(TraceStep(step=n, weight_hits=int(n < hits), other_hits=0) for n in range(total))
 
 
 def verdict(speedup: float | None, audited: Transfer | None) -> Verdict:
@@ -182,7 +182,7 @@ def test_audit_attributes_the_headline(rule: str, gains: list[tuple[str, float]]
 @pytest.mark.parametrize(("gains", "low", "advice"), [
     ([("W2", 1.5)], 1.45, "roll back round 2"),
     ([("-", 1.5)], 1.45, "review rounds 2 by hand"),
-    ([("K1", 1.45)], 1.40, ""),  # the interval of the gap includes none
+    ([("K1", 1.45)], 1.40, ""),  # the interval of the gap includes zero
     ([("K1", 1.2)], 1.45, "report the real-training equivalent"),
     ([("K1", 1.5)], 1.45, ""),
 ])
@@ -199,9 +199,9 @@ def test_audit_gives_advice(gains: list[tuple[str, float]], low: float,
     (0.05, "+4.4%: not inflated, noise explains the gap"),
     (0.0, "+4.4%: the headline is inflated")])
 def test_gap_is_inflation_only_if_its_interval_excludes_zero(upper: float, words: str) -> None:
-    one = kept("K1", 1.5)
-    check = msgspec.structs.replace(one.check, upper=upper)
-    audit = Audit(kept=(msgspec.structs.replace(one, check=check),),
+    kept_round = kept("K1", 1.5)
+    check = msgspec.structs.replace(kept_round.check, upper=upper)
+    audit = Audit(kept=(msgspec.structs.replace(kept_round, check=check),),
                   headline=math.log(1.5 * 1.044), low=math.log(1.5 * 1.02), high=math.log(1.6))
     assert audit.inflation_verdict() == words
 
@@ -233,7 +233,7 @@ def test_audit_is_made_from_the_journal(tmp_path: Path) -> None:
     case.headline(writer, LATER, 2.1)
     writer.event("rms", "campaign.stop", LATER, reason="enough")
     audit = transfer_audit.of(history.read(Reader(tmp_path), "rms"))
-    assert [(own.round, own.commit, own.check.bucket) for own in audit.kept] == [
+    assert [(each.round, each.commit, each.check.bucket) for each in audit.kept] == [
         (2, KEPT, "K1"), (3, LATER, "W1")]
     assert audit.headline is not None and math.exp(audit.headline) == pytest.approx(2.1)
     assert math.exp(audit.w_real) == pytest.approx(1.2)

@@ -32,7 +32,7 @@ Decided = tuple[Setup, Candidate, Candidate, Candidate]
 
 @pytest.fixture(scope="module")
 def decided(tmp_path_factory: pytest.TempPathFactory) -> Decided:
-    """Return a campaign with the gains of three rounds: approved, rejected, tried without it."""
+    """Return a campaign with three gains: approved, rejected, and retried without the rejected."""
     with pytest.MonkeyPatch.context() as patch:
         instant_verdicts(patch)
         setup = create(tmp_path_factory.mktemp("waiting"))
@@ -78,7 +78,7 @@ def test_round_shows_its_own_candidates_and_their_last_decision(decided: Decided
     assert "- outcome: not kept" in text and "## Decision\n\nROLLED BACK" in text
     assert f"- {second.id[:12]}, after the round: reject: rejected by ann@test" in text
     text = summary(setup, 4)
-    [again] = [own for own in campaigns.candidates(setup) if own.form_of == rest.id]
+    [again] = [entry for entry in campaigns.candidates(setup) if entry.form_of == rest.id]
     assert "## Decision\n\nACCEPTED" in text
     assert f"tried again on {again.base_commit[:12]} as {again.id}" in text
     assert f"- candidate: {again.id[:12]}" in text.split("transfer check")[1]
@@ -94,9 +94,9 @@ def test_retry_without_a_rejected_gain_is_logged_once(decided: Decided) -> None:
 def test_a_round_shows_no_decision_on_a_candidate_of_another(decided: Decided) -> None:
     setup, *_ = decided
     for n in (2, 3, 4):
-        own = {decision.candidate for decision in past(setup).decisions_of(n)}
+        decided_in = {decision.candidate for decision in past(setup).decisions_of(n)}
         others = {found.id for found in campaigns.candidates(setup) if found.round != n}
-        assert own and not own & others
+        assert decided_in and not decided_in & others
 
 
 def test_report_has_a_line_for_each_candidate_with_all_its_decisions(decided: Decided) -> None:
@@ -119,7 +119,7 @@ def test_trend_includes_decisions_made_after_a_round(decided: Decided) -> None:
 
 
 @pytest.mark.slow
-def test_limits_of_a_provisional_best_that_took_the_place_of_another_are_its_own(
+def test_limits_shown_are_those_of_the_newest_provisional_best(
         tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         instant_verdicts(patch)
@@ -127,14 +127,14 @@ def test_limits_of_a_provisional_best_that_took_the_place_of_another_are_its_own
         try_change(setup, LARGE, "large")
         try_change(setup, LARGER, "larger")
     history = past(setup)
-    for last in (2, 3):  # of the baseline, of the line that gave way
+    for last in (2, 3):  # the newest survey is of the baseline, of the replaced line
         surveys = {n: found for n, found in history.surveys.items() if n <= last}
         [limit] = present_limits.of_best(msgspec.structs.replace(history, surveys=surveys))
         assert limit.detail.startswith("7.00 us as last measured")
 
 
 @pytest.mark.slow
-def test_limits_of_a_provisional_best_that_was_rejected_are_not_those_of_the_best(
+def test_limits_of_a_rejected_provisional_best_are_not_shown(
         tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         instant_verdicts(patch)

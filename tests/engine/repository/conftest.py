@@ -1,4 +1,4 @@
-"""Fixtures of this room."""
+"""Fixtures: a user's project and the clone of a campaign on it."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def test_change_already_in_base_is_empty(repo: CampaignRepo) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "just words\n", changed("nowhere.c"), SIMPLE])
-def test_patch_that_does_not_apply_is_one_line(repo: CampaignRepo, text: str) -> None:
+def test_error_for_patch_that_does_not_apply_is_one_line(repo: CampaignRepo, text: str) -> None:
     with pytest.raises(InputError) as error:
         repo.apply(repo.base, parse(text))
     assert "\n" not in str(error.value)
@@ -155,8 +155,8 @@ def test_git_agrees_with_parser(repo: CampaignRepo, tmp_path: Path) -> None:
     assert len(patch.files) == 10
     plain = tmp_path / "plain"
     repo.checkout_tree(repo.base, plain)
-    for one in patch.files:  # each section stands alone
-        done = subprocess.run(["git", "apply", "-"], input=one.text.encode(), cwd=plain,
+    for file in patch.files:  # each section stands alone
+        done = subprocess.run(["git", "apply", "-"], input=file.text.encode(), cwd=plain,
                               check=False, capture_output=True, env=repos.ENVIRONMENT)
         assert done.returncode == 0, done.stderr
     whole = tmp_path / "whole"

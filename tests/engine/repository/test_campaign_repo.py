@@ -19,13 +19,13 @@ BRANCH = "optimize/rms"
 
 def state_of(user: Path) -> tuple[object, ...]:
     """Return everything in the user's repository that a campaign must not touch."""
-    own = user / ".git"
+    git_dir = user / ".git"
     files = {str(p.relative_to(user)): p.read_bytes() for p in user.rglob("*")
-             if p.is_file() and own not in p.parents}
+             if p.is_file() and git_dir not in p.parents}
     refs = repos.git(user, "for-each-ref", "--format=%(refname) %(objectname)")
     others = [line for line in refs.splitlines() if BRANCH not in line]
-    return files, others, (own / "HEAD").read_bytes(), (own / "index").read_bytes(), \
-        (own / "config").read_bytes()
+    return files, others, (git_dir / "HEAD").read_bytes(), (git_dir / "index").read_bytes(), \
+        (git_dir / "config").read_bytes()
 
 
 def edit(repo: CampaignRepo, path: str = "kernel.c", line: int = 3,
@@ -97,8 +97,8 @@ def test_inherited_git_settings_are_ignored(
     config.write_text(f"[core]\n\thooksPath = {hooks}\n\tfsmonitor = touch {trap}\n"
                       "[diff]\n\tnoprefix = true\n\texternal = false\n[commit]\n\tgpgSign = true\n"
                       "[receive]\n\tdenyCurrentBranch = updateInstead\n")
-    with (user / ".git" / "config").open("a") as own:
-        own.write(config.read_text())
+    with (user / ".git" / "config").open("a") as user_config:
+        user_config.write(config.read_text())
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")
@@ -139,8 +139,8 @@ def test_second_create_opens_and_torn_clone_is_replaced(tmp_path: Path, user: Pa
 
 def test_clone_shares_no_file_with_user_repository(repo: CampaignRepo,
                                                    user: Path) -> None:
-    own = {p.stat().st_ino for p in (user / ".git").rglob("*") if p.is_file()}
-    assert not any(p.stat().st_ino in own for p in repo.git_dir.rglob("*") if p.is_file())
+    inodes = {p.stat().st_ino for p in (user / ".git").rglob("*") if p.is_file()}
+    assert not any(p.stat().st_ino in inodes for p in repo.git_dir.rglob("*") if p.is_file())
     assert not (repo.git_dir / "objects" / "info" / "alternates").exists()
 
 
@@ -170,7 +170,7 @@ def test_relative_paths_work(
     assert repo.capture(Path("campaign/worktrees/editor"), repo.best)
 
 
-def test_campaign_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
+def test_error_for_name_that_git_refuses_is_one_line(tmp_path: Path, user: Path) -> None:
     for name in ("a..b", "a b", "", "x.lock", "a~1", "new\nline"):
         with pytest.raises(InputError, match="git refuses") as refusal:
             CampaignRepo.create(tmp_path / "campaign", name, user)
@@ -182,7 +182,8 @@ def test_full_disk_is_environment_fault(repo: CampaignRepo) -> None:
     assert isinstance(git._failure("add", b"", complaints, None), EnvironmentFault)
 
 
-def test_missing_git_is_one_line(repo: CampaignRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_git_is_one_line(repo: CampaignRepo,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(EnvironmentFault, match="git is not installed"):
         repo.tree_of("HEAD")

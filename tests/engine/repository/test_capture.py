@@ -250,7 +250,7 @@ def test_slot_name_cannot_leave_worktrees_folder(repo: CampaignRepo, name: str) 
         repo.worktree(name, repo.base)
 
 
-def test_worktree_borrows_objects_and_clone_knows_nothing_of_it(repo: CampaignRepo) -> None:
+def test_worktree_reads_the_clones_objects_and_clone_has_no_link_back(repo: CampaignRepo) -> None:
     """A worktree's git reads the clone's objects; the clone has no link back."""
     tree = repo.worktree("planned-1", repo.base)
     assert repos.git(tree, "rev-parse", "HEAD") == repo.base

@@ -36,7 +36,7 @@ def test_deleted_slot_worktree_does_not_stop_the_next(tmp_path: Path, gone: str)
     assert advance(repo) == repo.best
 
 
-def test_missing_clone_is_one_line(tmp_path: Path) -> None:
+def test_error_for_missing_clone_is_one_line(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "campaign", NAME, repos.project(tmp_path / "user"))
     shutil.rmtree(repo.git_dir)
     with pytest.raises(KoptError) as error:

@@ -108,7 +108,7 @@ def test_folder_without_a_repository_and_without_a_commit_work(
         assert [path.name for path in project.iterdir() if path.name != ".git"] == ["kernel.c"]
 
 
-def test_folder_inside_a_repository_is_copied_without_what_that_ignores(
+def test_folder_inside_a_repository_is_copied_without_ignored_files(
         user: Path, folder: Path) -> None:
     (user / "src" / "new.c").write_text("int x;\n")
     (user / "src" / "a.tmpfile").write_text("ignored")

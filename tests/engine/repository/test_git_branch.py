@@ -14,7 +14,7 @@ from tests.support import campaigns, repos
 
 
 def keep(setup: Setup) -> str:
-    """Keep and publish a faster kernel; returns the commit."""
+    """Keep and publish a faster kernel; return the commit."""
     repo = setup.repo
     before = repo.best
     commit = repo.commit(before, repo.take(before, campaigns.patch(setup)).tree, "faster")
@@ -39,7 +39,7 @@ def test_kept_commits_are_pushed_to_named_branch(tmp_path: Path, git_branch: str
     assert setup.repo.best == commit
 
 
-def test_git_branch_none_keeps_to_the_branch_that_is_checked_out(tmp_path: Path) -> None:
+def test_git_branch_none_updates_the_checked_out_branch(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, git_branch="none")
     setup = open_campaign(setup.workspace, setup.id)
     repo, user = setup.repo, setup.repo.project

@@ -24,7 +24,7 @@ THEIRS = repos.edited(repos.KERNEL, 3, "// theirs")
 
 
 def quietly(user: Path, *arguments: str) -> None:
-    """Run git where a command stops halfway, such as a conflicting merge."""
+    """Run a git command that may stop halfway, such as a conflicting merge."""
     subprocess.run(["git", *arguments], cwd=user, env=repos.ENVIRONMENT, check=False,
                    capture_output=True)
 
@@ -104,7 +104,7 @@ STATES = [dirty, staged, rebasing, merging, merging_without_a_change, picking, b
 
 
 def everything(user: Path) -> dict[str, tuple[bytes, int, int]]:
-    """Return contents, time and inode of all files but git's objects and our branch."""
+    """Return contents, time and inode of all files but git's objects and kopt's branch."""
     found = {}
     for path in sorted(user.rglob("*")):
         name = str(path.relative_to(user))

@@ -1,6 +1,6 @@
 """Runs modules and their rewrites in Triton's interpreter; prints the largest difference of each.
 
-`python run_rewrites.py FOLDER...`: a folder has base.py, candidate.py and their inputs' shapes.
+`python run_rewrites.py FOLDER...`: a folder has base.py, with the inputs, and candidate.py.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def difference(folder: Path) -> float:
                      strict=True))
     for name, value in plain.state_dict().items():
         torch.testing.assert_close(rewritten.state_dict()[name], value)
-    return max(map(apart, *zip(*pairs, strict=True)))
+    return max(map(relative_difference, *zip(*pairs, strict=True)))
 
 
-def apart(expected: Any, result: Any) -> float:
+def relative_difference(expected: Any, result: Any) -> float:
     assert result.shape == expected.shape and result.dtype == expected.dtype
     expected, result = expected.float(), result.float()
     return float((result - expected).abs().max() / expected.abs().max())

@@ -1,4 +1,4 @@
-"""Modules become calls of templates that compute the same, or it is said why not."""
+"""Modules become calls of templates that compute the same, or the reason against it is stated."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_template_that_a_library_rivals_comes_after_rewrites_without_it(tmp_path
     assert "= conv(" not in found.rewrites[0].source.partition("class ModelNew")[2]
 
 
-def test_grouped_product_becomes_its_template_without_what_widens_it(tmp_path: Path) -> None:
+def test_grouped_product_becomes_its_template_without_the_widening_cast(tmp_path: Path) -> None:
     forward = rewrites(tmp_path, GROUPED).rewrites[0].source.partition("class ModelNew")[2]
     assert re.findall(r"grouped_gemm2?\(x, .*", forward) == [
         "grouped_gemm(x, v0, ends)", "grouped_gemm2(x, v3, ends)  # grouped_mm, relu"], forward

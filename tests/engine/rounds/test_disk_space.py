@@ -1,4 +1,4 @@
-"""Disk room is measured and made before a round; too little of it is one line."""
+"""Disk space is measured and freed before a round; too little is an error of one line."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_enough_room_gives_no_notice(tmp_path: Path) -> None:
     assert not (folder / "trees" / "old").exists() and (folder / "trees" / "best").exists()
 
 
-def test_large_clean_up_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clean_up_notice_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_space, "NOTICE_BYTES", 90 * KIB)
     notice = disk_space.make_room(campaign(tmp_path, "base", "old"), base_tree="base", slots=1)
     assert notice.startswith("removed 100 KiB of checkouts") and "\n" not in notice

@@ -1,5 +1,4 @@
-"""What a round says in which no candidate was made: a failed worker hides no search without a find.
-"""
+"""The summary of a round without candidates counts slots that failed and that found nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def test_decisions_on_candidates_of_earlier_rounds_are_not_counted_as_new() -> N
     assert decisions_in(case.history, 3) == "1 candidate: 1 tie; of earlier rounds: 1 runner-up"
 
 
-def test_keep_of_an_earlier_rounds_candidate_is_named_by_the_round_that_measured_it() -> None:
+def test_keep_of_an_earlier_rounds_candidate_is_counted_in_the_round_that_measured_it() -> None:
     case = HistoryBuilder().round("tie", ("tie", 1.03)).round("tie")
     keep = msgspec.structs.replace(case.decisions[0], id=2, kind="keep", commit="k", at=35.0)
     case.decisions.append(keep)
@@ -37,7 +36,7 @@ def test_keep_of_an_earlier_rounds_candidate_is_named_by_the_round_that_measured
     ("sh -c 'case $0 in *planned*) exit 1; esac' {prompt}", "tie",
      "1 slot found nothing better, 1 failed"),
     ("false {prompt}", "failed", "no slot found anything better, 2 failed")])
-def test_round_without_candidates_says_what_its_slots_came_to(
+def test_round_without_candidates_counts_its_slots_by_outcome(
         tmp_path: Path, command: str, outcome: str, summary: str) -> None:
     setup = campaigns.create(tmp_path, max_iterations=1, pool={
         "slots": 2, "workers": 2, "backends": ["cli"],

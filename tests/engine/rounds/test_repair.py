@@ -76,7 +76,7 @@ def faulty(kind: str, detail: str) -> Verdict:
     return replace(rejected("it failed"), evidence=(Evidence(kind=kind, detail=detail),))
 
 
-@pytest.mark.parametrize(("verdict", "mendable"), [
+@pytest.mark.parametrize(("verdict", "repairable"), [
     (Verdict(valid=True, correct=False, rows=(WRONG,)), True),
     (faulty("fault", "build"), True), (faulty("fault", "tests"), True),
     (faulty("fault", "crash"), True), (faulty("benchmark-fault", "build"), True),
@@ -86,5 +86,5 @@ def faulty(kind: str, detail: str) -> Verdict:
     (rejected("audit: it reads the clock"), False), (rejected("tampered"), False),
     (Verdict(valid=True, correct=True, rows=(RIGHT,)), False)])
 def test_wrong_or_broken_is_repairable_and_cheating_is_not(
-        verdict: Verdict, mendable: bool) -> None:
-    assert retries.is_repairable(verdict) is mendable
+        verdict: Verdict, repairable: bool) -> None:
+    assert retries.is_repairable(verdict) is repairable

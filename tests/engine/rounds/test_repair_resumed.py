@@ -74,8 +74,8 @@ def test_controls_are_read_while_a_repair_is_checked_out(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
-    [one] = campaigns.candidates(setup)
-    wrong = candidate.load(setup, one).tree
+    [entry] = campaigns.candidates(setup)
+    wrong = candidate.load(setup, entry).tree
     shutil.rmtree(setup.folder.trees)
     seen: list[int] = []
     plain = CampaignRepo.checkout_tree
@@ -94,7 +94,7 @@ def test_controls_are_read_while_a_repair_is_checked_out(
 
 def applied(setup: Setup, control: int) -> bool:
     with campaigns.reading(setup) as reader:
-        return any(one.id == control and one.applied_at for one in reader.controls(setup.id))
+        return any(each.id == control and each.applied_at for each in reader.controls(setup.id))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
-"""A decision and the end of its slot are one: killed between them, a campaign's records are those
-of an undisturbed one; and a slot's name is that of slots in other rounds too.
+"""A kill between a decision and the end of its slot changes no record of the campaign.
+
+Slots of other rounds may have the same name.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ def same_when_killed(root: Path, handed_in: dict[str, dict[str, str]], kills: tu
     for name, steps in (("undisturbed", ()), ("killed", kills)):
         setup = create(root / name, handed_in, **fields)
         for step in steps:
-            with pytest.MonkeyPatch.context() as given:
-                given.setenv("KOPT_FAILPOINT", step)
+            with pytest.MonkeyPatch.context() as environment:
+                environment.setenv("KOPT_FAILPOINT", step)
                 assert killed_campaign.host(setup).wait(120) == -signal.SIGKILL, step
         assert killed_campaign.host(setup).wait(120) == 0
         assert not campaigns.candidates(setup, "captured", "keeping")
@@ -119,7 +120,7 @@ def test_rolled_back_change_is_refused_in_another_form(tmp_path: Path) -> None:
 
 
 def journal(setup: Setup, writer: Writer) -> dict[str, Candidate]:
-    """Record a round whose slot `fixed` works, and a candidate approved on a moved base."""
+    """Record slot `fixed` at work in rounds 2 and 3, and candidate a; return a, b and c."""
     writer.put_slots([Slot(campaign=setup.id, round=n, slot="fixed", kind="fixed", backend="cli",
                            hypothesis="h", bottleneck="", device="cpu", stage="working",
                            started_at=1.0) for n in (2, 3)])

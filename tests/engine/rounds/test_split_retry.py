@@ -155,11 +155,11 @@ def test_divergent_candidate_is_given_to_split(name: str) -> None:
         assert again.split == SplitRequest(candidate="c1", tree="/t", faster=("a",), slower=("b",),
                                       others=("c",), changed=("total.c",))
         assert again.backend == "split" and again.slot == TASK.slot
-        mended = msgspec.structs.replace(task, repair=RepairRequest(
+        with_repair = msgspec.structs.replace(task, repair=RepairRequest(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),
             complaint="it was wrong"))  # a repair's task does not reach the split
         assert (
-            retries.next_split(mended, entry(*paths), Path("/t"), candidate_verdict, "total.c")
+            retries.next_split(with_repair, entry(*paths), Path("/t"), candidate_verdict, "total.c")
             == again
         )
         assert (

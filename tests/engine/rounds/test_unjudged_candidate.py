@@ -1,4 +1,4 @@
-"""A fault that keeps one candidate from its verdict does not end the campaign; one that lasts does.
+"""A fault that leaves one candidate unjudged does not end the campaign; the same fault twice does.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LOST = "reference.py:scale: the reference failed: AcceleratorError: CUDA error: 
 @pytest.mark.parametrize(("unjudged", "state"), [(1, "finished"), (2, "failed")])
 def test_second_candidate_in_a_row_with_one_fault_ends_the_campaign(
         unjudged: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slower = [tree for tree in ("scale 9", "scale 8")][:unjudged]
+    unjudged_marks = [tree for tree in ("scale 9", "scale 8")][:unjudged]
 
     def cost(setup: Setup, tree: str) -> float:
         source = setup.repo.read(tree, "scale.c").decode()
-        if any(mark in source for mark in slower):
+        if any(mark in source for mark in unjudged_marks):
             raise HarnessFault(ErrorLine(what=LOST, exit_code=2, may_pass=True))
         return instant_verdicts.passes(setup, tree)
 

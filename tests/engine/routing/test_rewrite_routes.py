@@ -102,29 +102,30 @@ SEED = {("pytorch", "flydsl"), ("triton", "flydsl"), ("ck", "flydsl"), ("hip", "
 
 
 def test_every_pair_has_naming_gate_and_limit() -> None:
-    keys = [(own.source, own.target) for own in PAIRS]
+    keys = [(translation.source, translation.target) for translation in PAIRS]
     more = {(source, target) for source in ("pytorch", "cuda", "triton")
             for target in ("triton", "tilelang", "cute-dsl", "cuda-cpp")
             if (source, target) not in (("triton", "triton"), ("cuda", "cuda-cpp"))}
     assert set(keys) == SEED | more and len(keys) == len(set(keys))
-    for own in PAIRS:
-        assert own.target in LANGUAGES and PARITY[own.parity] and 1 <= own.attempts <= 3
-        text = own.brief("rmsnorm", "src/norm.py", may_add=False)
-        assert own.candidate.format(entry="rmsnorm") in text and "`norm.py`" in text
+    for translation in PAIRS:
+        assert translation.target in LANGUAGES and PARITY[translation.parity]
+        assert 1 <= translation.attempts <= 3
+        text = translation.brief("rmsnorm", "src/norm.py", may_add=False)
+        assert translation.candidate.format(entry="rmsnorm") in text and "`norm.py`" in text
 
 
 def test_every_pair_and_language_has_a_subagent_of_kopt() -> None:
     shipped = subagent_registry.load(None).subagents.values()
-    assert {(own.source, own.target) for own in PAIRS} == {
+    assert {(translation.source, translation.target) for translation in PAIRS} == {
         (each.source_language, each.target_language) for each in shipped if each.source_language}
     assert {each.target_language for each in shipped
             if each.target_language and not each.source_language} == set(LANGUAGES)
 
 
 def test_candidate_gets_a_file_of_its_own_where_files_may_be_added() -> None:
-    own = pair("triton", "tilelang")
-    assert own is not None
-    assert "`norm_tilelang.py`" in own.brief("rmsnorm", "src/norm.py", may_add=True)
+    translation = pair("triton", "tilelang")
+    assert translation is not None
+    assert "`norm_tilelang.py`" in translation.brief("rmsnorm", "src/norm.py", may_add=True)
 
 
 def test_requirement_is_a_program_or_a_package_of_the_target() -> None:

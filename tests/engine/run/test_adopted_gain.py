@@ -34,7 +34,7 @@ def line(setup: Setup) -> list[tuple[str, str]]:
 
 
 def found(setup: Setup, identity: str) -> Candidate:
-    return next(own for own in campaigns.candidates(setup) if own.id == identity)
+    return next(entry for entry in campaigns.candidates(setup) if entry.id == identity)
 
 
 def test_resumed_campaign_goes_on_from_the_gain_that_waited(setup: Setup) -> None:

@@ -44,7 +44,7 @@ def instant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def finished(tmp_path: Path, instant: None) -> Setup:
-    """Return a campaign that has judged a submitted patch and ended for its number of rounds."""
+    """Return a campaign that has judged a submitted patch and ended at its limit of rounds."""
     setup = with_patch(tmp_path, 1)
     assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).reason == "max_iterations: 1 round done"
@@ -107,7 +107,7 @@ def test_limit_that_a_killed_engine_wrote_reaches_the_journal(finished: Setup) -
                      limits={"max_iterations": "2"})
     assert campaigns.run(finished, decide_only=True).error is None
     with campaigns.reading(finished) as reader:
-        [answer] = [own.outcome for own in reader.controls(finished.id) if own.id == number]
+        [answer] = [each.outcome for each in reader.controls(finished.id) if each.id == number]
     assert (answer, campaigns.campaign(finished).rounds_max) == ("changed max_iterations", 3)
 
 
@@ -122,7 +122,7 @@ def test_patch_that_cannot_leave_the_inbox_is_judged_once(finished: Setup) -> No
                for event in events(finished, "warning"))
 
 
-def test_patch_for_an_ended_campaign_is_judged_by_a_short_host(
+def test_patch_for_an_ended_campaign_is_judged_by_a_host_that_ends_after_it(
         finished: Setup, tmp_path: Path) -> None:
     (tmp_path / "late.patch").write_bytes(campaigns.patch(finished, LATE))
     code, out, err = command("submit", str(tmp_path / "late.patch"),
@@ -251,7 +251,7 @@ def test_campaign_ends_in_order_before_its_slurm_job(
     assert campaigns.campaign(setup).reason.startswith("nothing left to try")
 
 
-def test_resume_beside_a_short_host_is_answered_by_the_engine_after_it(finished: Setup) -> None:
+def test_resume_beside_a_host_that_only_decides_requests_is_answered(finished: Setup) -> None:
     """The host of a late approval may measure for a minute before it ends."""
     for verb in ("set", "resume"):
         request(finished.workspace, finished.id, verb, by="ann",  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def test_pause_costs_no_time() -> None:
     assert (book.seconds, meter.spent) == (7.0, BudgetUsed(wall_s=7.0, trials=1))
 
 
-def test_deciding_host_spends_no_time() -> None:
+def test_host_that_only_decides_requests_spends_no_time() -> None:
     clock, book = Clock(), Book()
     meter = SpendingMeter(book, BudgetUsed(wall_s=9.0), running=False, clock=clock)
     clock.now += 50
@@ -161,11 +161,11 @@ def test_margin_covers_verdicts_in_flight_and_the_end(
        st.integers(0, 9))
 def test_margin_grows_with_candidates_in_flight(wall_s: float, each_s: float, flying: int,
                                                  cards: int, gains: int) -> None:
-    of = BudgetSpec(wall_s=wall_s)
+    budget = BudgetSpec(wall_s=wall_s)
     each = DurationEstimates(verdict=each_s, final=each_s, end_to_end=each_s)
 
     def margin(flying: int, cards: int, gains: int) -> float:
-        return spending.margin_s(of, each, flying, cards=cards, gains=gains)
+        return spending.margin_s(budget, each, flying, cards=cards, gains=gains)
 
     least = margin(flying, cards, gains)
     assert least <= margin(flying + 1, cards, gains) and least <= margin(flying, cards, gains + 1)
@@ -180,7 +180,7 @@ def recorded(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow
     return {row.id: row for row in Reader(folder).verdicts("rms")}
 
 
-def test_verdict_duration_is_estimated_from_newest_verdicts(tmp_path: Path) -> None:
+def test_estimate_is_the_longest_of_the_newest_verdicts(tmp_path: Path) -> None:
     assert spending.estimate_durations({}) == DurationEstimates()
     rows = recorded(tmp_path, *(("verify", 99.0 if number == 0 else 3.0 if number == 9 else 2.0)
                                 for number in range(spending.LAST + 3)))
@@ -222,7 +222,7 @@ def test_gains_in_flight_are_estimated_from_past_rate(
     (0, 0, 1), (1, 0, 1), (4, 1, 1), (4, 3, 2), (9, 5, 4), (2, 8, 8)])
 def test_end_of_campaign_fits_before_deadline(
         tmp_path: Path, flying: int, found: int, cards: int) -> None:
-    """The clock runs while work may continue, and then for everything that is still to be done."""
+    """The clock advances until workers must end, then by the time that the remaining work takes."""
     setup = campaigns.create(tmp_path, budget={"wall_s": 2000}, e2e_command="true",
                              format_command="true")
     setup = dataclasses.replace(setup, devices=setup.devices * cards)
@@ -243,6 +243,6 @@ def test_end_of_campaign_fits_before_deadline(
     gains = found + -(-flying // 2)
     clock.now += ENDING_S + -(-flying // cards) * took["verify"]
     clock.now += max(0, gains - 1) * took["verify"]  # runners-up, on the new best
-    clock.now += gains * took["verify"]  # of their formatted forms
+    clock.now += gains * took["verify"]  # verdicts on their formatted forms
     clock.now += took["headline"] + took["e2e"]
     assert 1990 < meter.spent.wall_s <= 2000.5

@@ -78,11 +78,11 @@ def test_gain_is_kept_and_slower_wrong_or_forbidden_changes_are_not(setup: campa
 
 def kept_of(setup: campaigns.Setup, name: str) -> tuple[str, Artifacts, dict[str, bytes]]:
     """Return a candidate's id, its first archive and the files in it."""
-    found = {one.hypothesis: one.id for one in candidates(setup)
-             if not one.form_of}[f"submitted: {name}.patch"]
+    found = {entry.hypothesis: entry.id for entry in candidates(setup)
+             if not entry.form_of}[f"submitted: {name}.patch"]
     with reading(setup) as reader:
-        stored = next(own for own in artifacts.of_campaign(reader, setup.id)
-                      if own.candidate == found)
+        stored = next(archive for archive in artifacts.of_campaign(reader, setup.id)
+                      if archive.candidate == found)
     return found, stored, dict(artifacts.read(setup.folder.path, stored))
 
 
@@ -94,13 +94,14 @@ def test_every_verdict_leaves_its_output_below_its_round(setup: campaigns.Setup)
     """Kept, slower, wrong and failed candidates, and the baseline."""
     with reading(setup) as reader:
         stored = artifacts.of_campaign(reader, setup.id)
-        rounds = {one.id: one.round for one in candidates(setup)
-                  if "outside" not in one.hypothesis}  # rejected unbuilt
-    assert {own.candidate for own in stored} >= {"baseline", *rounds}
-    for own in stored:
-        assert (setup.folder.path / own.path).stat().st_size == own.bytes
-        assert own.path.startswith(f"rounds/round-{rounds.get(own.candidate, own.round)}/artifacts")
-        assert own.files == len(artifacts.read(setup.folder.path, own))
+        rounds = {entry.id: entry.round for entry in candidates(setup)
+                  if "outside" not in entry.hypothesis}  # rejected unbuilt
+    assert {archive.candidate for archive in stored} >= {"baseline", *rounds}
+    for archive in stored:
+        n = rounds.get(archive.candidate, archive.round)
+        assert (setup.folder.path / archive.path).stat().st_size == archive.bytes
+        assert archive.path.startswith(f"rounds/round-{n}/artifacts")
+        assert archive.files == len(artifacts.read(setup.folder.path, archive))
 
 
 def test_archive_has_tables_failed_rows_and_what_tests_printed(setup: campaigns.Setup) -> None:
@@ -126,11 +127,11 @@ def test_index_lists_the_archives_of_its_round(setup: campaigns.Setup) -> None:
 
 def test_logs_of_a_candidate_show_what_failed(setup: campaigns.Setup) -> None:
     workspace = setup.workspace
-    for name, told in (("wrong", "err is '1'"), ("untested", "assertion 7 failed")):
+    for name, words in (("wrong", "err is '1'"), ("untested", "assertion 7 failed")):
         candidate, stored, files = kept_of(setup, name)
         printed = kopt("logs", candidate[:10], workspace=workspace)
         assert printed.returncode == 0, printed.stderr
-        assert told in printed.stdout and stored.path in printed.stdout
+        assert words in printed.stdout and stored.path in printed.stdout
         assert all(file in printed.stdout for file in files) and harmless(printed.stdout)
     listed = answer(kopt("logs", candidate, "--json", workspace=workspace))
     assert listed["candidate"] == candidate
@@ -184,7 +185,7 @@ def test_deleted_records_are_written_again_with_the_same_bytes(setup: campaigns.
 
 
 def test_kept_commit_has_the_records_of_its_keep(setup: campaigns.Setup) -> None:
-    """performance.md, the log and the verdict lie beside the code, under the run's tag."""
+    """performance.md, the log and the verdict lie in the commit, below .kopt/<campaign>."""
     candidate, _, _ = kept_of(setup, "faster")
     project, branch = Path(setup.manifest.project), f"optimize/{setup.id}"
     changed = repos.git(project, "diff", "--name-only", "HEAD", branch).split()
@@ -192,8 +193,8 @@ def test_kept_commit_has_the_records_of_its_keep(setup: campaigns.Setup) -> None
     assert changed == [f"{folder}/logs/optimize.md", f"{folder}/performance.md",
                        f"{folder}/verdicts/{candidate}.json", "kernel.py"]
     page = repos.git(project, "show", f"{branch}:{folder}/performance.md")
-    own = next(line for line in page.splitlines() if "| this commit |" in line)
-    assert "| keep |" in own and "1.25x" in own
+    row = next(line for line in page.splitlines() if "| this commit |" in line)
+    assert "| keep |" in row and "1.25x" in row
     verdict = json.loads(repos.git(project, "show", f"{branch}:{folder}/verdicts/{candidate}.json"))
     assert verdict["correct"] and verdict["speedup"] > 1.2
     assert f"\nRun: {setup.id}" in repos.git(project, "log", "-1", "--format=%B", branch)

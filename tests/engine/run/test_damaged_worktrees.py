@@ -15,7 +15,7 @@ from tests.support import campaigns, repos
 
 
 def mine(user: Path) -> dict[str, tuple[bytes, int]]:
-    """Return every file of the user's folder except git objects and our branch."""
+    """Return every file of the user's folder except git objects and kopt's branch."""
     return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted(user.rglob("*"))
             if p.is_file() and ".git/objects/" not in str(p) and "optimize" not in str(p)}
 

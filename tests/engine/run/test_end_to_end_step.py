@@ -26,12 +26,12 @@ def test_approval_after_the_end_writes_its_own_stop_summary(tmp_path: Path) -> N
     """The whole program runs with the approved candidate, and all records have its result."""
     setup = campaigns.create_with_patch(tmp_path, approval="review", e2e_command="python -c pass")
     assert run(setup).error is None
-    [one] = campaigns.candidates(setup, "waiting")
+    [waiting] = campaigns.candidates(setup, "waiting")
     with reading(setup) as reader:
         assert [row for row in reader.verdicts(setup.id) if row.purpose == "e2e"] == []
     assert "nothing was kept" in setup.folder.log.read_text()
 
-    request(setup.workspace, setup.id, "approve", by="ann@test", candidate=one.id)
+    request(setup.workspace, setup.id, "approve", by="ann@test", candidate=waiting.id)
     assert run(setup, decide_only=True).error is None
     found = campaigns.campaign(setup)
     best = setup.repo.best

@@ -76,7 +76,7 @@ def ignore(name: str) -> Callable[[Path], None]:
     (ignore("reference.py"), 2, "reference.py is ignored by git"),
     (append("manifest.yaml", "python: 3\n"), 2, "python"),
 ])
-def test_bad_input_is_one_line_and_exit_code(
+def test_bad_input_gives_one_line_and_an_exit_code(
         tmp_path: Path, breaking: Callable[[Path], None], code: int, words: str) -> None:
     manifest = campaigns.project(tmp_path / "p")
     breaking(manifest.parent)
@@ -158,8 +158,8 @@ def test_invalid_knobs_are_warnings(tmp_path: Path, knob: str,
     assert campaigns.run(setup).error is None
     campaign = campaigns.campaign(setup)
     assert campaign.state == "finished" and "nothing left to try" in campaign.reason
-    said = "cannot be read" if "kopt:" in knob else "scale.c declares no knobs"
-    assert said in campaign.reason and "pool.cli" in campaign.reason
+    expected = "cannot be read" if "kopt:" in knob else "scale.c declares no knobs"
+    assert expected in campaign.reason and "pool.cli" in campaign.reason
     with campaigns.reading(setup) as reader:
         warned = [e for e in reader.events(campaign=setup.id) if e.kind == "warning"]
     assert len(warned) == ("kopt:" in knob)

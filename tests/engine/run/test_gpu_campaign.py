@@ -47,8 +47,8 @@ FILES = {
         "target_op": "double", "target": {"kind": "kernel", "task": "task.yaml"},
         "edit": ["kernel.py"], "max_iterations": 1, "approval": "auto",
         "pool": {"slots": 3, "backends": ["inbox"]}, "budget": {"wall_s": WALL_S},
+        # check a busy card again after 2 s; the default retry_s is 600 s
         "gpu": {"device": "auto", "retry_s": 2, "limit_s": 30}})}
-"""A card that is busy for a moment must not close for the ten minutes of the default."""
 CHANGES = {"faster": KERNEL.replace("64", "1024"), "slower": KERNEL.replace("64", "32"),
            "broken": KERNEL.replace("64", "63")}
 
@@ -72,16 +72,16 @@ def test_profiles_and_compiler_output_of_kept_lost_and_failed_candidates_are_kep
         for event in reader.events(limit=1000):
             print(f"{event.at - begun:6.1f} s {event.kind} {event.ref} {event.payload[:150]!r}")
     assert has_ended and engine.error is None
-    name_of = {own.id: own.hypothesis.partition("submitted: ")[2].removesuffix(".patch")
-               for own in campaigns.candidates(setup)}
-    states = {name_of[own.id]: own.state for own in campaigns.candidates(setup)}
+    name_of = {entry.id: entry.hypothesis.partition("submitted: ")[2].removesuffix(".patch")
+               for entry in campaigns.candidates(setup)}
+    states = {name_of[entry.id]: entry.state for entry in campaigns.candidates(setup)}
     with campaigns.reading(setup) as reader:
-        stored = {name_of[own.candidate]: own for own in
-                  artifacts.of_campaign(reader, setup.id) if own.candidate in name_of}
-    texts = {name: b"\n".join(artifacts.read(setup.folder.path, own).values()).decode()
-             for name, own in stored.items()}
-    for name, own in stored.items():
-        print(name, states[name], own.path, own.profile, re.findall(
+        stored = {name_of[archive.candidate]: archive for archive in
+                  artifacts.of_campaign(reader, setup.id) if archive.candidate in name_of}
+    texts = {name: b"\n".join(artifacts.read(setup.folder.path, archive).values()).decode()
+             for name, archive in stored.items()}
+    for name, archive in stored.items():
+        print(name, states[name], archive.path, archive.profile, re.findall(
             r".*(?:registers|spill|arange).*", texts[name])[:4])
     assert states == {"faster": "kept", "slower": "closed", "broken": "closed"}
     for name in ("faster", "slower"):

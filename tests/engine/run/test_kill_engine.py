@@ -111,8 +111,8 @@ def complete(setup: Setup) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [
-    "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])  # all steps: test_keep
+@pytest.mark.parametrize("step", [  # test_two_phase_keep tests all steps
+    "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])
 def test_host_killed_during_keep_resumes_without_loss(tmp_path: Path, step: str) -> None:
     setup = campaigns.create_with_patch(tmp_path)  # nothing else is left to do after the resume
     died = subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],

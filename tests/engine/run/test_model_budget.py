@@ -1,4 +1,4 @@
-"""A campaign counts what its models cost, says so everywhere, and ends when its budget is used."""
+"""A campaign counts and shows what its models cost, and ends when its budget is used."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ def test_cost_is_recorded_answer_by_answer_shown_and_limited(
         assert kopt("report", setup.id, "--records", workspace=setup.workspace).returncode == 0
         assert {path: path.read_bytes() for path in before} == before
 
-        told = kopt("set", setup.id, "budget.cost_usd=0.02", "agent.step_limit=2",
+        printed = kopt("set", setup.id, "budget.cost_usd=0.02", "agent.step_limit=2",
                     workspace=setup.workspace).stdout
-        assert "budget.cost_usd 0.01 → 0.02, pool.agent.step_limit 60 → 2" in told
+        assert "budget.cost_usd 0.01 → 0.02, pool.agent.step_limit 60 → 2" in printed
         campaigns.run(campaigns.campaigns.open_campaign(setup.workspace, setup.id))
         assert campaigns.campaign(setup).reason == "budget: $0.0210 of $0.02 used by models"
     for path in tmp_path.rglob("*"):

@@ -78,15 +78,15 @@ def test_models_ideas_reach_the_agents_and_a_resumed_round_does_not_ask_again(
     assert all(CAUSE in text and "97.3" not in text for text in prompts(setup))
     plan = plan_of(setup)
     assert plan.model == "the model planned 2 ideas of 3; 1 repeat left out"
-    assert [(own.text, own.bottleneck) for own in plan.suggested] == [
+    assert [(idea.text, idea.bottleneck) for idea in plan.suggested] == [
         (text, "b2.1") for text in IDEAS]
     assert plan.analysis == "the model names 2 causes; 1 left out: 97.3 was not measured"
     assert plan.model in str(plan) and plan.analysis in str(plan)
     with campaigns.reading(setup) as reader:
         booked = reader.model_costs(setup.id)
-    assert [(own.slot, own.model, own.steps) for own in booked] == [
+    assert [(cost.slot, cost.model, cost.steps) for cost in booked] == [
         ("trace-analyst", "openai/gpt-4o", 1), ("planner", "openai/gpt-4o", 1)]
-    assert all(own.cost_usd > 0 and not own.unpriced for own in booked)
+    assert all(cost.cost_usd > 0 and not cost.unpriced for cost in booked)
     assert CAUSE in kopt("show", setup.id, workspace=setup.workspace).stdout
     assert "what limits the present best" in str(analysed["messages"])
     prompt = str(asked["messages"])
@@ -126,4 +126,4 @@ def test_requests_of_people_are_answered_while_a_model_is_silent(tmp_path: Path)
 
 def outcome(setup: Setup, number: int) -> str:
     with campaigns.reading(setup) as reader:
-        return next(own.outcome for own in reader.controls(setup.id) if own.id == number)
+        return next(each.outcome for each in reader.controls(setup.id) if each.id == number)

@@ -18,7 +18,7 @@ AGENTS_ONLY = campaigns.KERNEL.replace(
     "  /* kopt: knob PASSES in [1, 16] times that all is computed */", "")
 """Its search finds nothing as good as what the agent does."""
 NONE = "no idle GPU for 60:00 min"
-occupied = Fleet.run
+plain_run = Fleet.run
 
 
 def create(root: Path, seconds: float) -> Setup:
@@ -37,7 +37,7 @@ def without_cards(monkeypatch: pytest.MonkeyPatch, *uses: str, after: int = 0) -
         requested_uses.append(use)
         if use in uses and requested_uses.count(use) > after:
             raise NoDeviceAvailable(NONE)
-        return occupied(self, use, work, **more)
+        return plain_run(self, use, work, **more)
 
     monkeypatch.setattr(Fleet, "run", run)
     return requested_uses
@@ -64,7 +64,7 @@ def test_work_in_flight_is_finished_and_judged(
 
 
 @pytest.mark.slow
-def test_next_engine_judges_what_no_card_was_left_for(
+def test_next_engine_judges_candidates_for_which_no_card_was_idle(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, 0.0)
     with monkeypatch.context() as cards:

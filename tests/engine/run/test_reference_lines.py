@@ -80,7 +80,7 @@ def test_coding_agents_are_told_of_the_bar_before_their_first_round(
 
 
 @pytest.mark.slow  # the line itself: tests/engine/verify/test_reference_lines
-def test_failing_torch_compile_costs_its_line_only(
+def test_failing_torch_compile_only_removes_its_line(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instant_verdicts.install(monkeypatch, failing)
     setup = module_case.create(tmp_path)

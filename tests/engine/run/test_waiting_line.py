@@ -1,5 +1,4 @@
-"""Rounds go on from a gain that waits; a person's decision makes that line real or takes it away.
-"""
+"""Rounds go on from a gain that waits; a person's decision keeps or removes the waiting line."""
 
 from __future__ import annotations
 
@@ -120,7 +119,7 @@ def test_retried_gain_is_credited_to_the_slot_of_its_own_round(tmp_path: Path) -
     assert "ACCEPTED" in (setup.folder.round(3) / "summary.md").read_text()
 
 
-def test_gain_that_needs_what_was_rejected_says_so(tmp_path: Path) -> None:
+def test_gain_that_needs_a_rejected_one_states_that_as_its_reason(tmp_path: Path) -> None:
     setup = create(tmp_path)
     large = try_change(setup, LARGE, "large")
     more = try_change(setup, {"A": 5.0}, "more", of=LARGE)
@@ -147,7 +146,7 @@ def test_conflict_with_a_gain_on_the_waiting_line_is_no_conflict_with_a_kept_one
     hand_in(setup, LARGE | {"B": 20.0}, "small", of=LARGE)
     try_change(setup, LARGE | SMALL, "smaller", of=LARGE)
     assert {"conflicts with a gain that waits for approval"} == {
-        own.reason for own in campaigns.candidates(setup) if own.state == "closed"}
+        entry.reason for entry in campaigns.candidates(setup) if entry.state == "closed"}
 
 
 def test_larger_gain_takes_the_place_of_a_line_that_it_conflicts_with(tmp_path: Path) -> None:
@@ -250,7 +249,7 @@ def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
     assert f"incumbent: {large.commit} (provisional: it waits" in summary
 
 
-def test_candidate_whose_base_has_moved_says_so(tmp_path: Path) -> None:
+def test_moved_base_is_stated_as_the_obstacle_to_approval(tmp_path: Path) -> None:
     setup = create(tmp_path)
     large = try_change(setup, LARGE, "large")
     moved = msgspec.structs.replace(large, base_commit="0" * 40)

@@ -21,7 +21,7 @@ from tests.support.split_python_case import KERNEL, PY, divided
 
 
 def tile_taken(source: str, context: int) -> int:
-    """Return the tile of the kernel that a call takes, and see that its result is right."""
+    """Return the tile of the kernel that a call takes; check the result of the call."""
     module: dict[str, Any] = {}
     exec(compile(source, "kernel.py", "exec"), module)
     assert module["total"](list(range(context)), context, scale=2.0) == context * (context - 1)

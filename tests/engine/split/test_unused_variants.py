@@ -1,4 +1,4 @@
-"""No kernel of a split stays that no measured class takes, and what is left computes the same."""
+"""Kernels of a split that no measured class takes are removed; the results stay the same."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ def test_project_overrides_user_overrides_built_in(tmp_path: Path, user_folder: 
 def test_an_override_states_only_what_it_changes(user_folder: Path) -> None:
     built_in = subagent_registry.load(None).get(GENERAL)
     write(user_folder, GENERAL, f"{{name: {GENERAL}, agent: {{cost_limit_usd: 2}}}}", None)
-    own = subagent_registry.load(None).get(GENERAL)
-    assert (own.cost_limit_usd, own.step_limit) == (2.0, built_in.step_limit)
-    assert own.system_prompt == built_in.system_prompt
+    override = subagent_registry.load(None).get(GENERAL)
+    assert (override.cost_limit_usd, override.step_limit) == (2.0, built_in.step_limit)
+    assert override.system_prompt == built_in.system_prompt
 
 
 def test_registry_is_read_again_only_when_a_file_has_changed(user_folder: Path) -> None:
@@ -70,7 +70,7 @@ def test_registry_is_read_again_only_when_a_file_has_changed(user_folder: Path) 
     ("- a list", PROMPT, "mapping"),
     ("{name: [1", PROMPT, "SUBAGENT.yaml"),
 ])
-def test_a_bad_file_is_one_line_and_hides_nothing_else(
+def test_error_about_a_bad_file_is_one_line_and_hides_no_other_file(
         user_folder: Path, definition: str, prompt: str | None, words: str) -> None:
     write(user_folder, "bad", definition, prompt)
     write(user_folder, "good", "{name: good, description: d}")

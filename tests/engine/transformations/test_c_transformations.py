@@ -1,4 +1,4 @@
-"""C transformations keep what a kernel computes, alone and one upon another, or say why not."""
+"""C transformations keep a kernel's result, alone and combined, or state why they do not apply."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ def test_every_choice_of_a_declared_knob_keeps_the_result(name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", ["softmax", "matmul"])
 def test_transformations_compose_and_end(name: str, tmp_path: Path) -> None:
-    """Each is applied to what the others have made, until none of them changes anything more."""
+    """Each is applied to the result of the others, until none applies any more."""
     function, source, made = FUNCTIONS[name], FUNCTIONS[name].source, list[str]()
     while len(made) < 12 and (left := transformation_registry.applicable(source, "c")):
-        each = next((own for own in left if own.name not in made[-6:]), left[0])
+        each = next((change for change in left if change.name not in made[-6:]), left[0])
         source = found(each.name).apply(source).source
         made.append(each.name)
         if made.count(each.name) > 4:
@@ -167,7 +167,8 @@ def test_names_of_transformations_are_unique_and_each_says_what_it_does() -> Non
     every = transformation_registry.TRANSFORMATIONS
     assert len({each.name for each in every}) == len(every)
     assert all(each.aim and each.name.startswith(f"{'cuda' if language == 'hip' else language}-")
-               for language, own in transformation_registry.BY_LANGUAGE.items() for each in own)
+               for language, group in transformation_registry.BY_LANGUAGE.items()
+               for each in group)
 
 
 def test_source_that_cannot_be_parsed_has_no_transformations() -> None:
@@ -188,8 +189,8 @@ def found(name: str) -> Transformation:
     return transformation
 
 
-def test_function_case_is_a_function_that_depends_on_its_input(tmp_path: Path) -> None:
-    """The comparison above can fail: another constant is seen."""
+def test_comparison_notices_another_constant(tmp_path: Path) -> None:
+    """`is_close`, which the tests above rely on, can be false."""
     function: CFunction = FUNCTIONS["softmax"]
     other = function.source.replace("o[i] /= total", "o[i] /= total * 1.001f")
     assert not is_close(compiled(function, function.source, tmp_path),
@@ -197,15 +198,15 @@ def test_function_case_is_a_function_that_depends_on_its_input(tmp_path: Path) -
 
 
 def test_counter_that_all_lanes_share_is_counted_once(tmp_path: Path) -> None:
-    """A loop that goes on where the one before it ended was once given to each lane in turn."""
+    """A loop that continues where the one before it ended is not repeated for each lane."""
     function, source = FUNCTIONS["matmul"], MATMUL
     for name in ("c-unroll-and-jam", "c-accumulators", "c-unroll-and-jam"):
         source = found(name).apply(source).source
     assert is_close(compiled(function, MATMUL, tmp_path), compiled(function, source, tmp_path))
 
 
-def test_exchanged_and_blocked_loops_are_exactly_the_same(tmp_path: Path) -> None:
-    """Also where neither bound is a multiple of the block; and each is made once."""
+def test_exchanged_and_blocked_loops_compute_exactly_the_same(tmp_path: Path) -> None:
+    """Also if neither bound is a multiple of the block; each transformation applies only once."""
     for name, kind in (("column sums", "c-loop-order"), ("transpose", "c-blocking")):
         function, transformation = FUNCTIONS[name], found(kind)
         changed = transformation.apply(function.source)

@@ -1,6 +1,6 @@
 """CUDA transformations keep what a kernel computes: device code runs here as C++, thread by thread.
 
-No compiler for a card is needed; what a change gains on one is for a verdict to say.
+No compiler for a card is needed, and no gain is measured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Launches become one where each program of the second reads what its own of the first wrote."""
+"""Two launches become one if each program of the second reads what it wrote in the first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_one_launch_is_left_and_only_what_is_used_later_is_stored(
         FusedLaunches().apply(fused)
 
 
-def test_value_is_rounded_to_the_type_of_the_tensor_between() -> None:
+def test_value_is_rounded_to_the_type_of_the_intermediate_tensor() -> None:
     fused = FusedLaunches().apply(RESIDUAL_NORM).source
     assert "summed_value = (x + r).to(S.dtype.element_ty)" in fused
     assert "s = tl.where(mask, summed_value, tl.cast(0.0, summed_value.dtype)).to(tl.float32)" \

@@ -76,7 +76,7 @@ def test_loads_before_their_loop_give_the_same_bits(tmp_path: Path) -> None:
     assert [why for _, why in triton_pairs.changes(cases, tmp_path)] == ["", "", ""]
 
 
-def test_load_is_moved_with_what_its_place_is_made_of_and_guarded_where_the_loop_may_be_empty(
+def test_load_moves_with_its_address_and_is_masked_if_the_loop_may_be_empty(
         ) -> None:
     changed = InvariantLoads().apply(SCALED_ROWS)
     before, _, inside = changed.source.partition("    for row in range(")

@@ -1,4 +1,4 @@
-"""Triton transformations keep what a kernel computes, alone and together, or say why not."""
+"""Triton transformations keep a kernel's result, alone and combined, or state why they do not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TUNED = ADD.replace("@triton.jit", "@triton.autotune([], key=[])\n@triton.jit")
 
 
 def test_tutorial_kernels_compute_the_same_after_each_transformation(tmp_path: Path) -> None:
-    """Alone, with another value of each knob, and in each other's company."""
+    """Alone, with another value of each knob, and all together."""
     made: list[tuple[str, str, str]] = []
     for name, source in SOURCES.items():
         made.append((name, "as it was", source))
@@ -41,18 +41,18 @@ def test_tutorial_kernels_compute_the_same_after_each_transformation(tmp_path: P
                 continue
             applied.add(each.name)
             made.append((name, each.name, changed.source))
-            declared = {own.name: own for own in knobs.find(changed.source, language="triton")}
+            declared = {knob.name: knob for knob in knobs.find(changed.source, language="triton")}
             other = {knob: declared[knob].choices[-1] for knob in changed.knobs}
             made.append((name, f"{each.name}, {other}",
                          knobs.apply(changed.source, other, language="triton")))
         assert applied >= WANTED[name], name
-        whole, company = source, list[str]()
-        while left := [own for own in transformation_registry.applicable(whole, "triton")
-                       if own.name not in company]:
+        whole, combined = source, list[str]()
+        while left := [change for change in transformation_registry.applicable(whole, "triton")
+                       if change.name not in combined]:
             whole = found(left[0].name).apply(whole).source
-            company.append(left[0].name)
-        assert len(company) >= 2, name
-        made.append((name, " + ".join(company), whole))
+            combined.append(left[0].name)
+        assert len(combined) >= 2, name
+        made.append((name, " + ".join(combined), whole))
     results = differences([(name, source) for name, _, source in made], tmp_path)
     assert len(results) == len(made)
     wrong = [(name, how, *result) for (name, how, _), result in zip(made, results, strict=True)
@@ -69,7 +69,7 @@ def test_weights_of_a_persistent_kernel_are_loaded_before_its_loop() -> None:
 
 
 def test_knobs_of_a_rewritten_module_stand_after_the_import_that_they_need() -> None:
-    """The module's own classes stand before it."""
+    """The module's own classes precede that import."""
     rewritten = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass\n\n\n" + ADD
     source = found("triton-persistent-grid").apply(rewritten).source
     assert source.index("import triton.language as tl") < source.index("= tl.constexpr(")
@@ -99,8 +99,9 @@ def test_kernel_that_a_transformation_cannot_change_is_refused(transformation: s
 
 
 def test_python_file_with_triton_kernels_gets_their_transformations() -> None:
-    names = {own.name for own in transformation_registry.applicable(ADD, "python")}
-    assert names == {own.name for own in transformation_registry.applicable(ADD, "triton")} != set()
+    names = {each.name for each in transformation_registry.applicable(ADD, "python")}
+    assert names and names == {
+        each.name for each in transformation_registry.applicable(ADD, "triton")}
     assert transformation_registry.applicable(HEAD, "python") == ()
 
 

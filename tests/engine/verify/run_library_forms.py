@@ -1,8 +1,8 @@
-"""Runs modules in the forms of libraries, which stand-ins with the libraries' contracts compute.
+"""Runs modules in forms that call a library; a stand-in with the same contract replaces each call.
 
 The contracts (layouts, causal masks aligned to the last key, grouped heads) are those of the
-sources that knowledge/api_names.yaml states; the libraries themselves need a GPU. Prints what
-became of each form and module.
+sources that knowledge/api_names.yaml states; the libraries themselves need a GPU. Prints
+form, module and `same`, or the last word of the reason why the form does not apply.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CASES = {
 
 
 def attended(q, k, v, scale, causal):
-    """q, k, v [heads, rows, values]: each key head serves as many query heads in a row."""
+    """Return attention of q, k, v [heads, rows, values]; a key head serves adjacent query heads."""
     k, v = (x.repeat_interleave(q.shape[0] // k.shape[0], 0) for x in (k, v))
     scores = q @ k.transpose(1, 2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if causal:

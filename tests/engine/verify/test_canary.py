@@ -1,4 +1,4 @@
-"""A campaign whose verdicts would all measure the baseline is refused at its start."""
+"""kopt refuses a campaign if its benchmark does not run the files that candidates change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def commit(root: Path, files: dict[str, str]) -> CampaignRepo:
     return CampaignRepo.create(root / "campaign", "rms", root / "user")
 
 
-def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
+def run_canary(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
            edit: tuple[str, ...] = EDIT, test_command: str = "",
            frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
            ) -> tuple[str, ...]:
@@ -40,8 +40,8 @@ def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
     def ask(tree: str) -> Verdict:
         judged.append(tree)
         folders = {name: root / f"{name}-{len(judged)}" for name in ("candidate", "incumbent")}
-        for name, of in (("candidate", tree), ("incumbent", repo.base)):
-            repo.checkout_tree(of, folders[name])
+        for name, version in (("candidate", tree), ("incumbent", repo.base)):
+            repo.checkout_tree(version, folders[name])
         trees = Trees(candidate=str(folders["candidate"]), incumbent=str(folders["incumbent"]),
                       reference=str(folders["incumbent"]))
         return harness_canary.check_canary(target, trees, inventory.find("cpu"), Settings(
@@ -54,7 +54,7 @@ def listen(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
 
 
 def test_benchmark_of_edited_files_costs_one_run(tmp_path: Path) -> None:
-    assert listen(commit(tmp_path, FILES), tmp_path) == ()
+    assert run_canary(commit(tmp_path, FILES), tmp_path) == ()
 
 
 def installed(root: Path) -> str:
@@ -69,26 +69,27 @@ def test_benchmark_of_installed_package_is_refused(tmp_path: Path) -> None:
     repo = commit(tmp_path, {**FILES, "bench.py": installed(tmp_path) + BENCH})
     with pytest.raises(InputError, match="the benchmark does not run the files that candidates "
                                          r"change: it passes with kernel\.py broken") as refusal:
-        listen(repo, tmp_path)
+        run_canary(repo, tmp_path)
     assert "\n" not in str(refusal.value) and "edit" in str(refusal.value)
 
 
-def test_one_read_file_of_several_is_enough(tmp_path: Path) -> None:
+def test_campaign_may_start_if_the_benchmark_reads_one_of_the_editable_files(
+        tmp_path: Path) -> None:
     repo = commit(tmp_path, {**FILES, "other.py": "x = 1\n", "third.py": "y = 1\n"})
-    assert [text.partition(":")[0] for text in listen(
+    assert [text.partition(":")[0] for text in run_canary(
         repo, tmp_path, edit=("*.py",), kernel="kernel.py", runs=4)] == [
         "the benchmark does not read other.py", "the benchmark does not read third.py"]
     with pytest.raises(InputError, match=r"with other\.py, third\.py broken"):
-        listen(repo, tmp_path / "again", edit=("other.py", "third.py"))
+        run_canary(repo, tmp_path / "again", edit=("other.py", "third.py"))
 
 
-def test_unread_file_is_warned_about_if_another_is_read(tmp_path: Path) -> None:
+def test_unread_kernel_is_refused_and_another_unread_file_warned_about(tmp_path: Path) -> None:
     """A helper is read from the tree, the kernel from a package: no candidate is ever measured."""
     repo = commit(tmp_path, {**FILES, "helper.py": "X = 1\n", "bench.py": (
         "import helper\n" + installed(tmp_path) + BENCH)})
     with pytest.raises(InputError, match=r"it passes with kernel\.py broken"):
-        listen(repo, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
-    [warning] = listen(repo, tmp_path / "b", edit=("kernel.py", "helper.py"),
+        run_canary(repo, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
+    [warning] = run_canary(repo, tmp_path / "b", edit=("kernel.py", "helper.py"),
                        kernel="helper.py", runs=3)
     assert warning.startswith("the benchmark does not read kernel.py: changes of candidates there")
 
@@ -107,7 +108,8 @@ def test_few_files_are_broken_alone_and_the_kernel_first(tmp_path: Path) -> None
     assert judged == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
 
 
-def test_hiding_cache_is_dropped_before_a_file_counts_as_unread(tmp_path: Path) -> None:
+def test_compiler_cache_is_dropped_and_the_file_tried_again_before_it_counts_as_unread(
+        tmp_path: Path) -> None:
     repo = commit(tmp_path, {"k.py": "x\n", "helper.py": "y\n"})
     alone, dropped = canary.broken(repo, repo.base, ("k.py",)), list[bool]()
 
@@ -138,7 +140,7 @@ with open("bench.csv", "w", newline="") as file:
 
 
 @pytest.mark.parametrize(("lib", "seen"), [("./lib.so", True), ("{root}/lib.so", False)])
-def test_failed_build_does_not_prove_the_benchmark(tmp_path: Path, lib: str,
+def test_failed_build_does_not_prove_that_the_benchmark_runs_the_file(tmp_path: Path, lib: str,
                                                         seen: bool) -> None:
     """Both builds read the source; in one case the benchmark links an installed library."""
     lib = lib.format(root=tmp_path)
@@ -148,10 +150,10 @@ def test_failed_build_does_not_prove_the_benchmark(tmp_path: Path, lib: str,
     subprocess.run(GCC.format(out=tmp_path / "lib.so").split(), cwd=tmp_path / "user", check=True)
     target = replace(TARGET, build_command=GCC.format(out="lib.so"))
     if seen:
-        assert listen(repo, tmp_path, target, edit=("scale.c",)) == ()
+        assert run_canary(repo, tmp_path, target, edit=("scale.c",)) == ()
     else:
         with pytest.raises(InputError, match=r"passes with scale\.c broken"):
-            listen(repo, tmp_path, target, edit=("scale.c",))
+            run_canary(repo, tmp_path, target, edit=("scale.c",))
 
 
 CAUGHT = """\
@@ -171,33 +173,33 @@ except Exception:
     ("0", "rows[:-1]", True),        # a missing row
     ("0", "rows", False),            # a fall-back implementation
 ])
-def test_benchmark_that_catches_errors_shows_the_breakage(
+def test_benchmark_that_catches_errors_passes_only_if_its_rows_show_the_breakage(
         tmp_path: Path, err: str, rows: str, seen: bool) -> None:
     caught = BENCH.replace("import kernel\n", CAUGHT.format(err=err, rows=rows))
     repo = commit(tmp_path, {**FILES, "bench.py": caught})
     if seen:
-        assert listen(repo, tmp_path) == ()
+        assert run_canary(repo, tmp_path) == ()
     else:
         with pytest.raises(InputError, match="does not run the files"):
-            listen(repo, tmp_path)
+            run_canary(repo, tmp_path)
 
 
 def test_tests_of_another_copy_are_warned_about(tmp_path: Path) -> None:
     files = {**FILES, "check.py": installed(tmp_path) + "import kernel\n",
              "honest.py": "import kernel\n"}
     repo = commit(tmp_path, files)
-    [warning] = listen(repo, tmp_path, test_command="python check.py")
+    [warning] = run_canary(repo, tmp_path, test_command="python check.py")
     assert "does not test them" in warning
-    assert listen(repo, tmp_path / "b", test_command="python honest.py") == ()
+    assert run_canary(repo, tmp_path / "b", test_command="python honest.py") == ()
 
 
 def test_canary_request_reaches_harness_process(tmp_path: Path) -> None:
-    """It passes through the request file and process that a campaign uses."""
+    """The setting `canary` is sent by request file to a harness process, as in a campaign."""
     repo = commit(tmp_path, FILES)
     tree = canary.broken(repo, repo.base, EDIT)
     folders = []
-    for name, of in (("candidate", tree), ("incumbent", repo.base)):
-        repo.checkout_tree(of, tmp_path / name)
+    for name, version in (("candidate", tree), ("incumbent", repo.base)):
+        repo.checkout_tree(version, tmp_path / name)
         folders.append(str(tmp_path / name))
     verdict = harness_client.evaluate(ReportedRequest(
         target=TARGET, device=inventory.find("cpu").id,
@@ -243,9 +245,9 @@ def test_only_editable_files_are_broken(tmp_path: Path) -> None:
 def test_kernel_source_needs_no_canary(tmp_path: Path) -> None:
     """kopt loads the kernel by path and hash; an installed package can shadow only other files."""
     repo = commit(tmp_path, {"kernel.py": "k\n", "lib/helper.py": "h\n"})
-    def judged(tree: str) -> Verdict:
+    def judge(tree: str) -> Verdict:
         raise AssertionError("nothing was to be judged")
-    assert canary.check(judged, repo, repo.base, edit=("kernel.py",), frozen=(),
+    assert canary.check(judge, repo, repo.base, edit=("kernel.py",), frozen=(),
                          source="kernel.py") == ()
     right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
     [warning] = canary.check(lambda tree: right, repo, repo.base, edit=("**/*.py",),

@@ -32,13 +32,13 @@ def test_only_faults_of_one_card_blame_the_card(why: str, of_the_card: bool) -> 
 
 
 @pytest.mark.slow
-def test_card_unreachable_by_torch_is_one_line(tmp_path: Path) -> None:
+def test_error_for_card_unreachable_by_torch_is_one_line(tmp_path: Path) -> None:
     """Inside and outside of namespaces; torch has no CUDA on this machine."""
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
-    of = target(language="python")
+    task = target(language="python")
     place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path / "scratch"),
                             python=None, env={})
-    made = kernel.make(of, at, "candidate", replace(place, device="cuda:0"))
+    made = kernel.make(task, at, "candidate", replace(place, device="cuda:0"))
     with RunnerPool(PYTHON_LIMITS) as runners, \
             pytest.raises(EnvironmentFault, match="torch reaches no GPU: Torch not compiled"):
         runners.start(made)

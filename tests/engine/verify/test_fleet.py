@@ -85,8 +85,8 @@ def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
 
 def test_longest_waiting_verdict_gets_the_next_card() -> None:
     """As many threads as cards ask for verdicts in order; one card is closed."""
-    fleet = Fleet(cards(2), retry_s=600.0, limit_s=3600.0, tick_s=0.01, look=lambda one, **_: (
-        "50 % in use" if one.id == "cuda:0" else ""))
+    fleet = Fleet(cards(2), retry_s=600.0, limit_s=3600.0, tick_s=0.01, look=lambda device, **_: (
+        "50 % in use" if device.id == "cuda:0" else ""))
     jobs: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(8):
         jobs.put(number)
@@ -202,7 +202,7 @@ def test_a_screening_waits_for_verdicts_and_for_other_screenings() -> None:
     fleet = Fleet(cards(2), retry_s=600.0, limit_s=3600.0, look=lambda *_, **__: "", tick_s=0.01)
 
     def begins(use: DeviceUse, most: float = 0.1) -> bool:
-        """Return whether such work begins soon."""
+        """Return whether work of this use begins within `most` seconds."""
         stop = threading.Event()
         timer = threading.Timer(most, stop.set)
         timer.start()

@@ -53,18 +53,18 @@ def test_just_left_card_may_show_utilization_but_no_process() -> None:
     assert gate.why_busy(replace(IDLE, processes=(DeviceProcess(pid=1),)), just_left=True)
 
 
-@pytest.mark.parametrize(("states", "looks", "idle"), [
+@pytest.mark.parametrize(("states", "checks", "idle"), [
     ([IDLE], 1, True),
     ([replace(IDLE, processes=(DeviceProcess(pid=9),)), IDLE], 2, True),
     ([replace(IDLE, memory_used=80 * GIB)] * 2, 2, True),
     ([replace(IDLE, utilization_pct=50.0)] * 3, 3, False),
 ])
 def test_busy_card_is_checked_again_before_it_counts_as_busy(
-        states: list[DeviceState], looks: int, idle: bool) -> None:
+        states: list[DeviceState], checks: int, idle: bool) -> None:
     seen = iter(states)
     pauses: list[float] = []
     why = gate.look(card(), pause=pauses.append, state=lambda _: next(seen))
-    assert (not why, len(pauses)) == (idle, looks - 1)
+    assert (not why, len(pauses)) == (idle, checks - 1)
     assert next(seen, None) is None
 
 
@@ -163,17 +163,18 @@ def test_another_kopt_is_not_a_stranger() -> None:
 
 
 def test_only_stranger_or_fault_closes_a_card_in_use() -> None:
-    """Its utilization and memory are ours, and so is one of the processes."""
-    one = card()
+    """Its utilization, its memory and one of its processes are kopt's."""
+    device = card()
     busy = replace(IDLE, utilization_pct=100.0, memory_used=90 * GIB, throttle=("hw-thermal",),
                    processes=(DeviceProcess(pid=os.getpid(), name="python"),))
     stranger = DeviceProcess(pid=os.getppid(), name="train")
 
     def look(now: DeviceState) -> str:
-        return gate.look(one, stranger_detector=near, pause=lambda _: None, state=lambda _: now)
+        return gate.look(device, stranger_detector=detector, pause=lambda _: None,
+                         state=lambda _: now)
 
-    with tenants.registered(one.lock_name):
-        near = StrangerDetector(one.lock_name)
+    with tenants.registered(device.lock_name):
+        detector = StrangerDetector(device.lock_name)
         assert look(busy) == ""
         assert look(replace(busy, processes=None)) == ""
         assert look(replace(busy, problem="NVML: GPU is lost")) == "NVML: GPU is lost"

@@ -1,4 +1,4 @@
-"""Guards that a harness says so while another process measures, in whatever stage it is."""
+"""Guards that a harness reports that it waits while another process measures, in any stage."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_search_shows_that_it_waits_and_that_it_goes_on(tmp_path: Path) -> None:
 
     def show(line: Progress) -> None:
         other.show(line)
-        if [own.stage for own in other.stages][-1] == "starting":
+        if other.stages[-1].stage == "starting":
             cancel.set()
 
     harness_client.loop(LoopRequest(

@@ -155,9 +155,9 @@ def test_each_card_of_a_joined_device_is_checked() -> None:
 
 
 def test_card_joins_a_device_once() -> None:
-    one = card(0)
+    device = card(0)
     with pytest.raises(InputError, match="named twice"):
-        join_cards([one, one])
+        join_cards([device, device])
 
 
 def test_wait_for_a_card_ends_with_the_campaign() -> None:

@@ -1,4 +1,4 @@
-"""An oracle that waits on a card makes it busy for nobody who works with kopt."""
+"""An oracle that waits on a card does not make the card busy for kopt's own work."""
 
 from __future__ import annotations
 

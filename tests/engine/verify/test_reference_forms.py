@@ -1,4 +1,4 @@
-"""A module's bar: which forms of it are measured, and what libraries are asked for."""
+"""A module's bar: which forms of it are measured, and which libraries they call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_forms_fit_the_device_the_budget_and_the_module(
         source, device, lambda name: False, budget_s)), "only where it is installed"
 
 
-def test_names_of_libraries_were_read_in_a_stated_version() -> None:
+def test_used_names_of_libraries_are_listed_with_their_source() -> None:
     for entry in yaml.safe_load((BUILT_IN / "api_names.yaml").read_text()):
         used = [name for form in FORMS for name in re.findall(
             rf"(?<![\w.]){re.escape(entry['prefix'])}(\w+)", form.body)]

@@ -17,7 +17,7 @@ def lines(shown: Verdict) -> list[str]:
     return [fact.detail for fact in shown.evidence if fact.kind == REFERENCE_LINE]
 
 
-def test_verdict_says_how_it_compares_with_both() -> None:
+def test_verdict_shows_its_ratios_to_eager_and_torch_compile() -> None:
     references = reference_lines.of_verdicts({"compiled": verdict(18.6, 40.0)}, {"full": 40.0})
     shown = reference_lines.with_lines(verdict(20.0, 25.0), references)
     assert lines(shown) == ["full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us), "

@@ -34,7 +34,7 @@ def drafted(function: str, *, backward: bool) -> TaskDraft:
 
 
 def made(function: str, *, backward: bool) -> DraftedTarget:
-    """Return the target with the reference that the test shows."""
+    """Return the target with the reference found in the watched program."""
     entry, observed, path = watched_case.observe(function)
     draft = drafted(function, backward=backward)
     found, why = reference_source.find(observed.callers, entry, [arg.name for arg in draft.args],

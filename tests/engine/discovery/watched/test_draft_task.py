@@ -65,7 +65,7 @@ def test_reference_that_leaves_an_output_unchecked_is_not_taken() -> None:
 
 
 @pytest.mark.slow
-def test_returned_value_that_is_not_a_tensor_is_left_to_the_adapter() -> None:
+def test_adapter_drops_a_returned_value_that_is_not_a_tensor() -> None:
     entry, _, _ = watched_case.observe("double")
     result = drafted_target.make(drafted("double"), entry, "kernels.py", "python")
     assert result is not None and result.target.entry == "double"

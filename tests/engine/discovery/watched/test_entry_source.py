@@ -1,4 +1,4 @@
-"""Guards where a function is found, and what is said where it cannot be a task's entry."""
+"""Guards how a function is found, and the error if it cannot be a task's entry."""
 
 from __future__ import annotations
 

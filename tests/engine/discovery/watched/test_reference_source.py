@@ -28,8 +28,7 @@ LOCALS = (ObservedLocal(name="a", value=X, argument="x"),
 
 def found(tmp_path: Path, body: str, *more: ObservedLocal,
           head: str = "") -> tuple[FoundReference | None, str]:
-    """Return the reference of a test whose body is given; `y = f(a, w)` stands in its third line.
-    """
+    """Return the reference of a test with `body` after `y = f(a, w)`, or why there is none."""
     top = f"import torch\n{head}\n\ndef test():\n    a, w = make()\n    y = f(a, w)\n"
     (tmp_path / "test_f.py").write_text(top + "".join(f"    {line}\n" for line in body.split("; ")))
     lines = top.splitlines()
@@ -116,8 +115,7 @@ def test_reference_that_does_not_stand_alone_is_refused_with_the_reason(
 
 
 def test_variable_is_a_size_only_if_it_is_one_in_every_call(tmp_path: Path) -> None:
-    """With 4 rows and `n` 4 in one call, n could be the rows; the other call shows that it is not.
-    """
+    """With n=4, a call with 4 rows suggests that n is the row count; one with 5 disproves it."""
     top = "def test(n):\n    y = f(a, w)\n    assert_close(y, a.expand(n, 6))\n"
     (tmp_path / "test_f.py").write_text(top)
 

@@ -1,4 +1,4 @@
-"""A model's answer is used where it is usable; otherwise the plain ideas stand."""
+"""Usable hypotheses of a model's answer come first; without any, kopt's own ideas are used."""
 
 from __future__ import annotations
 

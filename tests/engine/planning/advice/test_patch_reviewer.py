@@ -40,7 +40,7 @@ def test_candidate_that_waits_is_reviewed_once_and_goes_on_waiting(
     prompt = str(asked["messages"])
     for part in ("+A = 10.0", "kopt asks because: ", "Data, not instructions"):
         assert part in prompt
-    [waiting] = [own for own in campaigns.candidates(setup) if own.state == "waiting"]
+    [waiting] = [entry for entry in campaigns.candidates(setup) if entry.state == "waiting"]
     assert waiting.id == first.id
     with campaigns.reading(setup) as reader:
         review = patch_review.of_candidate(reader, setup.id, first.id)

@@ -97,7 +97,7 @@ def test_carried_files_do_not_replace_submodule_files(tmp_path: Path) -> None:
         assert (place / "fetched/.git/HEAD").is_file()  # as CMake's FetchContent leaves it
         assert (lib / "lib.c").lstat().st_mtime_ns == before["lib.c"]
         assert (lib / "h.h").lstat().st_mtime_ns > before["h.h"]
-        assert make(place) == ["lib/lib.o"]  # of what the project has changed
+        assert make(place) == ["lib/lib.o"]  # the built project has other headers
 
 
 def test_unchanged_submodule_is_not_rebuilt(tmp_path: Path) -> None:
@@ -126,11 +126,11 @@ def test_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
         repo = CampaignRepo.create(user / name, "rms", user, carry=("**/*.o", "**/*.so"))
         tree = repo.worktree("s", repo.base)
         found = sorted(str(p.relative_to(tree)) for p in tree.rglob("*.o"))
-        assert [one for one in found if name in one] == []
+        assert [path for path in found if name in path] == []
         assert found[:2] == ["kernel.o", "slow.o"]
 
 
-def test_carry_without_match_is_one_line(tmp_path: Path) -> None:
+def test_error_for_carry_without_match_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no files that match build/\*\*") as error:
         CampaignRepo.create(tmp_path / "c", "rms", repos.project(tmp_path / "user"),
                        carry=("build/**",))
@@ -142,12 +142,12 @@ def test_carried_build_is_enough_for_canary(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     verdict = Verdict(valid=False, rejected_reason="x",
                       evidence=(Evidence(kind=UNBUILT, detail="exited with 2"),))
-    def listen(carries: bool) -> tuple[str, ...]:
+    def run_canary(carries: bool) -> tuple[str, ...]:
         return canary.check(lambda tree: verdict, repo, repo.base, edit=("kernel.c",),
                              frozen=(), has_carried_builds=carries)
-    assert listen(True) == (canary.UNPROVEN,)
+    assert run_canary(True) == (canary.UNPROVEN,)
     with pytest.raises(InputError, match="does not run the files"):
-        listen(False)
+        run_canary(False)
 
 
 def test_plain_project_gets_no_extra_files(tmp_path: Path) -> None:

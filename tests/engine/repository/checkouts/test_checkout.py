@@ -38,7 +38,7 @@ def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     assert repo.missing == ()
-    for name in ("inner", "outer", "user"):  # nothing more is needed of them
+    for name in ("inner", "outer", "user"):  # no checkout needs them any longer
         shutil.rmtree(tmp_path / name)
     tree = repo.worktree("s", repo.base)
     repo.checkout_tree(repo.base, tmp_path / "plain")
