@@ -19,7 +19,7 @@ STABLE_BYTES = 64 << 20
 """Memory that changes by no more between two looks belongs to a process that does not compute."""
 LOOKS = 3
 SETTLE_S = 1.0
-"""Between two looks, since a process that has just ended is still listed for a moment."""
+"""Seconds between two looks, since a process that has just ended is still listed for a moment."""
 
 
 def why_busy(now: DeviceState, before: DeviceState | None = None, *,
@@ -44,7 +44,7 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
 
 
 def why_taken(now: DeviceState, stranger_detector: StrangerDetector) -> str:
-    """Return the fault or stranger of a card whose load is other kopts' own, empty if none."""
+    """Return the fault of a card that other kopts use, or the stranger on it; empty if none."""
     if now.problem:
         return now.problem
     strangers = stranger_detector.strangers(process.pid for process in now.processes or ())
