@@ -182,7 +182,7 @@ class ScriptFailed(Exception):
 
 
 class ScriptedModel(StreamedModel):
-    """A script in a model's place: its `answer` returns a text and a command, or a text and None."""
+    """A script in a model's place: its `answer` returns a text, and a command or None."""
 
     def __init__(self, engine: EngineLink, job: dict[str, Any]) -> None:
         super().__init__(engine, job)

@@ -103,7 +103,7 @@ def _variables(source: CSource) -> set[str]:
                 and not source.follows(index, "("):
             names.add(token.text)
             while source.follows(index, ",") and (word := source.name(index + 2)):
-                index += 2  # int open, time;
+                index += 2  # as in `int open, time;`
                 names.add(word)
     return names
 
@@ -204,7 +204,7 @@ def _pasting(source: CSource) -> Iterator[Sighting]:
 
 
 def _arguments(source: CSource) -> tuple[set[str], set[tuple[str, str]]]:
-    """Return the arguments that are one word, and the pairs (first ones joined, next one)."""
+    """Return the arguments that are one word, and pairs: (some adjacent ones joined, the next)."""
     arguments: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for index, token in enumerate(source.tokens):
