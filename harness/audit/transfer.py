@@ -38,7 +38,7 @@ from harness.verdict import Finding, TraceStep, Transfer, TransferBucket, Transf
 TRACE_STEPS = 8
 LEAST_HIT_RATE = 0.5
 FOREIGN = ("files", "frame-walk", "hidden-code", "network", "patched", "timing")
-"""What new code of a project's kernel is flagged for."""
+"""The rules by which new code of a project's kernel is flagged."""
 _WEIGHT = re.compile(r"w|w[0-9]+|w_\w+|\w+_w|w[qkvo]|w(?:up|down|gate|qkv|out|in)|\w*weights?\w*"
                      r"|gamma|beta|bias|\w+_bias|scale_w|w_?scales?|embedding|emb|kernel_w",
                      re.IGNORECASE)
@@ -79,10 +79,10 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
                         ) -> tuple[list[Finding], Transfer | None]:
     """Audit a project with its own benchmark, where no arguments are declared.
 
-    A patch without a cache is inside the kernel. A cache of something named like a weight counts as
-    one of weights; any other is left for a person to check, and so is what a kernel has no use for,
-    such as files and clocks: here it may have honest uses. Return the findings, and the transfer:
-    None if an edited file is not a source, cannot be read, or has an unknown cache.
+    A patch without a cache changes the kernel only. A cache of something named like a weight counts
+    as a cache of weights. Any other cache is flagged for a person to check, and so is the use of
+    files, clocks and the like, which may be honest in a project. Returns the findings, and the
+    transfer: None if an edited file is not a source, cannot be read, or has an unknown cache.
     """
     changes = Changes(candidate, baseline)
     edited = dict.fromkeys((*changes.touched, *changes.replaced))

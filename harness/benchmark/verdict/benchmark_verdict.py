@@ -146,9 +146,9 @@ class BenchmarkEvaluation:
 
 
 MOST, LEAST_S = 6, 60.0
-"""Most checked rows, and the seconds after which no other starts, unless pairs took longer."""
+"""How many rows are checked at most, and for how many seconds, unless the pairs took longer."""
 SLOWER, LEAST_ROW_S = 10.0, 10.0
-"""A row's time limit, in whole runs of the incumbent, and its least seconds."""
+"""A row's time limit in whole runs of the incumbent, and the least limit in seconds."""
 
 
 def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -> Verdict:
@@ -183,7 +183,9 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
 
 def _rows(results: ModeResults, measured: Sequence[Mapping[str, int]],
           names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield rows by column: what a program calls and no row measures, then other values."""
+    """Yield rows to check, cells by column: shapes that a program calls and no row measures, then
+    rows with other values.
+    """
     series, weights = results.series, results.target.weights
     rows = [dict(zip(series.config.columns, key, strict=True)) for key in series.keys]
     if weights is not None:
