@@ -1,7 +1,7 @@
 """Watches the calls of one function: arguments, what it writes to, what it returns, who calls it.
 
 A call is recognised by its code, not by its name, so that aliases, decorators and scripts that call
-their own function are seen. Calls in other threads are not.
+their own function are seen. Calls in other threads are not seen.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class TracedCall:
         self.written = [index for index, value in enumerate(self.values) if self.sampled
                         and self.before[index] is not None and digest(value) != self.before[index]]
         if self.raised and returned is None and not self.written:
-            _write("failed", names=self.names, args=self.described)  # `with` hid the error
+            _write("failed", names=self.names, args=self.described)  # a `with` caught the error
             return
         if not (self.is_benched and self.shape[1]):
             self.shape[1] += 1

@@ -53,7 +53,7 @@ def without_memory() -> Any:
     from torch.nn import Module, Parameter
 
     def apply(module: Any, change: Any, recurse: bool = True) -> Any:
-        """Do what `Module._apply` does, which cannot exchange parameters without memory."""
+        """Do what `Module._apply` does, which cannot replace parameters that have no memory."""
         for child in module.children() if recurse else ():
             child._apply(change)
         for name, value in module._parameters.items():
@@ -63,7 +63,7 @@ def without_memory() -> Any:
                                if value is not None)
         return module
 
-    fake: Any = FakeTensor  # Triton asks how a tensor is aligned: as in memory of its own
+    fake: Any = FakeTensor  # Triton reads the alignment: as if the tensor had memory of its own
     fake.data_ptr = lambda tensor: tensor.storage_offset() * tensor.element_size()
     Module._apply = apply
     return FakeTensorMode(allow_non_fake_inputs=True)
@@ -181,7 +181,7 @@ def plain(types: list[Any]) -> bool:
 
 
 def stubs(signatures: list[Signature]) -> dict[str, Any]:
-    """Build the modules that are missing; `failed` says why some could not be."""
+    """Build the missing C modules; `failed` in the answer says why some could not be built."""
     failed = []
     try:
         from triton.backends.nvidia import driver

@@ -16,7 +16,7 @@ SEEDS = 3
 MOST_WEIGHTS = 1 << 28
 """Most elements of a model that is made to learn the range of its weights."""
 TRIED = 7
-"""One input value in so many is set to a bound, to see whether the module can take it."""
+"""One input value in so many is set to a bound, to see whether the answer stays finite."""
 LEAST_SEEN = 16
 """The fewest values from which a structure is recognised."""
 ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
@@ -24,7 +24,7 @@ ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
 
 
 class InputRanges:
-    """The problem of a source at the sizes of a task, and `real` at sizes for calls."""
+    """A source's problem at the sizes of a task, and at small sizes for real calls (`real`)."""
 
     def __init__(self, source: ProblemSource, problem: Problem, real: Problem) -> None:
         self.source, self.problem, self.real = source, problem, real
@@ -107,7 +107,7 @@ class InputRanges:
 def value_range(*tensors: torch.Tensor) -> dict[str, Any]:
     """Return bounds for values like these: none for values that look normally distributed.
 
-    Infinite values, as in masks, count as the largest of their dtype: a task has no others.
+    Infinite values, as in masks, count as the largest of their dtype: a task's are finite.
     """
     first = tensors[0]
     values = torch.cat([tensor.detach().nan_to_num().double().reshape(-1) for tensor in tensors])
@@ -117,14 +117,14 @@ def value_range(*tensors: torch.Tensor) -> dict[str, Any]:
         return _range(0, 2, "true or false")
     low, high = float(values.min()), float(values.max())
     if not first.is_floating_point():
-        if high - low > 1 and _is_either(values, low, high):
+        if high - low > 1 and _is_two_valued(values, low, high):
             return _range(int(low), int(high) + 1, "no other value in a few calls", "two_valued")
         return _range(int(low), int(high) + 1, "the values of a few calls")
     if low == high:
         return _range(low - 0.5, low + 0.5, f"around its value {low:g}")
     if structure := _of_rows(tensors, low, high):
         return _range(None, None, "each row sums to 1", structure)
-    if _is_either(values, low, high):
+    if _is_two_valued(values, low, high):
         return _range(low, high, "no other value in a few calls", "two_valued")
     if low >= 0 and high <= 1:
         return _range(0.0, 1.0, "between 0 and 1 in a call")
@@ -141,7 +141,7 @@ def _range(low: float | None, high: float | None, why: str,
     return {"low": low, "high": high, "why": why, "structure": structure}
 
 
-def _is_either(values: torch.Tensor, low: float, high: float) -> bool:
+def _is_two_valued(values: torch.Tensor, low: float, high: float) -> bool:
     return values.numel() >= LEAST_SEEN and bool(((values == low) | (values == high)).all())
 
 
