@@ -27,7 +27,7 @@ class Contents:
     def __init__(self, arrays: Any, tensors: list[dict[str, Any]], kind: str) -> None:
         self.arrays, self.tensors, self.kind = arrays, tensors, kind
         self.notes: list[str] = []
-        """What of the expected values is not compared, and where they come from if not the card."""
+        """Which expected values are not compared, and whether the CPU computed them."""
         self.values: dict[str, Any] = {}
         self.expected: list[Any] = []
         self.dtypes: list[str] = []
@@ -115,7 +115,7 @@ class ExpectedValues:
             case.notes.append("the reference ran on the CPU, since the card has no room for it")
         del values
         results = [self.arrays.as_wide(value) for value in results]
-        self.arrays.finish()  # an error of the card belongs to this case
+        self.arrays.finish()  # an error of the card is then raised for this case
         return results
 
     def trivial(self, case: Contents, other: list[Any]) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ class ExpectedValues:
 
 
 def _integers(case: Contents) -> str:
-    """Return which inputs may hold the index, and what to write."""
+    """Return which inputs may hold the index out of range, and what to write in the task."""
     drawn = [f"{tensor['name']} is drawn from {first} to {end - 1}"
              for tensor in case.tensors if tensor["name"] in case.values
              and "float" not in tensor["dtype"] and not tensor.get("data")
