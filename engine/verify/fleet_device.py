@@ -72,7 +72,7 @@ class FleetDevice:
                 self.is_registered = True
 
     def unregister(self) -> None:
-        """Unregister if the device has no users; try after KEPT_S if an oracle waits on it."""
+        """Unregister if the device has no users; try again in KEPT_S if an oracle waits on it."""
         with self.registering:
             if self.users.total():
                 return

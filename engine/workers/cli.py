@@ -85,7 +85,7 @@ class CliWorker:
         printed.begin(full_prompt)
         env |= passed
         passed |= screening_desk.secret(bench.kopt)
-        with (_card(command, bench, tick, cancel) as card,
+        with (_occupied_card(command, bench, tick, cancel) as card,
               _network(command, passed, Path(bench.scratch)) as reach):
             if reach:  # the engine, not the command, connects through the proxy
                 env = {name: value for name, value in env.items()
@@ -170,8 +170,8 @@ def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Itera
 
 
 @contextmanager
-def _card(command: CliSpec, bench: WorkerBench, tick: Tick,
-          cancel: threading.Event) -> Iterator[Device | None]:
+def _occupied_card(command: CliSpec, bench: WorkerBench, tick: Tick,
+                   cancel: threading.Event) -> Iterator[Device | None]:
     """Yield the card that a command may use, None if it may use none or kernels run on the CPU.
 
     The gate has found it free of strangers; the command is paused while something is timed there.

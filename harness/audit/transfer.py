@@ -67,7 +67,7 @@ def transfer(change: AuditedChange, *, weights: Collection[str] | None = None,
         bucket = "W3"
     elif any(step.weight_hits > 0 for step in steps) and bucket.startswith("K"):
         bucket = "W1"
-    assumed = tuple(s.place + ": " + s.what for s in _skew(change))
+    assumed = tuple(s.place + ": " + s.what for s in _new_skew(change))
     decision, reason = _decide(bucket, keys, steps, assumed, trace is not None)
     return Transfer(
         bucket=bucket, decision=decision, reason=plain(reason, 600),
@@ -148,7 +148,7 @@ def _launches(side: AuditedTree) -> int:
     return len(path.launches()) + len(list(path.library()))
 
 
-def _skew(change: AuditedChange) -> list[Sighting]:
+def _new_skew(change: AuditedChange) -> list[Sighting]:
     if not skew.is_grouped(change.target):
         return []
     return sighting.fresh(_skew_of(change.candidate), _skew_of(change.baseline))

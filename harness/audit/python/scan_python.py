@@ -90,9 +90,9 @@ class _Scan(SourceChecks):
                 continue
             if below(name, NAMES["streams"]):
                 yield self._stream(node, name)
-            elif name in NAMES["modules"] and self._is_handed_on(node):
+            elif name in NAMES["modules"] and self._is_used_as_value(node):
                 yield self.see(node, AuditRule("frame-walk", "flag", "passes a module on"), name)
-            elif name in NAMES["getters"] and self._is_handed_on(node):
+            elif name in NAMES["getters"] and self._is_used_as_value(node):
                 yield self.see(node, _COMPUTED, name)
         chain: ast.AST = node
         while isinstance(chain, ast.Attribute):
@@ -108,7 +108,7 @@ class _Scan(SourceChecks):
             name in ("sys.modules", "os.environ")
             and isinstance(parent, ast.Subscript | ast.Compare))
 
-    def _is_handed_on(self, node: ast.AST) -> bool:
+    def _is_used_as_value(self, node: ast.AST) -> bool:
         """Return whether a name is used as a value: neither called nor only renamed."""
         parent = self.module.parents.get(node)
         if isinstance(parent, ast.Call):

@@ -43,7 +43,7 @@ class CleanRuns:
 
     def __call__(self, work: Callable[[], T], alone: Callable[[], object] | None = None) -> T:
         """Repeat work until it is undisturbed, also where a disturbed run failed, and return its
-        result. `alone` runs the incumbent; it is called if the work has not run it.
+        result. `alone` runs the incumbent, to compare, if the disturbed work did not run it.
 
         Raises DeviceFault if every repetition was disturbed, BenchmarkFault if only the candidate's
         runs were, and what the work raises.

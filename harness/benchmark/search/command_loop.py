@@ -134,8 +134,9 @@ class CommandLoop(KeepOrRevert):
         return self._proposals.next()
 
     def screen(self, config: Config) -> Screened:
-        """Run a configuration, first the default. Raises BrokenIncumbent if a later pair's default
-        fails for the second time, or the first one.
+        """Run a configuration; the first one is the default.
+
+        Raises BrokenIncumbent if that run fails, or if the default fails in two later pairs.
         """
         if self._first is None:
             return self._run_default()

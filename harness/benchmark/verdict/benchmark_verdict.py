@@ -160,7 +160,8 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
     if not names:
         why = "target.row_command gives no" if not command else \
             "no column in target.row_command holds whole numbers, which gives no"
-        return _with(verdict, f"values that no row has are not checked: {why} command for them")
+        return _add_evidence(
+            verdict, f"values that no row has are not checked: {why} command for them")
     right: list[str] = []
     limit_s = max(LEAST_ROW_S, SLOWER * max(pair.incumbent.wall_s for pair in results.pairs))
     until = time.monotonic() + max(LEAST_S, sum(
@@ -177,8 +178,9 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
             finding = Finding(rule=HELD_OUT, severity="flag", detail=(
                 f"{problem} on {name}, which no row of the benchmark has and the incumbent is "
                 "right on"))
-            return replace(_with(verdict, _described(right)), audit=(*verdict.audit, finding))
-    return _with(verdict, _described(right))
+            return replace(_add_evidence(verdict, _described(right)),
+                           audit=(*verdict.audit, finding))
+    return _add_evidence(verdict, _described(right))
 
 
 def _rows(results: ModeResults, measured: Sequence[Mapping[str, int]],
@@ -228,5 +230,5 @@ def _described(right: list[str]) -> str:
         if right else "no row that the benchmark does not have could be checked"
 
 
-def _with(verdict: Verdict, detail: str) -> Verdict:
+def _add_evidence(verdict: Verdict, detail: str) -> Verdict:
     return replace(verdict, evidence=(*verdict.evidence, Evidence(kind=HELD_OUT, detail=detail)))

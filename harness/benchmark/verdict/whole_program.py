@@ -199,7 +199,7 @@ class TimeBudget:
             self.is_full = self.is_full or not self.holds(0)
 
     def holds(self, runs: int) -> bool:
-        """Return whether `runs` more, each as long as the longest, fit; if not, it is full."""
+        """Return whether `runs` more runs as long as the longest fit; if not, set `is_full`."""
         fits = self.until is None or self._clock() + runs * self.longest_s < self.until
         self.is_full = self.is_full or not fits
         return fits

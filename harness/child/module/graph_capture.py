@@ -181,12 +181,12 @@ def _bound(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
             if not argument.has_default_value():
                 return None
             values[argument.name] = argument.default_value
-        elif not _takes(str(argument.type), values[argument.name]):
+        elif not _accepts(str(argument.type), values[argument.name]):
             return None
     return {name: values[name] for name in names}
 
 
-def _takes(kind: str, value: Any) -> bool:
+def _accepts(kind: str, value: Any) -> bool:
     """Return whether a value may be an argument of an ATen type, by its name."""
     if value is None:
         return kind.startswith("Optional")

@@ -45,17 +45,17 @@ class InputRanges:
                 ranges[name] |= {"low": bounds[0], "high": bounds[1], "structure": None,
                                  "why": "the bounds of torch.randint"}
             if not value.is_floating_point() and ranges[name]["structure"] is None:
-                self._follow(name, ranges[name], sizes, is_known=bounds is not None)
+                self._name_followed_size(name, ranges[name], sizes, is_known=bounds is not None)
             elif value.is_floating_point():
-                self._keep_finite(name, ranges[name], drawn, training=training)
+                self._narrow_to_finite(name, ranges[name], drawn, training=training)
         return ranges | {name: value_range(values[name]) for name in weights}
 
     def _drawn(self, problem: Problem, seed: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(seed)
         return Layout(problem, problem.inputs("cpu")).tensors
 
-    def _follow(self, name: str, known: dict[str, Any], sizes: set[str], *,
-                is_known: bool) -> None:
+    def _name_followed_size(self, name: str, known: dict[str, Any], sizes: set[str], *,
+                            is_known: bool) -> None:
         """Name the size that an upper bound of integers follows, if one does."""
         problem = self.problem if is_known else self.real
         for size in sorted(sizes):
@@ -79,8 +79,8 @@ class InputRanges:
                 known["why"] += f", which follow {size}"
                 return
 
-    def _keep_finite(self, name: str, known: dict[str, Any],
-                     drawn: list[dict[str, torch.Tensor]], *, training: bool) -> None:
+    def _narrow_to_finite(self, name: str, known: dict[str, Any],
+                          drawn: list[dict[str, torch.Tensor]], *, training: bool) -> None:
         """Replace a bound that no call had and at which the module's answer is not finite."""
         if known["structure"] or known["low"] != 0:
             return
@@ -122,7 +122,7 @@ def value_range(*tensors: torch.Tensor) -> dict[str, Any]:
         return _range(int(low), int(high) + 1, "the values of a few calls")
     if low == high:
         return _range(low - 0.5, low + 0.5, f"around its value {low:g}")
-    if structure := _of_rows(tensors, low, high):
+    if structure := _row_structure(tensors, low, high):
         return _range(None, None, "each row sums to 1", structure)
     if _is_two_valued(values, low, high):
         return _range(low, high, "no other value in a few calls", "two_valued")
@@ -145,7 +145,7 @@ def _is_two_valued(values: torch.Tensor, low: float, high: float) -> bool:
     return values.numel() >= LEAST_SEEN and bool(((values == low) | (values == high)).all())
 
 
-def _of_rows(tensors: tuple[torch.Tensor, ...], low: float, high: float) -> str:
+def _row_structure(tensors: tuple[torch.Tensor, ...], low: float, high: float) -> str:
     """Return the structure of rows that are probabilities, or logarithms of them; "" of others."""
     name = "probabilities" if low > 0 and high < 1 else "log_probabilities" if high < 0 else ""
     if not name or tensors[0].dim() < 1 or tensors[0].shape[-1] < 2 \

@@ -98,7 +98,8 @@ class ExpectedValues:
             except Exception as error:
                 if not OUT_OF_RANGE.search(f"{type(error).__name__}: {error}"):
                     raise
-                text = f"an index is out of range on {case.kind} inputs: {_integers(case)}"
+                text = f"an index is out of range on {case.kind} inputs: " \
+                    f"{_describe_drawn_integers(case)}"
                 self.lost = text if "device-side" in str(error) else ""
                 raise NoAnswer(text) from None
             self.arrays.release()  # outside of the handler, which holds the failed call's values
@@ -125,13 +126,14 @@ class ExpectedValues:
         """
         answers = []
         for index, want in enumerate(case.expected):
-            for name, fake in self._fakes(case, want, other[index:index + 1]):
+            for name, fake in self._trivial_answers(case, want, other[index:index + 1]):
                 _, relative, bad = self.arrays.errors(fake, want)
                 answers.append({"output": index, "name": name,
                                 "relative": None if bad else relative})
         return answers
 
-    def _fakes(self, case: Contents, want: Any, other: list[Any]) -> Iterator[tuple[str, Any]]:
+    def _trivial_answers(self, case: Contents, want: Any,
+                         other: list[Any]) -> Iterator[tuple[str, Any]]:
         """Yield trivial answers one by one: a card may have no room for all of them."""
         arrays, shape = self.arrays, self.arrays.shape(want)
         yield "zeros", arrays.full(want, 0.0)
@@ -162,7 +164,7 @@ class ExpectedValues:
         return answer
 
 
-def _integers(case: Contents) -> str:
+def _describe_drawn_integers(case: Contents) -> str:
     """Return which inputs may hold the index out of range, and what to write in the task."""
     drawn = [f"{tensor['name']} is drawn from {first} to {end - 1}"
              for tensor in case.tensors if tensor["name"] in case.values

@@ -116,7 +116,8 @@ class Ring:
         if (slots := self._flipped.pop(name, None)) is None:
             begin = self._rng.randrange(1, max(2, self._count))
             end = min(self._count, begin + max(2, self._count // COMPARED_EVERY))
-            slots = self._flipped[name] = [slice(0, 1), slice(begin, end)]  # all calls may share the weights in slot 0
+            # slot 0 always: all calls may use its weights
+            slots = self._flipped[name] = [slice(0, 1), slice(begin, end)]
         for tensor in self.inputs:
             words = self.sides[name].words(tensor)
             for some in slots if tensor["role"] == "input" else ():
