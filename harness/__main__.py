@@ -26,7 +26,7 @@ from harness.timing.outcome import row_interval, row_word
 from harness.verdict import Row
 
 VAGUE = 0.2
-"""A log-ratio with a wider interval is poorly known."""
+"""A log-ratio is poorly known if its interval is wider than this."""
 
 
 def write_line(line: Line) -> None:

@@ -31,7 +31,7 @@ class Case:
     controls: tuple[TrivialAnswer, ...] = ()
     skip: str = ""
     notes: tuple[str, ...] = ()
-    """What of the expected values is not compared, and what is special about the rest."""
+    """Which expected values are not compared, and what is special about the others."""
 
     @property
     def footprint(self) -> int:

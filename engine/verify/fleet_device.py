@@ -27,12 +27,12 @@ class NoDeviceAvailable(KoptError):
 
 
 class FailsOnHealthyDevices(NoDeviceAvailable):
-    """Several devices, each fit before and after, failed at the same work: a likely cause."""
+    """Several devices, fit before and after, failed at the same work, which is the likely cause."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceNotice:
-    """A notice for people: a device was closed, is back, or its work is done again."""
+    """A notice for people: a device was closed, is open again, or its work is repeated."""
 
     device: str
     text: str
@@ -51,10 +51,10 @@ class FleetDevice:
     looking: bool = False
     """A thread is checking the device; no other may use it."""
     closed: str = ""
-    """Why it may not be used, empty when it may."""
+    """Why the device may not be used, empty if it may."""
     again_at: float = 0.0
     pause_s: float = 0.0
-    """From its last closing to the next look."""
+    """Seconds from the last closing to the next check."""
     closings: int = 0
     """How often it was closed: a check that began before the last closing does not count."""
     left_at: float = float("-inf")
@@ -72,7 +72,7 @@ class FleetDevice:
                 self.is_registered = True
 
     def unregister(self) -> None:
-        """End the registration of a device without users, later if an oracle waits on it."""
+        """Unregister if the device has no users; try again in KEPT_S if an oracle waits on it."""
         with self.registering:
             if self.users.total():
                 return
@@ -94,7 +94,7 @@ class FleetDevice:
                 self.is_registered = False
 
     def leave(self) -> None:
-        """End the oracle that waits on the device."""
+        """End the oracle that waits on the device, and unregister."""
         self.shelf.close()
         if self.next_look is not None:
             self.next_look.cancel()
@@ -115,7 +115,7 @@ class DeviceAllocator:
     with loops and verdicts, by the device's lock, and never queues. A screening begins only where
     no other one runs, and while no verdict waits or is made there. A closed device may be checked
     again after FIRST_PAUSE_S, since a process that is ending makes it busy for a moment, then after
-    twice as long, and so on up to `retry_s`; `limit_s` is how long all of them may be closed.
+    twice as long, and so on up to `retry_s`; `limit_s` is how long all devices may be closed.
     """
 
     def __init__(self, cards: Sequence[FleetDevice], *, retry_s: float, limit_s: float,

@@ -19,7 +19,7 @@ STABLE_BYTES = 64 << 20
 """Memory that changes by no more between two looks belongs to a process that does not compute."""
 LOOKS = 3
 SETTLE_S = 1.0
-"""Between two looks, since a process that has just ended is still listed for a moment."""
+"""Seconds between two looks, since a process that has just ended is still listed for a moment."""
 
 
 def why_busy(now: DeviceState, before: DeviceState | None = None, *,
@@ -35,7 +35,7 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
     if now.slowed:
         return f"slowed down: {', '.join(now.slowed)}"
     if now.processes:
-        return _computes(now.processes)
+        return _describe_processes(now.processes)
     if now.processes is None and now.utilization_pct is None:
         return "cannot tell: neither its processes nor its utilization are known"
     if (now.utilization_pct or 0.0) > NEAR_ZERO_PCT and not just_left:
@@ -44,11 +44,12 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
 
 
 def why_taken(now: DeviceState, stranger_detector: StrangerDetector) -> str:
-    """Return the fault or stranger of a card whose load is other kopts' own, empty if none."""
+    """Return the fault of a card that other kopts use, or the stranger on it; empty if none."""
     if now.problem:
         return now.problem
-    strangers = stranger_detector.strangers(process.pid for process in now.processes or ())
-    return _computes([process for process in now.processes or () if process.pid in strangers])
+    processes = now.processes or ()
+    strangers = stranger_detector.strangers(process.pid for process in processes)
+    return _describe_processes([process for process in processes if process.pid in strangers])
 
 
 def needs_recheck(verdict: Verdict) -> bool:
@@ -70,7 +71,8 @@ def _detail_of(verdict: Verdict, kind: str) -> str:
     return next((fact.detail for fact in verdict.evidence if fact.kind == kind), "")
 
 
-def _computes(processes: Sequence[DeviceProcess]) -> str:
+def _describe_processes(processes: Sequence[DeviceProcess]) -> str:
+    """Return the first of some processes in words, and how many more there are; "" for none."""
     if not processes:
         return ""
     first = processes[0]

@@ -45,9 +45,9 @@ HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
 RUNNERS_END_S = 20.0
 THREADS = {"OMP_NUM_THREADS": "1"}
 USUAL_BUDGET = 24
-"""Trials of a loop within the usual limits; the limits grow with more trials."""
+"""HARNESS_LIMITS suffice for so many trials of a loop; with more, they grow in proportion."""
 COMMAND_RUNS = 100
-"""Runs of a project's commands in one verdict, at most: each may take the target's whole time."""
+"""Runs of a project's commands in one verdict, at most; each may take the target's `timeout_s`."""
 RUNS_OF_TRIAL = 4
 """Runs of a project's commands in one trial: setup, build, and the benchmark of both sides."""
 
@@ -61,7 +61,7 @@ def warm_start(target: Target, device: Device, python: str | None,
 
 
 class HarnessFault(KoptError):
-    """The harness could not answer. Exit code: bad task (2), machine fault (3), it died (1)."""
+    """The harness gave no answer. Exit code 2: bad task, 3: machine fault, 1: the harness died."""
 
     def __init__(self, line: ErrorLine) -> None:
         super().__init__(line.what, where=line.where, fix=line.fix)
@@ -158,7 +158,7 @@ def _zygote_for(request: Request, warm: WarmStart | None) -> Zygote | None:
 
 
 def _harness_kind() -> ZygoteKind:
-    """Return the kind of zygote that has imported the harness, half a second of CPU time."""
+    """Return the kind of zygote that has imported the harness, which takes 0.5 s of CPU time."""
     return ZygoteKind(python=sys.executable, language="", modules=("harness.__main__",),
                       path=_root(), env=tuple(sorted(guard.clean_env(THREADS).items())))
 
@@ -174,7 +174,7 @@ def _wait_for_runners() -> Iterator[int]:
         yield theirs
     finally:
         os.close(theirs)
-        select.select([ours], [], [], RUNNERS_END_S)  # end of file: no process writes to it
+        select.select([ours], [], [], RUNNERS_END_S)  # end of file: no runner holds `theirs`
         os.close(ours)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 COMPILED = "torch.compile"
 SHORT_S = 1800.0
-"""A campaign with a smaller budget does not wait for what takes minutes: max-autotune, and
-libraries that compile their kernels at the first call."""
+"""A campaign with a budget of fewer seconds does not measure forms that take minutes to compile:
+max-autotune, and libraries that compile their kernels at the first call."""
 _APPENDED = """
 
 import torch
@@ -85,10 +85,10 @@ _AITER_ATTENTION = """\
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceForm:
-    """A form of a module that is measured: `key` is its candidate in the journal.
+    """A form of a module that verdicts are compared with; `key` is its candidate in the journal.
 
-    It is for modules whose source has `pattern`, on devices of some kinds, () for all, where
-    `library` is installed.
+    It is measured if the module's source matches `pattern`, the device's kind is among `devices`,
+    () for all, and `library` is installed.
     """
 
     key: str
@@ -100,7 +100,7 @@ class ReferenceForm:
     is_slow: bool = False
 
     def source(self, text: bytes) -> bytes:
-        """Return a module's source with a ModelNew that is its Model in this form."""
+        """Return a module's source plus the class ModelNew: its class Model in this form."""
         return text.rstrip() + (_APPENDED + self.body).encode()
 
 
@@ -130,7 +130,7 @@ FORMS = (
 
 def forms(text: bytes, device_kind: str, installed: Callable[[str], bool],
           budget_s: float | None = None) -> list[ReferenceForm]:
-    """Return the forms to measure of a module; slow ones only within a large budget."""
+    """Return the forms of a module to be measured; slow ones only within a large budget."""
     source = text.decode(errors="replace")
     return [form for form in FORMS if (not form.devices or device_kind in form.devices)
             and re.search(form.pattern, source)

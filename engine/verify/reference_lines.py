@@ -55,8 +55,8 @@ class ReferenceLatencies:
             f" at {stamp(self.at, utc_offset_s)}" if self.at else "")
 
     def compare(self, rows: tuple[Row, ...]) -> Iterator[tuple[str, float, str, str]]:
-        """Yield each timed class with its latency, us, and its speedups over eager PyTorch and over
-        all others in words.
+        """Yield of each timed class its name, its latency in us, its speedup over eager PyTorch in
+        words, and its speedups over all other references in words.
         """
         for row in rows:
             if row.latency_us is not None:
@@ -105,7 +105,7 @@ def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
     try:
         verdicts = {key: msgspec.json.decode(row.body, type=Verdict)
                     for key, row in by_candidate.items()}
-    except (msgspec.DecodeError, ValueError):  # of another version of kopt
+    except (msgspec.DecodeError, ValueError):  # written by another version of kopt
         return None
     baseline = {row.config_class: row.latency_us for row in verdicts[BASELINE].rows
                 if row.latency_us is not None} if BASELINE in verdicts else {}
@@ -115,7 +115,7 @@ def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
 
 def of_verdicts(measured: Mapping[str, Verdict], baseline: Mapping[str, float], at: float = 0.0,
                 ) -> ReferenceLatencies:
-    """Return all latencies of the forms by their keys, where the baseline has some by class."""
+    """Return the references: verdicts by the forms' keys, baseline latencies by class, us."""
     bars, failures = dict[str, Mapping[str, float]](), list[str]()
     for form in FORMS:
         if (verdict := measured.get(form.key)) is None:
@@ -134,7 +134,7 @@ def of_verdicts(measured: Mapping[str, Verdict], baseline: Mapping[str, float], 
 def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdict:
     """Return a verdict with a line for each class that compares it with the references.
 
-    Journals of earlier versions hold verdicts that have them already.
+    Verdicts of earlier versions have these lines already.
     """
     if references is None or verdict.latency_us is None or any(
             fact.kind == REFERENCE_LINE for fact in verdict.evidence):

@@ -44,8 +44,8 @@ NOTE = "a screening for the slot's worker: it decides nothing, the candidate get
 class Screener:
     """Judges a slot's files while its worker still works.
 
-    The worker may change them meanwhile: a process with no more rights than the worker's copies
-    them, and only the copy is read by the engine.
+    The worker may change them meanwhile, so a process that has no more rights than the worker
+    copies them, and the engine reads only the copy.
     """
 
     def __init__(self, setup: Setup, fleet: Fleet, *, slot: str, worktree: Path, base: str,

@@ -31,7 +31,7 @@ from harness.timing.plan import Plan
 from harness.verdict import Verdict
 
 ORACLE = "io"
-"""The folder that an oracle writes to; kept while it waits, as no candidate can reach it."""
+"""The folder that an oracle writes to; kept while the oracle waits: no candidate can reach it."""
 UNTRUSTED = (ORACLE, "build", "home-candidate", "runners", "outputs")
 """Parts of the scratch folder that hold what candidates wrote or compiled."""
 FULL = ("baseline", "headline", "final")
@@ -86,7 +86,7 @@ def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
 class Verifier:
     """Threads that answer requests in order, one for each device; results go to `messages`.
 
-    Each result follows the Artifacts of what its processes printed and wrote, if there are some.
+    If a verdict's processes printed or wrote something, its Artifacts are put there before it.
     """
 
     def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:
@@ -156,7 +156,7 @@ class Verifier:
         try:
             stored = artifacts.pack(outputs, self.setup.folder, candidate=job.candidate,
                                     purpose=job.purpose, round=job.round, device=card.device.id)
-        except OSError as error:  # a full disk costs no verdict
+        except OSError as error:  # a full disk must not prevent the verdict
             log.warning("the outputs of %s are not kept: %s", job.candidate, error)
             return
         if stored is not None:
@@ -164,7 +164,7 @@ class Verifier:
 
     def _ask_harness(self, card: FleetDevice, job: VerdictRequest,
                      request: EvaluateRequest | ReportedRequest | EndToEndRequest) -> Verdict:
-        """Ask the harness. A fault that may pass, such as a kill, is tried once more."""
+        """Ask the harness; after a fault that may pass, such as a kill, ask once more."""
         def ask() -> Verdict:
             return harness_client.evaluate(request, cancel=self.cancel, warm=card.warm,
                                            shelf=card.shelf, limit_s=reference_lines.LIMIT_S

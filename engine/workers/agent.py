@@ -122,7 +122,7 @@ class AgentSlot:
         return self._report(outcome, limits)
 
     def _take(self, message: ChildMessage) -> None:
-        self._began = self._began or time.monotonic()  # it may have waited for its turn until now
+        self._began = self._began or time.monotonic()  # the child may have waited for its turn
         if message.kind == "say" and message.ok:  # an answer of the model
             self._is_priced = self._is_priced and message.cost_usd is not None
             self._cost += message.cost_usd or 0.0
@@ -171,7 +171,7 @@ class AgentSlot:
         begun_s = start - self._began - self._waited_s
 
         def wall_s() -> float:
-            self._child.look_at_limit()  # this command keeps its own loop waiting
+            self._child.look_at_limit()  # the child's loop is blocked by this command
             return min(self._spec.command_s, max(0.1, self._limits.wall_s - begun_s))
 
         limits = Limits(wall_s=wall_s(), output_bytes=4 << 20, memory_bytes=16 << 30)

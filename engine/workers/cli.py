@@ -2,7 +2,7 @@
 
 The command runs in the worktree under the guard, with an allow-listed environment and a private
 HOME. A prompt file describes the task. The files that the command leaves in the worktree are the
-candidate; its output is a log, of which a line `Hypothesis: ...` names what it tried.
+candidate; its output is a log, in which a line `Hypothesis: ...` states what it tried.
 """
 
 from __future__ import annotations
@@ -50,12 +50,10 @@ if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
 LOG_BYTES = 1 << 20
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 LEAST_SECRET = 8
-"""Shorter values of such variables are not secrets."""
+"""Values of such variables with fewer characters are not secrets."""
 HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
-"""Hides all GPUs from CUDA and ROCm: kernels are timed on them, and an agent's own runs would
-disturb that.
-"""
+"""Hides all GPUs from CUDA and ROCm, since an agent's own runs would disturb the timing there."""
 
 
 class CliWorker:
@@ -87,9 +85,9 @@ class CliWorker:
         printed.begin(full_prompt)
         env |= passed
         passed |= screening_desk.secret(bench.kopt)
-        with (_card(command, bench, tick, cancel) as card,
+        with (_occupied_card(command, bench, tick, cancel) as card,
               _network(command, passed, Path(bench.scratch)) as reach):
-            if reach:  # the engine itself uses the proxy
+            if reach:  # the engine, not the command, connects through the proxy
                 env = {name: value for name, value in env.items()
                        if not name.lower().endswith("_proxy")}
             tick("working", command.name, None)
@@ -172,11 +170,11 @@ def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Itera
 
 
 @contextmanager
-def _card(command: CliSpec, bench: WorkerBench, tick: Tick,
-          cancel: threading.Event) -> Iterator[Device | None]:
+def _occupied_card(command: CliSpec, bench: WorkerBench, tick: Tick,
+                   cancel: threading.Event) -> Iterator[Device | None]:
     """Yield the card that a command may use, None if it may use none or kernels run on the CPU.
 
-    The gate has found it free of strangers; while something is measured on it, the command stops.
+    The gate has found it free of strangers; the command is paused while something is timed there.
     """
     if bench.device.kind == "cpu" or not _uses_cards(command):
         yield None

@@ -65,7 +65,7 @@ class CliOutput:
             command=shown[:SHOWN]))
 
     def end(self, stdout: bytes) -> None:
-        """Take a last line without an end, and write the last words of the model."""
+        """Take a last line without a newline, and write the model's last text fragments."""
         if rest := stdout.rpartition(b"\n")[2]:
             self.take(rest)
         self._flush()

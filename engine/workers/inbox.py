@@ -18,7 +18,7 @@ _HYPOTHESIS = re.compile(rb"\AHypothesis: (?P<text>.+)$", re.MULTILINE)
 
 
 class InboxWorker:
-    """Reads the patch that the task names; `take` moves it once its decision is recorded."""
+    """Reads the patch that the task names; `take` is called after the decision is recorded."""
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         path = Path(task.option)

@@ -166,14 +166,14 @@ def summary(result: LoopResult) -> str:
 REPEATS = 5
 """Fresh runs of the benchmark for each configuration that may be the best of some class."""
 MOST_CLASSES = 6
-"""Classes of a kernel that get a search of their own: those with most weight."""
+"""So many classes of a kernel, at most, get their own search: those with the most weight."""
 LEAST_TRIALS = 4
 PLAN = Plan(looks=(6,), alpha=0.05)
 
 
 def search_classes(task: Task, bench: WorkerBench, tick: Tick,
                    cancel: threading.Event) -> LoopResult | None:
-    """Search for the best of all classes and of each; None if stopped before a trial was kept."""
+    """Search for the best configuration of all classes and of each; None if no trial was kept."""
     target = bench.target
     if isinstance(target, CommandTarget):
         return search(task, bench, tick, cancel, repeats=REPEATS)

@@ -93,7 +93,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     steps: int = 0
     """How often a language model was asked."""
     cost_usd: float | None = 0.0
-    """What its answers cost, None if a price is not known."""
+    """What the model's answers cost, None if a price is not known."""
 
 
 class Worker(Protocol):

@@ -16,7 +16,7 @@ from harness.tasks.target import ConfigClass, Target
 
 def of_target(target: Target | CommandTarget, *, edit: Sequence[str], device: str,
               python: str | None = None, language: str = "") -> SlotFacts:
-    """Return the facts; `device` is a model's name, `language` what the source was detected as."""
+    """Return the facts; `device` is the device's model, `language` the source's if detected."""
     return SlotFacts(
         op=target.op, source=target.source, language=language or target.language, device=device,
         entry="" if isinstance(target, CommandTarget) else target.entry,

@@ -1,4 +1,4 @@
-"""The `rewrite-template` backend: a known fast form of an op, or a module with such kernels.
+"""The `rewrite-template` backend: uses a known fast kernel for an op, also inside a module.
 
 A C kernel is replaced by a source of knowledge/backend/c/. The first line of each is a comment with
 the op and the dtypes and roles of its arguments; the target's names replace `@entry@` and `@name@`.
@@ -68,11 +68,11 @@ def offers(target: Target, tree: Path, baseline: Path, scratch: Path, *,
            python: str | None = None) -> tuple[tuple[Offer, ...], str]:
     """Return the rewrites that fit a target; for a module without any, the reason."""
     if not target.is_module:
-        return tuple(Offer(name=each.name, hypothesis="a known good form of the op: template "
-                           + each.name) for each in find(target)), ""
+        return tuple(Offer(name=template.name, hypothesis="a known good form of the op: template "
+                           + template.name) for template in find(target)), ""
     result = module_rewrite.find(target, tree, baseline, scratch, python=python)
-    return tuple(Offer(name=each.name, hypothesis=each.hypothesis)
-                 for each in result.rewrites), result.nothing
+    return tuple(Offer(name=rewrite.name, hypothesis=rewrite.hypothesis)
+                 for rewrite in result.rewrites), result.nothing
 
 
 def _read(path: Path) -> Template:
@@ -117,4 +117,4 @@ class TemplateWorker:
                     if template.name == task.option]
         result = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),
                                       Path(bench.scratch), python=bench.python)
-        return [each.source for each in result.rewrites if each.name == task.option]
+        return [rewrite.source for rewrite in result.rewrites if rewrite.name == task.option]

@@ -1,7 +1,7 @@
 """The transcript of an agent's slot: one JSON line per message, command or note.
 
-Its texts are an agent's, hence data. The file may grow while it is read, and its last line may be
-torn.
+Its texts come from an agent: they are shown as data only. The file may grow while it is read, and
+its last line may be incomplete.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TranscriptWriter:
-    """Appends entries to a file until it is full, which its last entry says."""
+    """Appends entries to a file up to its limit; then a last entry says that it is full."""
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,12 +72,12 @@ class TranscriptReader:
     def read(self, limit_bytes: int = CHUNK_BYTES) -> list[TranscriptEntry]:
         """Return the next entries, at most `limit_bytes` of them; none if there is no such file.
 
-        Lines that are no entries are left out. A file that has shrunk is read again.
+        Lines that are no entries are left out. A file that has shrunk is read from its start.
         """
         data = self._bytes(limit_bytes)
         end = data.rfind(b"\n") + 1
         if not end and len(data) == limit_bytes:
-            end = len(data)  # no writer of ours makes such a line: what follows is its rest
+            end = len(data)  # longer than any line of the writer: skip it part by part
         self.offset += end
         return [entry for line in data[:end].splitlines() if (entry := _decode(line))]
 

@@ -1,4 +1,6 @@
-"""Static audit: what a candidate's sources show before any of it runs. The second line of defence.
+"""Static audit: what a candidate's sources show before any of it runs.
+
+It is the second line of defence: the checks at run time are the first.
 
 Face: static, transfer.
 """
@@ -14,7 +16,7 @@ from harness.verdict import Finding, Transfer
 def audit(change: AuditedChange) -> tuple[list[Finding], Transfer]:
     """Return the findings on what a candidate's tree adds, and whether its gain carries over.
 
-    A `reject` has no honest use; a `flag` is for a person to check.
+    A `reject` stands for code without an honest use; a `flag` is for a person to check.
     """
     findings = [*new_dependencies(change.target, change.changes), *change.findings()]
     weights = {arg.name for arg in change.target.args if arg.weight}

@@ -36,17 +36,17 @@ def of_python(module: Module) -> Iterator[Sighting]:
         if isinstance(node, ast.arg) and node.annotation is not None \
                 and _PER_GROUP.search(node.arg) \
                 and any(n.endswith("constexpr") for n in module.dotted(node.annotation)):
-            yield module.see(node, _fixed(f"{node.arg} is a constant of the kernel"))
+            yield module.see(node, _over_fit(f"{node.arg} is a constant of the kernel"))
         elif isinstance(node, ast.Assert | ast.If) and _divides(node.test) \
                 and any(_is_size(word) for word in _words(node.test)):
             if isinstance(node, ast.Assert):
-                yield module.see(node, _fixed("asserts that group sizes divide"))
+                yield module.see(node, _over_fit("asserts that group sizes divide"))
             elif any(isinstance(n, ast.Raise) for n in node.body):
-                yield module.see(node, _fixed("refuses group sizes that do not divide"))
+                yield module.see(node, _over_fit("refuses group sizes that do not divide"))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) \
                 and any(_COUNT.match(word) for word in _words(node.right)) \
                 and not _in_grid(module, node):
-            yield module.see(node, _fixed("divides the rows evenly"))
+            yield module.see(node, _over_fit("divides the rows evenly"))
 
 
 def of_c(source: CSource) -> Iterator[Sighting]:
@@ -57,16 +57,16 @@ def of_c(source: CSource) -> Iterator[Sighting]:
                 and tokens[index - 1].text in ("define", "int", "constexpr", "unsigned", "size_t") \
                 and any(t.text in ("define", "constexpr", "template", "const")
                         for t in tokens[max(0, index - 5):index]):
-            yield source.see(token, _fixed(f"{token.text} is a constant of the kernel"))
+            yield source.see(token, _over_fit(f"{token.text} is a constant of the kernel"))
         elif token.kind == "name" and token.text in ("assert", "TORCH_CHECK") \
                 and source.follows(index, "("):
             inside = tokens[index + 1: source.matching.get(index + 1, index + 1)]
             if any(t.text == "%" for t in inside) and any(
                     t.kind == "name" and _is_size(t.text) for t in inside):
-                yield source.see(token, _fixed("asserts that group sizes divide"))
+                yield source.see(token, _over_fit("asserts that group sizes divide"))
 
 
-def _fixed(why: str) -> AuditRule:
+def _over_fit(why: str) -> AuditRule:
     return AuditRule("over-fit", "flag", why)
 
 

@@ -136,7 +136,7 @@ def import_roots(target: Target) -> tuple[str, ...]:
 
 
 def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
-    """Return the paths among these that are sources, the target's own always among them."""
+    """Return those of the paths that are sources, and always the target's source."""
     sources = [p for p in paths if p.endswith(PYTHON_SUFFIXES + C_SUFFIXES)]
     included: set[str] = set()
     for path in (*sources, target.source):
@@ -159,7 +159,7 @@ def key_finding(key: CacheKey) -> Sighting:
 
 
 def _shadows(target: Target, changes: Changes) -> list[Sighting]:
-    """Find new modules that an import of a library would find first."""
+    """Find new modules of the project that an import of a library would load instead."""
     return [Sighting(rule="patched", severity="reject", file=path,
                      what="replaces a library's module")
             for path in changes.touched

@@ -38,7 +38,7 @@ from harness.verdict import Finding, TraceStep, Transfer, TransferBucket, Transf
 TRACE_STEPS = 8
 LEAST_HIT_RATE = 0.5
 FOREIGN = ("files", "frame-walk", "hidden-code", "network", "patched", "timing")
-"""What new code of a project's kernel is flagged for."""
+"""The rules by which new code of a project's kernel is flagged."""
 _WEIGHT = re.compile(r"w|w[0-9]+|w_\w+|\w+_w|w[qkvo]|w(?:up|down|gate|qkv|out|in)|\w*weights?\w*"
                      r"|gamma|beta|bias|\w+_bias|scale_w|w_?scales?|embedding|emb|kernel_w",
                      re.IGNORECASE)
@@ -67,7 +67,7 @@ def transfer(change: AuditedChange, *, weights: Collection[str] | None = None,
         bucket = "W3"
     elif any(step.weight_hits > 0 for step in steps) and bucket.startswith("K"):
         bucket = "W1"
-    assumed = tuple(s.place + ": " + s.what for s in _skew(change))
+    assumed = tuple(s.place + ": " + s.what for s in _new_skew(change))
     decision, reason = _decide(bucket, keys, steps, assumed, trace is not None)
     return Transfer(
         bucket=bucket, decision=decision, reason=plain(reason, 600),
@@ -79,10 +79,10 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
                         ) -> tuple[list[Finding], Transfer | None]:
     """Audit a project with its own benchmark, where no arguments are declared.
 
-    A patch without a cache is inside the kernel. A cache of something named like a weight counts as
-    one of weights; any other is left for a person to check, and so is what a kernel has no use for,
-    such as files and clocks: here it may have honest uses. Return the findings, and the transfer:
-    None if an edited file is not a source, cannot be read, or has an unknown cache.
+    A patch without a cache changes the kernel only. A cache of something named like a weight counts
+    as a cache of weights. Any other cache is flagged for a person to check, and so is the use of
+    files, clocks and the like, which may be honest in a project. Returns the findings, and the
+    transfer: None if an edited file is not a source, cannot be read, or has an unknown cache.
     """
     changes = Changes(candidate, baseline)
     edited = dict.fromkeys((*changes.touched, *changes.replaced))
@@ -148,7 +148,7 @@ def _launches(side: AuditedTree) -> int:
     return len(path.launches()) + len(list(path.library()))
 
 
-def _skew(change: AuditedChange) -> list[Sighting]:
+def _new_skew(change: AuditedChange) -> list[Sighting]:
     if not skew.is_grouped(change.target):
         return []
     return sighting.fresh(_skew_of(change.candidate), _skew_of(change.baseline))

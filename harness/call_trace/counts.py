@@ -23,7 +23,7 @@ Cell = int | float | str | bool | tuple[int, ...] | None
 OURS = Path(__file__).parent / "injected"
 PACKAGE = "kopt_calls"
 UNREAD, OTHER = 0, 1
-"""The same numbers as in harness/call_trace/injected/tally.py."""
+"""The slots of these two counts, as in harness/call_trace/injected/tally.py."""
 MOST_LINES_BYTES = 256 << 20
 
 

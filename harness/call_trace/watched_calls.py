@@ -67,7 +67,7 @@ class ObservedCall:
     `same` names for each returned value the argument that it is, "" for a new value. `single` is
     whether one value was returned instead of a tuple. `grads` are tensors that require a gradient.
     `members` are arguments that the caller does not pass, and where they come from: "init:" of the
-    object's constructor ("init:NAME=" by name only), "unseen" where its making was not seen,
+    object's constructor ("init:NAME=" by name only), "unseen" if its creation was not seen,
     "training", "weight:NAME" of the module.
     """
 
@@ -97,7 +97,7 @@ class ObservedLocal:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedCaller:
-    """A function that called the watched one, as it was when it ended; `line` is of that call."""
+    """A caller of the watched function, its variables at the end, and the line of its last call."""
 
     file: str
     function: str

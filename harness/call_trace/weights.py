@@ -145,7 +145,9 @@ def _calls(cell: str, at: str) -> float:
 
 def spread(weights: Weights | None, columns: Sequence[str],
            keys: Sequence[Sequence[str]]) -> Spread:
-    """Return the weights of rows by their cells, 1 each without weights; equal rows share theirs.
+    """Return the weights of rows by their cells: rows of one shape share its calls.
+
+    Without weights each row weighs 1.
     """
     if weights is None:
         return Spread(of=(1.0,) * len(keys))
@@ -190,7 +192,7 @@ def unnamed(weights: Weights, what: str, example: str) -> InputError:
 
 
 def label(columns: Sequence[str], cells: Sequence[str]) -> str:
-    """Return `m=128 n=64`."""
+    """Return columns with their cells, as in `m=128 n=64`."""
     return " ".join(f"{name}={cell}" for name, cell in zip(columns, cells, strict=True))
 
 

@@ -21,7 +21,7 @@ def main() -> None:
     package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
     package.__spec__ = ModuleSpec(PACKAGE, None, is_package=True)
     sys.modules[PACKAGE] = package
-    gc.disable()  # nothing that an import makes is garbage: looking for some costs a tenth of it
+    gc.disable()  # imports make no garbage: collecting would add a tenth to their time
     program = import_module(f"{PACKAGE}.{sys.argv[1]}")
     gc.enable()
     program.main(int(sys.argv[2]))

@@ -25,7 +25,7 @@ class EngineLink:
     def __init__(self, descriptor: int) -> None:
         self._lines = socket.socket(fileno=descriptor).makefile("r", encoding="utf-8")
         self._out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        os.dup2(2, 1)  # libraries print to standard output
+        os.dup2(2, 1)  # what libraries print must not mix with messages to the engine
         self.step = 0
 
     def read(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class StreamedModel:
 
         try:
             cost = float(litellm.completion_cost(response, model=self._job["model"]))
-        except Exception:  # whatever the table lacks
+        except Exception:  # the table does not know the model, for example
             return None
         return cost if cost > 0 else None
 
@@ -182,7 +182,7 @@ class ScriptFailed(Exception):
 
 
 class ScriptedModel(StreamedModel):
-    """A script in a model's place: its `answer` returns a text and a command, None for none."""
+    """A script in a model's place: its `answer` returns a text, and a command or None."""
 
     def __init__(self, engine: EngineLink, job: dict[str, Any]) -> None:
         super().__init__(engine, job)

@@ -42,7 +42,7 @@ class AttemptLimits:
 
     @property
     def steps(self) -> int:
-        """Most answers of the model."""
+        """How many answers the model may give."""
         limit = (self._allowance().agent or self._spec).step_limit
         return min(limit, (self._subagent.step_limit if self._subagent else 0) or limit)
 

@@ -30,11 +30,11 @@ MEMORY_BYTES, OUTPUT_BYTES = 4 << 30, 64 << 20
 CLIENT = ("litellm", "minisweagent.agents.default", "minisweagent.models.utils.actions_toolcall",
           "litellm.responses.mcp.chat_completions_handler", "openai.resources.chat",
           "litellm.proxy.openai_files_endpoints.common_utils")
-"""What the child imports, also what LiteLLM imports late: ten seconds of CPU in all. Not
-litellm.litellm_core_utils.default_encoding, which sets a variable of the importing process."""
+"""Modules that the child imports, with those that LiteLLM imports late: 10 s of CPU time in all.
+litellm.litellm_core_utils.default_encoding is left out: it sets a variable of the importer."""
 CLIENT_ENV = {"MSWEA_GLOBAL_CONFIG_DIR": str(CHILD.parent), "MSWEA_SILENT_STARTUP": "1",
               "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-"""Makes the client's import silent and local: it would make a folder for its settings."""
+"""Keeps the client's import silent, off the network, and from creating a folder for settings."""
 
 
 class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ def address_of(api_base: str) -> ProviderAddress | None:
 
 
 def unrestricted() -> str:
-    """Return why programs of models may connect anywhere on this machine, "" if they may not."""
+    """Return why a model's program may connect anywhere on this machine, "" if it may not."""
     problem = guard.confinement_problem()
     return f"a model's program may connect to any address on this machine: {problem}" \
         if problem else ""
@@ -50,7 +50,7 @@ class ProviderForwarder(TunnelServer):
     """A context manager; its `link` is the descriptor that the program gets.
 
     Without an `api_base` the first address that the program asks for is the provider's: LiteLLM
-    derives it from the model's name. From then on it is the only one.
+    derives it from the model's name. From then on only this address is allowed.
     """
 
     def __init__(self, api_base: str) -> None:
@@ -87,7 +87,7 @@ class ProviderForwarder(TunnelServer):
 
 
 def _answer(near: socket.socket, problem: str) -> None:
-    """Send the one line about a connection, empty if it is made."""
+    """Send why a connection is refused, in one line; an empty line if it is made."""
     with contextlib.suppress(OSError):
         near.sendall(plain(" ".join(problem.split()), 300).encode() + b"\n")
 

@@ -1,7 +1,7 @@
-"""Lets a command with a network of its own reach a few providers, under their usual names.
+"""Lets a command in a network namespace of its own reach a few providers by their usual names.
 
-In that network each provider's host has an address at which the engine answers and connects to the
-provider. So the command needs no setting of a proxy, and it speaks TLS with the provider itself.
+In that namespace each provider's host has an address; the engine accepts connections there and
+forwards them to the provider. The command needs no proxy and speaks TLS with the provider itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger("kopt.engine")
 
 
 class ProviderRoutes(TunnelServer):
-    """A context manager; its `reach` is what a process may reach. `folder` gets a file of names.
+    """A context manager; `reach` is what a process may reach. `folder` gets a hosts file.
 
     Raises InputError for an IPv6 address, or more addresses than a process can have.
     """
@@ -65,7 +65,7 @@ class ProviderRoutes(TunnelServer):
 
     def _accept(self, listener: object, provider: ProviderAddress) -> None:
         assert isinstance(listener, socket.socket)
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # the command has closed the connection already
             near, _ = listener.accept()
             near.setblocking(True)
             self._connect(near, provider, "", functools.partial(self._report, provider))

@@ -24,7 +24,7 @@ def install(descriptor: int) -> None:
         """A TCP socket that the engine connects."""
 
         def connect(self, address: Any) -> None:
-            if not isinstance(address, tuple):  # no address of a network
+            if not isinstance(address, tuple):  # a path, not a network address
                 return super().connect(address)
             timeout = self.gettimeout()
             ours, theirs = socket.socketpair()

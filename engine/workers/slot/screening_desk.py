@@ -34,7 +34,7 @@ SOCKET = "ask"
 LIMIT_S = 600.0
 """Seconds that one answer may take, with the wait for a device."""
 REFUSED_S = 0.05
-"""Pause after a request that is not answered, so that a flood of them costs nothing."""
+"""Seconds of pause after a refused request, so that a flood of requests costs little."""
 SEND_S = 5.0
 
 Screen = Callable[[threading.Event, Callable[[str], None]], Verdict]
@@ -42,8 +42,8 @@ Screen = Callable[[threading.Event, Callable[[str], None]], Verdict]
 log = logging.getLogger("kopt.engine")
 
 
-class _Over(threading.Event):
-    """Is set when an answer is not wanted any more, or takes too long; `reason` says which."""
+class _Cancellation(threading.Event):
+    """An event: nobody wants the answer any more, or it takes too long; `reason` says which."""
 
     def __init__(self, attempt: threading.Event, near: socket.socket) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class ScreeningDesk:
     def opened(self, folder: Path, home: Path) -> Iterator[SlotKopt | None]:
         """Serve until the block ends; yield None where the folder cannot hold a socket.
 
-        `home` is that of the worker's processes.
+        `home` is the HOME of the worker's processes.
         """
         requests = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         with requests:
@@ -122,9 +122,9 @@ class ScreeningDesk:
 
     def _take(self, near: socket.socket) -> None:
         """Answer a request of this slot."""
-        over = _Over(self._ended, near)
+        cancel = _Cancellation(self._ended, near)
         try:
-            code, line = self._answer(over)
+            code, line = self._answer(cancel)
         except KoptError as error:
             code, line = error.exit_code, _error_line(error)
             self._ended.wait(REFUSED_S)
@@ -136,30 +136,30 @@ class ScreeningDesk:
             near.settimeout(SEND_S)
             near.sendall(b"%d\n%s\n" % (code, line))
 
-    def _answer(self, over: _Over) -> tuple[int, bytes]:
+    def _answer(self, cancel: _Cancellation) -> tuple[int, bytes]:
         """Return the exit code and the verdict. Raises KoptError."""
         if self.count >= self._most:
             raise Refused(f"{counted(self._most, 'screening')} an attempt, and no more",
                           fix="submit what you have: it gets a verdict of its own")
         if not self._allow():
             raise Refused("the campaign's budget of trials is spent")
-        while time.monotonic() < self._next and not over.is_set():
+        while time.monotonic() < self._next and not cancel.is_set():
             self._ended.wait(0.05)
-        if over.is_set():
-            raise Cancelled(over.reason)
+        if cancel.is_set():
+            raise Cancelled(cancel.reason)
         self.count += 1
         title = f"{self.count} of {self._most}"
         self._tick("screening", title, None)
 
         def on_wait(text: str) -> None:
-            over.waits_for = text
+            cancel.waits_for = text
             self._tick("screening", f"{title}: {text}" if text else title, None)
 
         try:
-            verdict = self._screen(over, on_wait)
+            verdict = self._screen(cancel, on_wait)
         finally:
             self._next = time.monotonic() + self._spacing_s
-        if reason := over.reason:
+        if reason := cancel.reason:
             raise Cancelled(reason)
         is_right = verdict.correct and all(row.severity != "reject" for row in verdict.audit)
         return 0 if is_right else 1, msgspec.json.encode(verdict)

@@ -1,4 +1,4 @@
-"""Finds what a C source keeps between calls, and arguments that it recognises by that."""
+"""Finds what a C source keeps between calls, and the arguments that it compares with it."""
 
 from __future__ import annotations
 
@@ -129,6 +129,7 @@ def _kept(source: CSource) -> Iterator[int]:
 
 
 def _declared(source: CSource, start: int, end: int) -> Iterator[int]:
+    """Yield the token index of each variable in a declaration, without constants."""
     named: list[int] = []
     for index in range(start, min(end, len(source.tokens))):
         token = source.tokens[index]
@@ -145,7 +146,7 @@ def _declared(source: CSource, start: int, end: int) -> Iterator[int]:
 
 
 def _constant(source: CSource, start: int, end: int) -> bool:
-    """`const float table[]` cannot change; `const float *last` can."""
+    """Return whether a variable cannot change, as `const float table[]`, not `const float *p`."""
     texts = [t.text for t in source.tokens[start:end]]
     return ("const" in texts or "constexpr" in texts or "__constant__" in texts) \
         and "*" not in texts

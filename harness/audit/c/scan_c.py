@@ -43,8 +43,8 @@ _PASTES = AuditRule("hidden-code", "flag", "builds a name by token pasting")
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
     """Return all sightings; `delegation` requires that the source itself does the work."""
     sightings = [s for s in _names(source) if delegation or s.rule != "delegation"]
-    sightings += [*_strings(source), *_assembly(source), *_other_names(source), *_pasting(source),
-                  *_stolen(source)]
+    sightings += [*_strings(source), *_assembly(source), *_renamed_functions(source),
+                  *_pasting(source), *_library_replacements(source)]
     sightings += [source.see(token, AuditRule("hidden-code", "flag", "includes a computed name"))
                   for form, _, token in source.includes() if form == "?"]
     for token in source.tokens:
@@ -64,7 +64,7 @@ def _names(source: CSource) -> Iterator[Sighting]:
         called = source.follows(index, "(") and not member
         rule = c_rule(token.text, called=called or _is_taken(source, index))
         if rule is not None and token.text in source.functions:
-            rule = None  # its own function; `_stolen` checks whether it replaces another
+            rule = None  # the source's own function: see `_library_replacements`
         if rule is None and token.text == "mmap" and not anonymous:
             rule = AuditRule("files", "flag", "maps a file into memory")
         if token.text in _AT_START_NAMES and not source.follows(index, "("):
@@ -103,7 +103,7 @@ def _variables(source: CSource) -> set[str]:
                 and not source.follows(index, "("):
             names.add(token.text)
             while source.follows(index, ",") and (word := source.name(index + 2)):
-                index += 2  # int open, time;
+                index += 2  # as in `int open, time;`
                 names.add(word)
     return names
 
@@ -161,7 +161,7 @@ def _assembly(source: CSource) -> Iterator[Sighting]:
             yield source.see(token, AuditRule("hidden-code", "flag", "raw bytes in assembly"))
 
 
-def _other_names(source: CSource) -> Iterator[Sighting]:
+def _renamed_functions(source: CSource) -> Iterator[Sighting]:
     """Find watched functions that a pragma or an attribute renames."""
     for index, token in enumerate(source.tokens):
         if token.kind != "name":
@@ -204,7 +204,7 @@ def _pasting(source: CSource) -> Iterator[Sighting]:
 
 
 def _arguments(source: CSource) -> tuple[set[str], set[tuple[str, str]]]:
-    """Return the arguments that are one word, and the pairs (first ones joined, next one)."""
+    """Return the arguments that are one word, and pairs: (some adjacent ones joined, the next)."""
     arguments: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for index, token in enumerate(source.tokens):
@@ -220,7 +220,7 @@ def _arguments(source: CSource) -> tuple[set[str], set[tuple[str, str]]]:
     return arguments, pairs
 
 
-def _stolen(source: CSource) -> Iterator[Sighting]:
+def _library_replacements(source: CSource) -> Iterator[Sighting]:
     for name, index in source.functions.items():
         if name in NAMES["stolen_functions"] and not source.is_static(index):
             yield source.see(source.tokens[index], AuditRule(

@@ -68,7 +68,7 @@ class CSource:
 
     @cached_property
     def macros(self) -> dict[str, list[Token]]:
-        """The tokens of each macro after its name, of all its definitions."""
+        """Of each macro, the tokens after its name in all its definitions."""
         bodies: dict[str, list[Token]] = {}
         for index, token in enumerate(self.tokens[2:], 2):
             if token.directive and self.tokens[index - 1].text == "define" \
@@ -79,7 +79,7 @@ class CSource:
         return bodies
 
     def spelled(self, tokens: Sequence[Token], depth: int = 0) -> str:
-        """Return the text of an operand: strings, stringized words, and macros for them."""
+        """Return the text that an operand may spell: its strings and words, its macros' strings."""
         parts = []
         for token in tokens:
             if token.kind == "name" and token.text in self.macros and depth < 4:

@@ -153,9 +153,9 @@ class _Body:
             return token.text in _CONTROL or token.text in _TYPES or (
                 after == "(" and token.text in _MATHEMATICS
                 and _is_undefined_function(self.source, token.text))
-        return token.kind == "mark" and token.text in _MARKS and self._mark(at, after)
+        return token.kind == "mark" and token.text in _MARKS and self._is_plain_mark(at, after)
 
-    def _mark(self, at: int, after: str) -> bool:
+    def _is_plain_mark(self, at: int, after: str) -> bool:
         """Return whether a mark is neither a pointer, a call by an expression nor a digraph."""
         mark, before = self.text[at], self.text[at - 1] if at else ""
         if mark in ("*", "&"):  # of a product or a mask, not of a pointer

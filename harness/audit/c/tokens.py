@@ -101,10 +101,10 @@ def _joined(tokens: Iterator[Token]) -> Iterator[Token]:
 
 def unescaped(body: str) -> str:
     """Return the unescaped contents of a C string."""
-    return _ESCAPE.sub(_meaning, body)
+    return _ESCAPE.sub(_unescape_match, body)
 
 
-def _meaning(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     hexadecimal, octal, unicode, letter = match.groups()
     if letter is not None:
         return _PLAIN.get(letter, letter)

@@ -38,7 +38,10 @@ def unread(file: str, what: str) -> Sighting:
 
 
 def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[Sighting]:
-    """Return the sightings that the candidate has beyond the baseline's, unchanged lines last."""
+    """Return the sightings of each kind by which the candidate exceeds the baseline.
+
+    Unchanged lines are counted as the baseline's first, so that changed lines are reported.
+    """
     old = list(baseline)
     remaining = Counter((s.rule, s.what) for s in old)
     lines = {(s.rule, s.what, s.text) for s in old}

@@ -1,4 +1,4 @@
-"""Finds caches in Python sources that identify a tensor by identity instead of contents."""
+"""Finds caches in Python sources that recognise a tensor by its identity, not its contents."""
 
 from __future__ import annotations
 

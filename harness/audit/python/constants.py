@@ -10,7 +10,7 @@ from typing import Any
 from harness.formats.text import words
 
 HOLE = "\0"
-"""Stands for a value, or a part of a text, that only running the source gives."""
+"""Stands for a value, or a part of a text, that is known only by running the source."""
 
 DEPTH = 40
 MAX_TEXT = 1 << 18
@@ -35,9 +35,9 @@ class Constants:
     def value(self, node: ast.AST | None, depth: int = 0) -> object:
         """Return a text, a number or a sequence; HOLE for what is none of these or unknown."""
         if node is None or depth > DEPTH:
-            return HOLE + HOLE if node else HOLE  # twice: a composed text, wholly unknown
+            return HOLE + HOLE if node else HOLE  # two: a text composed of unknown parts
         if node not in self._known:
-            self._known[node] = HOLE  # stops at names defined by themselves
+            self._known[node] = HOLE  # ends the recursion for names defined by themselves
             self._known[node] = self._bounded(node, depth)
         return self._known[node]
 

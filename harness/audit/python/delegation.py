@@ -71,7 +71,7 @@ class EntryPath:
 
 def scan(module: Module, entry: str | None, project: Iterable[str],
          reference: str) -> list[Sighting]:
-    """Return the sightings of one source of a Triton target; `reference` is a function in it.
+    """Return the sightings of one source of a Triton target; `reference` names a function in it.
 
     `project` are the top-level names of the project's modules.
     """

@@ -12,7 +12,7 @@ from harness.audit.python.source_tree import Function, defaults, parameters, roo
 
 ROUNDS = 5
 MUTABLE = ast.Dict | ast.List | ast.Set | ast.Call
-"""Defaults of parameters that outlive a call."""
+"""A parameter's default that is one of these outlives a call."""
 _FLOWS = (ast.Assign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.comprehension, ast.Call,
           ast.Return, ast.Lambda)
 

@@ -25,7 +25,7 @@ _GETTERS = {"builtins.getattr", "inspect.getattr_static"}
 
 
 class Module(SourceTree):
-    """One parsed source. A name resolves to everything that it may be, regardless of order."""
+    """One parsed source. A name resolves to all that it is bound to anywhere in the source."""
 
     def __init__(self, data: bytes, file: str, modules: Collection[str] = ()) -> None:
         """Parse a source; `modules` are the dotted names of the project's own."""
@@ -138,9 +138,9 @@ class Module(SourceTree):
         names: set[str] = set()
         first = node.args[0] if node.args else None
         word = self.fold(first)
-        for of, attribute in self.gets(node, depth):
+        for owner, attribute in self.gets(node, depth):
             if path := self.fold(attribute):
-                bases = self.dotted(of, depth + 1)
+                bases = self.dotted(owner, depth + 1)
                 for part in path.split("."):
                     bases = self.attribute(bases, part)
                 names |= bases
@@ -220,7 +220,7 @@ def _assignments(node: ast.AST) -> list[tuple[str, ast.expr]]:
     if isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
         return _pairs(node.target, node.value)
     if isinstance(node, ast.AugAssign):
-        return _pairs(node.target, node)  # no longer a constant
+        return _pairs(node.target, node)  # the name is no longer a constant
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return defaults(node)
     return []

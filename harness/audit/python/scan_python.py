@@ -90,9 +90,9 @@ class _Scan(SourceChecks):
                 continue
             if below(name, NAMES["streams"]):
                 yield self._stream(node, name)
-            elif name in NAMES["modules"] and self._is_handed_on(node):
+            elif name in NAMES["modules"] and self._is_used_as_value(node):
                 yield self.see(node, AuditRule("frame-walk", "flag", "passes a module on"), name)
-            elif name in NAMES["getters"] and self._is_handed_on(node):
+            elif name in NAMES["getters"] and self._is_used_as_value(node):
                 yield self.see(node, _COMPUTED, name)
         chain: ast.AST = node
         while isinstance(chain, ast.Attribute):
@@ -108,7 +108,7 @@ class _Scan(SourceChecks):
             name in ("sys.modules", "os.environ")
             and isinstance(parent, ast.Subscript | ast.Compare))
 
-    def _is_handed_on(self, node: ast.AST) -> bool:
+    def _is_used_as_value(self, node: ast.AST) -> bool:
         """Return whether a name is used as a value: neither called nor only renamed."""
         parent = self.module.parents.get(node)
         if isinstance(parent, ast.Call):
@@ -119,7 +119,7 @@ class _Scan(SourceChecks):
             and not isinstance(self.module.parents.get(parent), ast.ClassDef)))
 
     def _severity(self, node: ast.AST, name: str) -> Severity | None:
-        """Return `reject` for code that is decoded first, which has no honest use."""
+        """Return `reject` for running decoded code or making memory executable, else None."""
         call = self.module.parents.get(node)
         runs = name in ("builtins.exec", "builtins.eval", "builtins.compile") \
             and isinstance(call, ast.Call) and call.func is node
@@ -139,12 +139,13 @@ class _Scan(SourceChecks):
         """Return whether an expression is the class, or the dictionary, of an unknown object."""
         if isinstance(node, ast.Call) and len(node.args) == 1 \
                 and self.module.dotted(node.func) & {"builtins.type", "builtins.vars"}:
-            of: ast.AST = node.args[0]
+            owner: ast.AST = node.args[0]
         elif isinstance(node, ast.Attribute) and node.attr in ("__class__", "__dict__"):
-            of = node.value
+            owner = node.value
         else:
             return False
-        return not (isinstance(of, ast.Name) and of.id in ("self", "cls", *self.module.own)) \
+        return not (isinstance(owner, ast.Name)
+                    and owner.id in ("self", "cls", *self.module.own)) \
             and not self.module.dotted(node)
 
     def _replaced(self, node: ast.AST, name: str) -> Iterator[Sighting]:
@@ -160,8 +161,8 @@ class _Scan(SourceChecks):
 
     def _call(self, node: ast.Call) -> Iterator[Sighting]:
         yield from self._watched(node)
-        for of, attribute in self.module.gets(node):
-            yield from self._computed(node, of, attribute)
+        for owner, attribute in self.module.gets(node):
+            yield from self._computed(node, owner, attribute)
         if isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["writes"] \
                 and self._is_foreign(node.func.value):
             yield self.see(node, _METHOD)
@@ -200,26 +201,27 @@ class _Scan(SourceChecks):
             yield self.see(node, rule, name)
 
     def _set(self, node: ast.Call) -> Iterator[Sighting]:
-        of, word = node.args[0], self.module.fold(node.args[1])
-        names = [n for n in self.module.dotted(of) if not n.startswith("builtins.")]
+        owner, word = node.args[0], self.module.fold(node.args[1])
+        names = [n for n in self.module.dotted(owner) if not n.startswith("builtins.")]
         for base in sorted(names):
             yield from self._replaced(node, f"{base}.{word or '?'}")
-        if not names and (word in NAMES["methods"] or self._is_foreign(of)):
+        if not names and (word in NAMES["methods"] or self._is_foreign(owner)):
             yield self.see(node, _METHOD, word or "")
 
-    def _computed(self, node: ast.Call, of: ast.AST | None, name: ast.AST) -> Iterator[Sighting]:
-        """Check an attribute that is named by a text: `getattr(of, name)`, `attrgetter(name)`."""
+    def _computed(self, node: ast.Call, owner: ast.AST | None,
+                  name: ast.AST) -> Iterator[Sighting]:
+        """Check an attribute named by a text, as in `getattr(owner, name)`, `attrgetter(name)`."""
         text = self.module.pattern(name)
         if HOLE not in text:
             yield from self._attributes(node, text.split("."))
             return
-        names = sorted(() if of is None else self.module.dotted(of))
+        names = sorted(() if owner is None else self.module.dotted(owner))
         called = isinstance(self.module.parents.get(node), ast.Call)
         standard = any(n.partition(".")[0] in sys.stdlib_module_names for n in names)
-        if of is None or standard or (names and called):
+        if owner is None or standard or (names and called):
             yield self.see(node, _COMPUTED, names[0] if names else "")
         elif not names and (_may_spell(text) if text != HOLE else self._composes and not (
-                isinstance(of, ast.Name) and of.id in ("self", "cls"))):
+                isinstance(owner, ast.Name) and owner.id in ("self", "cls"))):
             yield self.see(node, _COMPUTED)
 
     @cached_property

@@ -43,7 +43,7 @@ class SourceTree:
 
     def see(self, node: ast.AST, rule: AuditRule, name: str = "", *,
             severity: Severity | None = None, runs: bool = False) -> Sighting:
-        """Return a sighting at a node: below `__main__` a note, unless `runs`."""
+        """Return a sighting at a node; if the node is `guarded`, a note, unless `runs`."""
         guarded = not runs and node in self.guarded
         return Sighting(
             rule=rule.rule, severity="note" if guarded else severity or rule.severity,

@@ -1,9 +1,10 @@
 """Decide whether GPU kernel time confirms a reported gain, contradicts it, or is unclear.
 
-The number of calls is unknown: do_bench calls as often as time allows. So kernel time per call,
-counted by the most launched kernel, and that of the whole run are compared. If launches differ, the
-run must show the gain, or unchanged kernels count the calls. A rise contradicts a gain only if
-nothing observed explains it; what is not observed (copies, overlap) still may.
+The number of calls is unknown: do_bench calls as often as time allows. So two times are compared:
+kernel time per call, where the most launched kernel counts the calls, and that of the whole run. If
+the launches differ, the whole run must show the gain, or unchanged kernels must count the calls. A
+rise contradicts a gain only if nothing observed explains the rise. Copies and overlap, which are
+not observed, may still explain it.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from harness.formats.text import plain
 KernelTimeRuling = Literal["less", "more", "unclear"]
 Sign = Literal[-1, 0, 1]
 UNCHANGED = 0.02
-"""A kernel whose mean differs by no more is unchanged; for a smaller gain, half of that gain."""
+"""A kernel whose mean time differs by no more, nor by more than half the gain, is unchanged."""
 CHANGED, RISEN = 0.005, 0.02
 """The least change of kernel time, and the least rise that contradicts a gain."""
 CHANGED_RUN = 0.05
-"""The same for the run's time if launches differ: time-limited benchmarks vary so much."""
+"""The least change of the run's time if launches differ: time-limited benchmarks vary so much."""
 LEAST_PART = 0.25
 """The part of a reported gain that kernel time must show at least."""
 LEAST_CHANGED_SHARE = 0.05
 """The share of the run's kernel time that changed kernels must have to decide."""
 SAME_LAUNCHES = 0.02
 RARE = 0.05
-"""Least share of the launches of the most launched kernel at which others count the calls."""
+"""A kernel with a smaller share of the most launched kernel's launches is rare: it counts no calls.
+"""
 FEWER, LARGER = 0.9, 1.5
 """Ratios of kernels per call and of blocks per launch that show a differently built call."""
 
@@ -100,10 +102,10 @@ def call_times_us(before: KernelProfile, after: KernelProfile) -> tuple[float, f
     """Return the kernel time of one call on both sides of a run that measures one row.
 
     Kernels that are launched less than once in 20 calls prepare the run and belong to no call.
-    Calls are counted by the most launched kernel. Where the sides differ, by one that both launch
-    equally often or that takes equally long, such as a cache flush; of several, by the one that
-    shows the least gain. A flush counts as a part of each call, so a gain may be understated.
-    Raises KernelTimeUnavailable where calls cannot be counted.
+    The most launched kernel counts the calls. If its launches differ between the sides, a kernel
+    counts them that both sides launch equally often, or that takes equally long, such as a cache
+    flush; of several, the one that shows the least gain. A flush counts as a part of each call, so
+    a gain may be understated. Raises KernelTimeUnavailable if calls cannot be counted.
     """
     sides = (before, after)
     calls = [max(kernel.launches for kernel in side.values()) for side in sides]

@@ -25,7 +25,8 @@ BASE = "incumbent"
 
 
 class CleanRuns:
-    """Repeats disturbed work, apart for each side: a candidate can heat a card on purpose."""
+    """Repeats disturbed work and notes the disturbed side: a candidate can heat a card on purpose.
+    """
 
     def __init__(self, monitor: InterferenceMonitor | None = None) -> None:
         self._monitor = monitor
@@ -33,7 +34,7 @@ class CleanRuns:
         self.voided: Counter[str] = Counter()
 
     def run(self, name: str, work: Callable[[], T]) -> T:
-        """Do a side's run and note when it was."""
+        """Do a side's run and note when it began and ended."""
         began_ns = perf_counter_ns()
         try:
             return work()
@@ -42,7 +43,7 @@ class CleanRuns:
 
     def __call__(self, work: Callable[[], T], alone: Callable[[], object] | None = None) -> T:
         """Repeat work until it is undisturbed, also where a disturbed run failed, and return its
-        result. `alone` runs the incumbent, for work that does not.
+        result. `alone` runs the incumbent, to compare, if the disturbed work did not run it.
 
         Raises DeviceFault if every repetition was disturbed, BenchmarkFault if only the candidate's
         runs were, and what the work raises.

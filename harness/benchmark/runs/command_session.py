@@ -63,7 +63,7 @@ class CommandSession:
         file_copy.remove(self.folder)
 
     def copy(self, name: str, tree: str | Path) -> WorkingCopy:
-        """Return a working copy of a tree; its path does not tell its programs which side it is."""
+        """Return a working copy of a tree; its path does not reveal which side it is."""
         place = self._places.setdefault(name, secrets.token_hex(4))
         return WorkingCopy(name, Path(tree), self.folder / place, self.environment, self._frozen,
                            hidden=self.folder)
@@ -154,7 +154,8 @@ class BenchmarkSession(CommandSession):
         copy.note_built()
 
     def rewritten(self) -> set[str]:
-        """Return the candidate's own files that its runs write to, and the incumbent's do not."""
+        """Return files of the tree that the candidate's runs write to and the incumbent's do not.
+        """
         return self.copies["candidate"].rewritten() - self.copies["incumbent"].rewritten()
 
     def check_confinement(self, tree: str | Path) -> None:

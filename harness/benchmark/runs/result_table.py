@@ -196,7 +196,7 @@ class CsvReader:
             sha256=table.sha256)
 
     def _request(self, path: Path) -> dict[str, Any]:
-        """Request a file; if a process that has read others dies, try once more in a new one."""
+        """Request a file; if a process that has read other files dies, try once in a new one."""
         is_fresh = self._peer is None
         try:
             if self._peer is None:

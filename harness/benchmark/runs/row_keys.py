@@ -1,7 +1,7 @@
 """Find the columns that identify a benchmark's rows: those whose values all runs share.
 
 A config column is not a metric or check, has no unit of a time or rate in its name, and is the same
-in every run of a side, unlike dates. A column that the target names always is one.
+in every run of a side, unlike dates. A column that the target names is always a config column.
 """
 
 from __future__ import annotations

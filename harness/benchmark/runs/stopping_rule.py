@@ -81,7 +81,7 @@ def class_outcome(series: ClassSeries, plan: Plan,
 
 def overall_estimate(series: Series, plan: Plan,
                      repetition: Series | None) -> tuple[Estimate, str]:
-    """Return the table's estimate and a note; an unconfirmed small gain extends it downwards."""
+    """Return the table's estimate and a note; `low` is <= 0 if a small gain is not confirmed."""
     value = stats.estimate(series.overall, plan.alpha_look)
     second = None if repetition is None else stats.estimate(repetition.overall, SURE)
     if not _is_small_gain(value):

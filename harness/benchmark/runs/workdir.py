@@ -65,7 +65,8 @@ class CommandEnvironment:
 class WorkingCopy:
     """A copy of one tree in which commands run.
 
-    They change only it and its home, and do not see anything else in the `hidden` folder.
+    Confined commands change only the copy and its home, and see nothing else in the folder
+    `hidden`.
     """
 
     def __init__(self, name: str, tree: Path, folder: Path, environment: CommandEnvironment,
@@ -97,7 +98,7 @@ class WorkingCopy:
 
     def run(self, command: str, *, lock: DeviceLock | None = None,
             yields: Turnstile | None = None) -> ProcessOutcome:
-        """Run a command. Raises BenchmarkFault also for changed frozen files; Cancelled."""
+        """Run a command. Raises Cancelled, and BenchmarkFault, also for changed frozen files."""
         return self._with_retry(lambda: self._run(command, lock, yields))
 
     def _with_retry(self, work: Callable[[], T]) -> T:

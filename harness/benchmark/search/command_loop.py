@@ -1,8 +1,8 @@
 """Search the knobs of a command target's source; whole benchmark runs are the trials.
 
 A trial runs the default (the unchanged tree) and a copy with the knobs set. Then possible winners
-of a class run again, paired with the best; what gains by the quick command also runs the full one,
-where a class has more rows.
+of a class run again, paired with the best; those that gain by the quick command also run the full
+command, in which a class has more rows.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class CommandLoop(KeepOrRevert):
         return finals.measured_contenders(self, self.space.default, best, chosen, repeats)
 
     def resume(self) -> None:
-        """Bring the search to where its record ends; the default, which pairs need, runs again."""
+        """Replay the recorded trials; the default runs again, as later trials pair with it."""
         earlier = self.recorder.earlier
         if earlier and len(earlier) < self.job.budget:
             self._run_default()
@@ -134,7 +134,10 @@ class CommandLoop(KeepOrRevert):
         return self._proposals.next()
 
     def screen(self, config: Config) -> Screened:
-        """Run a configuration, first the default, which may fail once. Raises BrokenIncumbent."""
+        """Run a configuration; the first one is the default.
+
+        Raises BrokenIncumbent if that run fails, or if the default fails in two later pairs.
+        """
         if self._first is None:
             return self._run_default()
         try:
@@ -142,7 +145,7 @@ class CommandLoop(KeepOrRevert):
         except BrokenIncumbent as fault:
             if self._has_default_failed:
                 raise
-            self._has_default_failed = True  # a short fault of the machine loses no earlier trial
+            self._has_default_failed = True  # a brief fault of the machine must not lose the trials
             self.session.notes.append(
                 f"the default failed at trial {len(self.trials)}: {fault.what}")
             return Screened(correctness="FAIL", reason="the default failed in its pair")

@@ -22,7 +22,8 @@ ModeName = Literal["quick", "full"]
 class Metric:
     """One column of numbers; without `unit` and `direction` its name must state them.
 
-    `weight` is its share: work for a rate, calls for a time, 0 for one that is only shown.
+    `weight` weighs its cost in a row: the amount of work for a rate, the number of calls for a
+    time, 0 for a metric that is only shown.
     """
 
     name: str
@@ -52,7 +53,7 @@ class BenchmarkMode:
 class CommandTarget:
     """A benchmark command of the project; it runs in the project's folder and writes `csv` there.
 
-    `configs` names the columns of config classes (see `table_rules`); without, each row is a class.
+    `configs` names the columns of config classes (see `table_rules`); if empty, a row is a class.
     `ignore` names columns without meaning. With `same_rows` the quick command claims to measure the
     rows of the full one. `timeout_s` is the limit of one run.
     """

@@ -155,7 +155,7 @@ class RowCost:
 
     @property
     def per(self) -> str:
-        """Return what a cost is the time of one of, such as GB; "" where it is a time itself."""
+        """Return the amount whose time is the cost, such as GB; "" if the cost is a time itself."""
         bases = {metric.base for metric in self.scored
                  if metric.is_rate and metric.base != metric.name and metric.weight == 1}
         return bases.pop() if len(self.scored) == len(bases) == 1 else ""

@@ -64,7 +64,7 @@ class AlternatingRuns:
         self.pairs.append(pair)
 
     def _incorrect(self, pair: RunPair) -> IncorrectCandidate:
-        """Return the first row that fails, named by its config columns."""
+        """Return the failure of the first row that fails, named by its config columns."""
         failed, table = pair.candidate.failed, pair.candidate.table
         columns = row_keys.find_config_columns(
             self.session.target, [pair.incumbent.table, table], [table]).columns

@@ -105,7 +105,7 @@ def _row(results: ModeResults, series: ClassSeries, repetition: ClassSeries | No
 
 
 def rewritten(names: Collection[str]) -> tuple[Finding, ...]:
-    """Return the flag for own files that only the candidate's runs have written."""
+    """Return the flag for files of the tree that only the candidate's runs have written."""
     if not names:
         return ()
     listed = quantities.listed([plain(name, MOST_CHARACTERS) for name in sorted(names)], 3)
@@ -157,7 +157,9 @@ def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
 
 
 def metric_costs(results: ModeResults) -> Iterator[Cost]:
-    """Yield the candidate's cost of each of several metrics: weighted geometric means over rows."""
+    """Yield the candidate's cost by each metric, a weighted geometric mean over the rows; nothing
+    if there is one metric only.
+    """
     if len(results.row_cost.metrics) < 2:
         return
     series = results.series

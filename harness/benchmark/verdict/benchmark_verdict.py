@@ -146,9 +146,9 @@ class BenchmarkEvaluation:
 
 
 MOST, LEAST_S = 6, 60.0
-"""Most checked rows, and the seconds after which no other starts, unless pairs took longer."""
+"""How many rows are checked at most, and for how many seconds, unless the pairs took longer."""
 SLOWER, LEAST_ROW_S = 10.0, 10.0
-"""A row's time limit, in whole runs of the incumbent, and its least seconds."""
+"""A row's time limit in whole runs of the incumbent, and the least limit in seconds."""
 
 
 def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -> Verdict:
@@ -160,7 +160,8 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
     if not names:
         why = "target.row_command gives no" if not command else \
             "no column in target.row_command holds whole numbers, which gives no"
-        return _with(verdict, f"values that no row has are not checked: {why} command for them")
+        return _add_evidence(
+            verdict, f"values that no row has are not checked: {why} command for them")
     right: list[str] = []
     limit_s = max(LEAST_ROW_S, SLOWER * max(pair.incumbent.wall_s for pair in results.pairs))
     until = time.monotonic() + max(LEAST_S, sum(
@@ -177,13 +178,16 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
             finding = Finding(rule=HELD_OUT, severity="flag", detail=(
                 f"{problem} on {name}, which no row of the benchmark has and the incumbent is "
                 "right on"))
-            return replace(_with(verdict, _described(right)), audit=(*verdict.audit, finding))
-    return _with(verdict, _described(right))
+            return replace(_add_evidence(verdict, _described(right)),
+                           audit=(*verdict.audit, finding))
+    return _add_evidence(verdict, _described(right))
 
 
 def _rows(results: ModeResults, measured: Sequence[Mapping[str, int]],
           names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield rows by column: what a program calls and no row measures, then other values."""
+    """Yield rows to check, cells by column: shapes that a program calls and no row measures, then
+    rows with other values.
+    """
     series, weights = results.series, results.target.weights
     rows = [dict(zip(series.config.columns, key, strict=True)) for key in series.keys]
     if weights is not None:
@@ -226,5 +230,5 @@ def _described(right: list[str]) -> str:
         if right else "no row that the benchmark does not have could be checked"
 
 
-def _with(verdict: Verdict, detail: str) -> Verdict:
+def _add_evidence(verdict: Verdict, detail: str) -> Verdict:
     return replace(verdict, evidence=(*verdict.evidence, Evidence(kind=HELD_OUT, detail=detail)))

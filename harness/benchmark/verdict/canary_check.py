@@ -72,7 +72,7 @@ class CanaryCheck(CommandSession):
         return Evidence(kind=UNSEEN, detail="the benchmark passes on a broken copy")
 
     def test_notes(self) -> tuple[str, ...]:
-        """Return a note if the project's tests pass on the broken copy, as they test another."""
+        """Return a note if the project's tests pass on the broken copy: they test other files."""
         if not self.settings.test_command:
             return ()
         copy = self.copy("tests", self.trees.candidate)

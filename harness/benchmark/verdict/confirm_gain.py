@@ -66,7 +66,7 @@ Confirm = Callable[[BenchmarkSession, ModeResults], Confirmation]
 def unconfirmed_because(reason: str, rule: str = KERNEL_TIME) -> Finding:
     """Return the finding that a gain on a GPU is not confirmed, and why.
 
-    By the finding's `rule`, the judge asks a person.
+    Because of the finding's `rule`, the judge asks a person.
     """
     return replace(UNCONFIRMED, rule=rule, detail=f"{UNCONFIRMED.detail}: {reason}")
 

@@ -58,7 +58,7 @@ class KernelRuns(AlternatingRuns):
         self._columns = reported.series.config.columns
         self._names = row_keys.row_labels(reported.series.keys, self._columns)
         self.profiles: list[KernelProfile] = []
-        """The candidate's rows of all pairs."""
+        """The kernels of the candidate's runs, one profile per row and pair."""
 
     def once(self) -> Series:
         """Run one pair, which shows kernel time and proves nothing."""
@@ -154,7 +154,7 @@ def judged(verdict: Verdict, kernel: ModeResults, reported: ModeResults, tool: s
 
 
 def _with_reported(row: Row, reported: ClassSeries, results: ModeResults) -> Row:
-    """Return a row of kernel time with what the benchmark reports, named where both disagree."""
+    """Return a row of kernel time with the benchmark's times, and a note where both disagree."""
     estimate = stats.estimate(reported.log_ratios, results.plan.alpha_look)
     row = replace(row, other_us=reported.candidate_us, incumbent_other_us=reported.incumbent_us)
     reported_change = f"the benchmark reports {quantities.change(estimate.mean)}"

@@ -199,7 +199,7 @@ class TimeBudget:
             self.is_full = self.is_full or not self.holds(0)
 
     def holds(self, runs: int) -> bool:
-        """Return whether so many more of the longest runs fit; if not, the budget is full."""
+        """Return whether `runs` more runs as long as the longest fit; if not, set `is_full`."""
         fits = self.until is None or self._clock() + runs * self.longest_s < self.until
         self.is_full = self.is_full or not fits
         return fits

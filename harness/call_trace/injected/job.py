@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 BEGIN: str = "hook"
-"""The module that begins it: `hook` counts the calls, `watch` looks at them."""
+"""The module that is started: `hook` counts calls, `watch` records their arguments and results."""
 FOLDER: str = ""
 """Where each process writes what it counted."""
 FILE: str = ""

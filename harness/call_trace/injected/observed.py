@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 LONGEST = 80
 """The most characters of a recorded string, and the most entries of a recorded tuple."""
 WORDS = 1 << 20
-"""Words of eight bytes that a digest takes together."""
+"""How many words of eight bytes a digest sums at a time."""
 KEPT_BYTES = 64 << 20
 """The most bytes of a call's tensors that are copied before it runs."""
 RECORDED = 1 << 14
@@ -30,7 +30,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def describe(value: Any) -> tuple[Any, ...]:
-    """Return a value's kind and what identifies it: equal descriptions make equal shapes."""
+    """Return a value's kind and what identifies it; a shape is the descriptions of a call."""
     if is_tensor(value):
         torch = torch_module()
         if value.layout is not torch.strided or value.is_complex():
@@ -105,7 +105,7 @@ def digest(value: Any) -> tuple[int, ...]:
 
 
 def copies(values: list[Any]) -> list[Any]:
-    """Return copies of the tensors among values, None for others and where they are large."""
+    """Return copies of the tensors among values, None for others; all None if these are large."""
     tensors = [value for value in values if is_tensor(value)]
     if sum(tensor.numel() * tensor.element_size() for tensor in tensors) > KEPT_BYTES:
         return [None] * len(values)

@@ -116,13 +116,13 @@ class Tally:
     def note(self, what: Exception | str) -> None:
         """Record an error or a remark, reported at the end."""
         text = what if isinstance(what, str) else f"{type(what).__name__}: {what}"
-        self._once("note", text[:300])
+        self._write_once("note", text[:300])
 
     def elsewhere(self, file: str) -> None:
         """Record that another file of the same name was loaded."""
-        self._once("elsewhere", file)
+        self._write_once("elsewhere", file)
 
-    def _once(self, kind: str, text: str) -> None:
+    def _write_once(self, kind: str, text: str) -> None:
         try:
             same_kind = sum(other == kind for other, _ in self._written)
             if (kind, text) in self._written or same_kind >= MOST_NOTES:

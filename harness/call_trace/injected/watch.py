@@ -1,7 +1,7 @@
 """Watches the calls of one function: arguments, what it writes to, what it returns, who calls it.
 
 A call is recognised by its code, not by its name, so that aliases, decorators and scripts that call
-their own function are seen. Calls in other threads are not.
+their own function are seen. Calls in other threads are not seen.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _prepare_interpreter() -> None:
 def _trace(frame: Any, event: str, argument: Any) -> Any:
     code = frame.f_code
     if job.OWNER and code.co_name == "__init__":
-        _constructed(frame)
+        _record_constructor(frame)
     if code.co_firstlineno not in job.LINES or code.co_name != job.FUNCTION or _inside[0] \
             or not _is_source(code.co_filename) or _compiles():
         return None
@@ -87,7 +87,7 @@ def _trace(frame: Any, event: str, argument: Any) -> Any:
         return None
 
 
-def _constructed(frame: Any) -> None:
+def _record_constructor(frame: Any) -> None:
     """Keep the arguments with which an object of the watched class is made."""
     try:
         names, values, keywords = _arguments(frame)
@@ -161,7 +161,7 @@ class TracedCall:
         self.failed = self.raised = False
         self.returned: Any = None
         self.written: list[int] = []
-        self.is_benched = _callers(frame, self)
+        self.is_benched = _record_callers(frame, self)
         _inside[0] = True  # a call within this one is part of it
 
     def _add_members(self, owner: Any) -> None:
@@ -206,7 +206,7 @@ class TracedCall:
         self.written = [index for index, value in enumerate(self.values) if self.sampled
                         and self.before[index] is not None and digest(value) != self.before[index]]
         if self.raised and returned is None and not self.written:
-            _write("failed", names=self.names, args=self.described)  # `with` hid the error
+            _write("failed", names=self.names, args=self.described)  # a `with` caught the error
             return
         if not (self.is_benched and self.shape[1]):
             self.shape[1] += 1
@@ -232,7 +232,7 @@ class TracedCall:
             result for result in results if is_tensor(result)]
 
 
-def _callers(frame: Any, call: TracedCall) -> bool:
+def _record_callers(frame: Any, call: TracedCall) -> bool:
     """Keep the callers' frames; return whether a benchmark repeats the call."""
     is_benched = False
     for _ in range(MOST_CALLERS):

@@ -161,7 +161,7 @@ def plain(types: list[Any]) -> bool:
 
 
 def stubs(signatures: list[Signature]) -> dict[str, Any]:
-    """Build the modules that are missing; `failed` says why some could not be."""
+    """Build the missing C modules; `failed` in the answer says why some could not be built."""
     failed = []
     try:
         from triton.backends.nvidia import driver

@@ -12,7 +12,7 @@ from typing import Any
 
 F_ADD_SEALS = 1033
 SEAL_SEAL, SEAL_SHRINK, SEAL_GROW = 1, 2, 4
-"""A file that its receiver could shrink would kill the process that reads it."""
+"""Seals fix a file's size: if its receiver shrank it, reading it would kill this process."""
 
 
 GUARD_BYTES = 4096
@@ -49,7 +49,7 @@ class HostMemory:
         return [fd]
 
     def fence(self, pages: list[int]) -> None:
-        """Make pages unreadable in this process, unless its pages are larger."""
+        """Make pages unreadable in this process, unless a page is larger than GUARD_BYTES."""
         libc = ctypes.CDLL(None)
         for at in pages if mmap.PAGESIZE <= GUARD_BYTES else ():
             libc.mprotect(ctypes.c_void_p(self.address + at), ctypes.c_size_t(mmap.PAGESIZE), 0)

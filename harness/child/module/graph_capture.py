@@ -1,8 +1,8 @@
 """Captures what `Model.forward` computes: the calls of torch functions, with shapes and dtypes.
 
 Talks JSON lines over a socket; `capture` is the only request. The forward pass runs once on torch's
-`meta` device, without memory, under a TorchFunctionMode that records each outermost call: control
-flow and shapes are then those of the call. Standard library and torch.
+`meta` device, without memory, under a TorchFunctionMode that records each outermost call, so that
+control flow and shapes are those of this run. Standard library and torch.
 """
 
 from __future__ import annotations
@@ -181,12 +181,12 @@ def _bound(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[s
             if not argument.has_default_value():
                 return None
             values[argument.name] = argument.default_value
-        elif not _takes(str(argument.type), values[argument.name]):
+        elif not _accepts(str(argument.type), values[argument.name]):
             return None
     return {name: values[name] for name in names}
 
 
-def _takes(kind: str, value: Any) -> bool:
+def _accepts(kind: str, value: Any) -> bool:
     """Return whether a value may be an argument of an ATen type, by its name."""
     if value is None:
         return kind.startswith("Optional")
@@ -233,7 +233,7 @@ def capture(job: dict[str, Any]) -> dict[str, Any]:
     except Untraceable:
         raise
     except Exception:
-        if answers:  # only the adapter's work on what was returned failed
+        if answers:  # forward returned; only the adapter's work on the result failed
             return answers[-1]
         adapter(module, *tensors)
     return answers[-1]

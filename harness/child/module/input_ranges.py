@@ -16,7 +16,7 @@ SEEDS = 3
 MOST_WEIGHTS = 1 << 28
 """Most elements of a model that is made to learn the range of its weights."""
 TRIED = 7
-"""One input value in so many is set to a bound, to see whether the module can take it."""
+"""One input value in so many is set to a bound, to see whether the answer stays finite."""
 LEAST_SEEN = 16
 """The fewest values from which a structure is recognised."""
 ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
@@ -24,7 +24,7 @@ ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}
 
 
 class InputRanges:
-    """The problem of a source at the sizes of a task, and `real` at sizes for calls."""
+    """A source's problem at the sizes of a task, and at small sizes for real calls (`real`)."""
 
     def __init__(self, source: ProblemSource, problem: Problem, real: Problem) -> None:
         self.source, self.problem, self.real = source, problem, real
@@ -45,17 +45,17 @@ class InputRanges:
                 ranges[name] |= {"low": bounds[0], "high": bounds[1], "structure": None,
                                  "why": "the bounds of torch.randint"}
             if not value.is_floating_point() and ranges[name]["structure"] is None:
-                self._follow(name, ranges[name], sizes, is_known=bounds is not None)
+                self._name_followed_size(name, ranges[name], sizes, is_known=bounds is not None)
             elif value.is_floating_point():
-                self._keep_finite(name, ranges[name], drawn, training=training)
+                self._narrow_to_finite(name, ranges[name], drawn, training=training)
         return ranges | {name: value_range(values[name]) for name in weights}
 
     def _drawn(self, problem: Problem, seed: int) -> dict[str, torch.Tensor]:
         torch.manual_seed(seed)
         return Layout(problem, problem.inputs("cpu")).tensors
 
-    def _follow(self, name: str, known: dict[str, Any], sizes: set[str], *,
-                is_known: bool) -> None:
+    def _name_followed_size(self, name: str, known: dict[str, Any], sizes: set[str], *,
+                            is_known: bool) -> None:
         """Name the size that an upper bound of integers follows, if one does."""
         problem = self.problem if is_known else self.real
         for size in sorted(sizes):
@@ -79,8 +79,8 @@ class InputRanges:
                 known["why"] += f", which follow {size}"
                 return
 
-    def _keep_finite(self, name: str, known: dict[str, Any],
-                     drawn: list[dict[str, torch.Tensor]], *, training: bool) -> None:
+    def _narrow_to_finite(self, name: str, known: dict[str, Any],
+                          drawn: list[dict[str, torch.Tensor]], *, training: bool) -> None:
         """Replace a bound that no call had and at which the module's answer is not finite."""
         if known["structure"] or known["low"] != 0:
             return
@@ -107,7 +107,7 @@ class InputRanges:
 def value_range(*tensors: torch.Tensor) -> dict[str, Any]:
     """Return bounds for values like these: none for values that look normally distributed.
 
-    Infinite values, as in masks, count as the largest of their dtype: a task has no others.
+    Infinite values, as in masks, count as the largest of their dtype: a task's are finite.
     """
     first = tensors[0]
     values = torch.cat([tensor.detach().nan_to_num().double().reshape(-1) for tensor in tensors])
@@ -117,14 +117,14 @@ def value_range(*tensors: torch.Tensor) -> dict[str, Any]:
         return _range(0, 2, "true or false")
     low, high = float(values.min()), float(values.max())
     if not first.is_floating_point():
-        if high - low > 1 and _is_either(values, low, high):
+        if high - low > 1 and _is_two_valued(values, low, high):
             return _range(int(low), int(high) + 1, "no other value in a few calls", "two_valued")
         return _range(int(low), int(high) + 1, "the values of a few calls")
     if low == high:
         return _range(low - 0.5, low + 0.5, f"around its value {low:g}")
-    if structure := _of_rows(tensors, low, high):
+    if structure := _row_structure(tensors, low, high):
         return _range(None, None, "each row sums to 1", structure)
-    if _is_either(values, low, high):
+    if _is_two_valued(values, low, high):
         return _range(low, high, "no other value in a few calls", "two_valued")
     if low >= 0 and high <= 1:
         return _range(0.0, 1.0, "between 0 and 1 in a call")
@@ -141,11 +141,11 @@ def _range(low: float | None, high: float | None, why: str,
     return {"low": low, "high": high, "why": why, "structure": structure}
 
 
-def _is_either(values: torch.Tensor, low: float, high: float) -> bool:
+def _is_two_valued(values: torch.Tensor, low: float, high: float) -> bool:
     return values.numel() >= LEAST_SEEN and bool(((values == low) | (values == high)).all())
 
 
-def _of_rows(tensors: tuple[torch.Tensor, ...], low: float, high: float) -> str:
+def _row_structure(tensors: tuple[torch.Tensor, ...], low: float, high: float) -> str:
     """Return the structure of rows that are probabilities, or logarithms of them; "" of others."""
     name = "probabilities" if low > 0 and high < 1 else "log_probabilities" if high < 0 else ""
     if not name or tensors[0].dim() < 1 or tensors[0].shape[-1] < 2 \

@@ -29,7 +29,7 @@ from .value_sizes import ChoiceWatch, sizes_of_values
 
 CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)
 SMALL_BYTES, SMALL_FLOPS = 2 << 20, 50_000_000
-"""Limits of one call with which a verdict on a CPU takes seconds."""
+"""The most bytes and operations of one call with which a verdict on a CPU takes seconds."""
 MOST_COST = 64.0
 """Limit of the smallest call that works, as a multiple of these."""
 
@@ -101,7 +101,7 @@ class ModuleLearner:
         inputs = self.problem.inputs("meta")
         layout = Layout(self.problem, inputs)
         model, returned, moved, flops, chooses = _outline(self.problem)
-        if chooses:  # a floor under all experts' work would refuse a kernel that skips some
+        if chooses:  # a floor that counts all experts would refuse a kernel that skips some
             moved -= sum(value.numel() * value.element_size() for value in model.parameters())
             flops = None
             self.notes.append("it chooses by values (top k): operations and weights do not count "
@@ -133,8 +133,8 @@ class ModuleLearner:
                 "notes": self.notes}
 
     def _behaviour(self, training: bool | None) -> tuple[bool, set[str], set[str]]:
-        """Return whether to use training mode, the buffers that a call changes there, and those of
-        floats that it writes in place.
+        """Return whether to use training mode, the buffers that a call changes in the chosen mode,
+        and those of them with floats that it writes in place.
         """
         inputs = self.real.inputs("cpu")
         shapes = [value.shape for value in leaves(_outline(self.real)[1])]
@@ -166,8 +166,8 @@ class ModuleLearner:
     def _named_dims(self, layout: Layout) -> dict[str, list[int | str]]:
         """Return each input's shape, its dimensions named by the sizes that they follow.
 
-        A size that the model's own arguments follow has no name there: they are fixed. So are the
-        numbers that the file writes out.
+        A size that the arguments of the model's constructor follow is not named, since these are
+        fixed; neither are the numbers that the file writes out.
         """
         shapes: dict[str, list[int | str]] = {
             name: list(value.shape) for name, value in layout.tensors.items()}
@@ -189,7 +189,7 @@ class ModuleLearner:
         return shapes
 
     def _has_float64(self, training: bool) -> bool:
-        """Return whether the model computes in float64 what it computes in float32."""
+        """Return whether the model runs in float64 and gives about the values of float32."""
         inputs = self.real.inputs("cpu")
         model = self.real.model("cpu").train(training)
         plain = leaves(copy.deepcopy(model)(*copy.deepcopy(inputs)))
@@ -225,7 +225,7 @@ def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:
 
 
 def one_line_of(call: Callable[[], object]) -> str:
-    """Return the error of a call."""
+    """Return the error that a call raises, in one line."""
     try:
         call()
     except Exception as error:

@@ -164,7 +164,7 @@ class Layout:
 
 
 def leaves(value: Any) -> list[torch.Tensor]:
-    """Return the tensors of a returned value, a dict's by its keys; numbers become tensors."""
+    """Return the tensors of a returned value, a dict's sorted by key; numbers become tensors."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -181,7 +181,7 @@ def leaves(value: Any) -> list[torch.Tensor]:
 def _assigned(node: ast.stmt) -> str:
     """Return the name to which a statement assigns constants, "" if it does not.
 
-    A value that is computed from other sizes follows them.
+    A value that is computed from other names is no constant: it follows them.
     """
     if isinstance(node, ast.Assign) and len(node.targets) == 1 \
             and isinstance(node.targets[0], ast.Name) \

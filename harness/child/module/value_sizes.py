@@ -13,7 +13,7 @@ SWITCH = "meta_nonzero_assume_all_nonzero"
 
 @contextlib.contextmanager
 def sizes_of_values() -> Iterator[None]:
-    """Let `torch.where` and `nonzero` find the most values there can be, if torch can."""
+    """On `meta`, let `torch.where` and `nonzero` find all values nonzero, if torch can."""
     try:
         from torch.fx.experimental import _config
     except ImportError:

@@ -11,7 +11,7 @@ SAMPLE = 1 << 20
 FEWEST = 16
 """Fewest values of a row or a column whose loss counts."""
 FAINT = 1e-12
-"""What is smaller than this share of an output's scale may be rounding, of float64 too."""
+"""Values below this share of an output's scale may be rounding errors, even in float64."""
 
 
 def table(shape: Sequence[int]) -> tuple[int, int] | None:
@@ -25,8 +25,7 @@ def table(shape: Sequence[int]) -> tuple[int, int] | None:
 
 
 def middle(low: float | None, high: float | None) -> float:
-    """Return the value that contents are drawn towards: zero, or the middle between their bounds.
-    """
+    """Return the value towards which factors move contents: zero, or the middle of their bounds."""
     if low is None and high is None:
         return 0.0
     return ((0.0 if low is None else low) + (1.0 if high is None else high)) / 2
@@ -127,13 +126,13 @@ class NumpyArrays:
             else array.copy()
 
     def noise(self, count: int, seed: int, like: Any) -> Any:
-        """Return random factors for values like these; see torch's."""
+        """Return random factors for values like these, see TorchArrays.noise."""
         noise = self.np.random.default_rng(seed).random(count, dtype=self.np.float32)
         return (1 - noise / 8).astype(like.dtype)
 
     def scaled(self, out: Any, values: Any, factors: Any, low: float | None,
                high: float | None) -> None:
-        """Write values drawn towards the middle of their bounds by factors."""
+        """Write values, moved by factors towards the middle of their bounds."""
         if center := values.dtype.type(middle(low, high)):
             self.np.add((values - center) * factors, center, out=out)
         else:
@@ -143,13 +142,13 @@ class NumpyArrays:
         return False  # windows are copied and then scaled
 
     def rotated(self, out: Any, values: Any, noise: Any, steps: Any, first: int, end: int) -> None:
-        """Write integers rotated within their bounds by noise, if any, and by steps of rows."""
+        """Write integers rotated within their bounds by noise, if any, and by their row's step."""
         np, word = self.np, self.np.uint32 if end - first < 1 << 30 else self.np.uint64
         many, low = word(end - first), word(first % (1 << 8 * word().itemsize))
         by = (steps % np.int64(many)).astype(word)
         if noise is not None:
             by = noise.astype(word) + by
-            by = np.minimum(by, by - many)  # unsigned: what is below zero is the larger one
+            by = np.minimum(by, by - many)  # unsigned: below zero it wraps to a large number
         values = values.astype(word) - low + by
         out[:] = np.minimum(values, values - many) + low
 
@@ -179,7 +178,7 @@ class NumpyArrays:
     def excess(self, got: Any, want: Any, limit: float) -> Any:
         """Return by row a bound of its largest relative difference, as a multiple of `limit`.
 
-        At most 1 where the row agrees; else `differences` decides.
+        A row with at most 1 agrees; for others `differences` decides.
         """
         np = self.np
         count, columns = want.shape

@@ -15,16 +15,16 @@ from .arrays_numpy import middle
 from .torch_differences import TorchDifferences
 
 KEY = 1 << 16
-"""Words that a digest takes together."""
+"""How many words of eight bytes a digest sums at a time."""
 ON_GPU, ON_CPU = (1 << 25, 1 << 20, 1 << 18), (1 << 18, 1 << 13, 1 << 62)
 
 
 class TorchArrays(TorchDifferences):
     """Works on float64 tensors, on the judged GPU or on the CPU, without numpy.
 
-    `chunk` is the number of elements that are copied or compared at a time; windows of a tape from
-    `direct` elements on are not copied before they are used. Of inputs of more than `large`
-    elements, a part changes from block to block; on the CPU, all change. `kernels` are those for an
+    `chunk` is the number of elements that are copied or compared at a time. Windows of a tape with
+    `direct` elements or more are used without a copy. Of inputs of more than `large` elements, only
+    a part changes from block to block; on the CPU, all elements change. `kernels` are those for an
     NVIDIA card and values of `dtypes`, kept in `folder`; None elsewhere, or without a compiler.
     """
 
@@ -201,7 +201,7 @@ class TorchArrays(TorchDifferences):
 
     def scaled(self, out: Any, values: Any, factors: Any, low: float | None,
                high: float | None) -> None:
-        """Write values drawn towards the middle of their bounds by factors."""
+        """Write values, moved by factors towards the middle of their bounds."""
         torch, center = self.torch, middle(low, high)
         if values.dtype.itemsize == 1:
             values = values.float()
@@ -214,9 +214,9 @@ class TorchArrays(TorchDifferences):
 
     def write_windows(self, view: Any, values: Any, factors: Any, places: Any, low: float | None,
                       high: float | None) -> bool:
-        """Write rows of values drawn towards the middle of their bounds by factors, in one pass.
+        """Write rows of values, moved by factors towards the middle of their bounds, in one pass.
 
-        `places` has the beginnings of both, by row. Returns False if there is no kernel for that.
+        `places` has by row where values and factors begin. Returns False if no kernel can do it.
         """
         if self.kernels is None or not self.kernels.support(view, values, factors):
             return False
@@ -224,7 +224,7 @@ class TorchArrays(TorchDifferences):
         return True
 
     def rotated(self, out: Any, values: Any, noise: Any, steps: Any, first: int, end: int) -> None:
-        """Write integers rotated within their bounds by noise, if any, and by steps of rows."""
+        """Write integers rotated within their bounds by noise, if any, and by their row's step."""
         values = values.long().add_(steps - first)
         values = values if noise is None else values.add_(noise)
         out.copy_((values % (end - first)).add_(first))

@@ -49,7 +49,8 @@ class CardKernels:
 
     def write_windows(self, view: Any, values: Any, factors: Any, places: Any,
                       center: float) -> None:
-        """Write rows of values times factors; `places` has where both begin, by row."""
+        """Write rows of values, moved by factors towards `center`; `places` has where both begin.
+        """
         rows, length = view.shape
         self._launch("write_windows", view.dtype, length, rows, view, *view.stride(), values,
                      factors, places[0], places[1], length, float(center))

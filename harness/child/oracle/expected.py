@@ -27,7 +27,7 @@ class Contents:
     def __init__(self, arrays: Any, tensors: list[dict[str, Any]], kind: str) -> None:
         self.arrays, self.tensors, self.kind = arrays, tensors, kind
         self.notes: list[str] = []
-        """What of the expected values is not compared, and where they come from if not the card."""
+        """Which expected values are not compared, and whether the CPU computed them."""
         self.values: dict[str, Any] = {}
         self.expected: list[Any] = []
         self.dtypes: list[str] = []
@@ -98,7 +98,8 @@ class ExpectedValues:
             except Exception as error:
                 if not OUT_OF_RANGE.search(f"{type(error).__name__}: {error}"):
                     raise
-                text = f"an index is out of range on {case.kind} inputs: {_integers(case)}"
+                text = f"an index is out of range on {case.kind} inputs: " \
+                    f"{_describe_drawn_integers(case)}"
                 self.lost = text if "device-side" in str(error) else ""
                 raise NoAnswer(text) from None
             self.arrays.release()  # outside of the handler, which holds the failed call's values
@@ -115,7 +116,7 @@ class ExpectedValues:
             case.notes.append("the reference ran on the CPU, since the card has no room for it")
         del values
         results = [self.arrays.as_wide(value) for value in results]
-        self.arrays.finish()  # an error of the card belongs to this case
+        self.arrays.finish()  # an error of the card is then raised for this case
         return results
 
     def trivial(self, case: Contents, other: list[Any]) -> list[dict[str, Any]]:
@@ -125,13 +126,14 @@ class ExpectedValues:
         """
         answers = []
         for index, want in enumerate(case.expected):
-            for name, fake in self._fakes(case, want, other[index:index + 1]):
+            for name, fake in self._trivial_answers(case, want, other[index:index + 1]):
                 _, relative, bad = self.arrays.errors(fake, want)
                 answers.append({"output": index, "name": name,
                                 "relative": None if bad else relative})
         return answers
 
-    def _fakes(self, case: Contents, want: Any, other: list[Any]) -> Iterator[tuple[str, Any]]:
+    def _trivial_answers(self, case: Contents, want: Any,
+                         other: list[Any]) -> Iterator[tuple[str, Any]]:
         """Yield trivial answers one by one: a card may have no room for all of them."""
         arrays, shape = self.arrays, self.arrays.shape(want)
         yield "zeros", arrays.full(want, 0.0)
@@ -162,8 +164,8 @@ class ExpectedValues:
         return answer
 
 
-def _integers(case: Contents) -> str:
-    """Return which inputs may hold the index, and what to write."""
+def _describe_drawn_integers(case: Contents) -> str:
+    """Return which inputs may hold the index out of range, and what to write in the task."""
     drawn = [f"{tensor['name']} is drawn from {first} to {end - 1}"
              for tensor in case.tensors if tensor["name"] in case.values
              and "float" not in tensor["dtype"] and not tensor.get("data")

@@ -168,11 +168,11 @@ class OracleProgram:
         return list(job["kinds"][:max(1, room // TAPES_SHARE // tape_bytes - 1)])
 
     def room(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Return how many of some bytes may be taken for slots."""
+        """Return how many of the requested bytes are free for slots."""
         return {"bytes": self.arrays.room(job["bytes"])}
 
     def fill_ring(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Write contents to a side's slots, after new ones for the first `draw` of them."""
+        """Write contents to a side's slots; first choose new ones for `draw` slots, if not 0."""
         ring = self.rings[job["ring"]]
         if job["draw"]:
             ring.draw(job["draw"])

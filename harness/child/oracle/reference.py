@@ -49,7 +49,7 @@ class Reference:
         return list(result) if isinstance(result, tuple) else [result]
 
     def _arguments(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by parameter; one named like a Python keyword ends with _."""
+        """Return the arguments by parameter: `name_` if the argument's name is a Python keyword."""
         if self.accepted is None:
             return values
         named = {f"{name}_" if keyword.iskeyword(name) else name: value

@@ -83,7 +83,8 @@ class Ring:
                            at=at, step=SCATTER)], 0
 
     def fill(self, name: str) -> None:
-        """Write the chosen contents to the slots of a side, and other answers to its outputs."""
+        """Write the chosen contents to a side's slots, and answers of other slots to its outputs.
+        """
         side = self.sides[name]
         for tensor in self.inputs:
             rows = side.rows(tensor)
@@ -109,13 +110,14 @@ class Ring:
     def flip(self, name: str) -> None:
         """Invert the bits of the inputs in some slots of a side; a second call restores them.
 
-        Meanwhile the side copies what its calls returned: what is still to be read from an input
-        becomes wrong.
+        In between, the side copies what its calls returned: a value that is read from an input only
+        then is wrong.
         """
         if (slots := self._flipped.pop(name, None)) is None:
             begin = self._rng.randrange(1, max(2, self._count))
             end = min(self._count, begin + max(2, self._count // COMPARED_EVERY))
-            slots = self._flipped[name] = [slice(0, 1), slice(begin, end)]  # 0 holds one weight
+            # slot 0 always: all calls may use its weights
+            slots = self._flipped[name] = [slice(0, 1), slice(begin, end)]
         for tensor in self.inputs:
             words = self.sides[name].words(tensor)
             for some in slots if tensor["role"] == "input" else ():

@@ -19,7 +19,7 @@ GUARD_BYTES = 4096
 class SlotMemory:
     """Slots of `slot_bytes` bytes; a tensor's `offset` and `stored` dtype are those in memory.
 
-    `shared` is the memory and its bytes.
+    `shared` is the memory, and its bytes as an array.
     """
 
     def __init__(self, arrays: Any, job: dict[str, Any], shared: tuple[Any, Any]) -> None:
@@ -73,7 +73,7 @@ class SlotMemory:
     def guards(self, first: int, end: int) -> list[Any]:
         """Return for each zone of poison in a range of slots whether something was written.
 
-        Each is a vector of one that nothing has waited for; `damage` says what was written.
+        Each is a vector of one element, not yet waited for; `damage` says what was written.
         """
         return [self.arrays.differ(zone, poison)
                 for zone, poison, _, _ in self._zones(first, end)]
