@@ -20,4 +20,4 @@ PROBLEM = case.texts(case.posed(
           Arg(name="out", dtype="int32", shape=("rows", "cols"), role="output"),
           *problems.GEMV.target.args[3:])), incumbent=HEAD + SLOW,
     reference="import numpy as np\ndef running(x):\n    return np.cumsum(x, axis=1)\n")
-HONEST = Honest(title="integers, summed in another order", source=HEAD + FAST, problem=PROBLEM)
+HONEST = Honest(title="integers summed in another order", source=HEAD + FAST, problem=PROBLEM)
