@@ -1,4 +1,4 @@
-"""Rewrites a PyTorch module with kernels from templates: its rewrites, with their texts."""
+"""Rewrites a PyTorch module with kernels from templates."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     cuts = {"templates": regions.partition(graph, best),
             "general": regions.partition(graph, best.general()),
             "rivals": regions.partition(graph, known)}
-    if graph is plain:  # torch has no function for what the other graphs have
+    if graph is plain:  # else torch lacks functions for some of the graph's calls
         cuts["elementwise"] = regions.partition(graph, known, cores=False, least_elementwise=2)
     if gradient := next((node for node in graph.nodes if node.target in GRADIENTS), None):
         cuts = {name: cut for name, cut in cuts.items() if gradient.name not in cut.unmatched}

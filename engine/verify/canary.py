@@ -30,9 +30,9 @@ BROKEN = b""")( "this copy was broken on purpose, to see whether anything runs i
 UNPROVEN = ("a broken copy does not build, and the benchmark then runs a build that was carried "
             "along: it is not proven that it runs what candidates build")
 NAMED = 3
-"""Files that a message names at most."""
+"""Limit of the files that a message names."""
 ALONE = 4
-"""Files that are broken one by one, at most."""
+"""Limit of the files that are also broken one by one."""
 PROSE = (".md", ".rst", ".txt")
 STALE = ("a compiler's cache hides changes of the source: every verdict recompiles everything")
 

@@ -74,7 +74,7 @@ class Fleet:
         An answer that `needs_recheck` counts only if its device is still present and free of
         foreign processes; one with a `void_reason` never counts. Raises what `work` raises,
         Cancelled, and NoDeviceAvailable, also after MAX_LOSSES; FailsOnHealthyDevices if several
-        were healthy.
+        of them were healthy.
         """
         problem = void = ""
         healthy: list[str] = []

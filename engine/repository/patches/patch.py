@@ -137,7 +137,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.files)
 
     def without(self, reason: Callable[[FilePatch], str]) -> Patch:
-        """Drop the sections that have a reason for it, "" being none."""
+        """Drop the sections for which `reason` returns a text; "" keeps a section."""
         reasons = [(file, reason(file)) for file in self.files]
         dropped = tuple(Dropped(file.path, why) for file, why in reasons if why)
         return msgspec.structs.replace(self, dropped=self.dropped + dropped,
@@ -153,7 +153,7 @@ def parse(content: str | bytes, where: str = "patch") -> Patch:
     """Parse a unified diff as git, `diff -u` or a mail writes it.
 
     Text that is not a diff stays in the preamble or with the section before it. Raises InputError,
-    with the line, for a torn section.
+    with the line, for an incomplete section.
     """
     text = content if isinstance(content, str) else content.decode(errors="surrogateescape")
     try:

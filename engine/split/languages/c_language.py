@@ -99,7 +99,7 @@ class C(Language):
 def parse_c(source: str, *, in_parts: bool = False) -> Node:
     """Return the root of a C source's tree, its offsets in characters. Raises InputError.
 
-    With `in_parts` errors are no reason: nodes say which parts have some.
+    With `in_parts` syntax errors raise nothing: nodes say which parts have some.
     """
     plain = _UNKNOWN_TO_GRAMMAR.sub(_parsable_replacement, source)
     return parse("c", plain, lambda node: in_parts or _can_ignore_errors(source, node))

@@ -102,7 +102,7 @@ class _StepLoop:
                 sums.set(statement.targets[0].id, statement.value)
                 if all(use.lineno > statement.lineno for use in ast.walk(self.node)
                        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)
-                       and use.id == statement.targets[0].id):  # not the step's before
+                       and use.id == statement.targets[0].id):  # not the last step's value
                     self._masks[statement.targets[0].id] = statement.value
 
     def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
@@ -226,7 +226,7 @@ class _StepLoop:
             else f"({self.parsed.text(mask)})"
 
     def _has_block(self, pointer: ast.expr) -> bool:
-        """Return whether a pointer has the loop's lanes, so that its shape needs no mask."""
+        """Return whether a pointer has the block's lanes: without a mask its shape stays."""
         left, seen = [pointer], set[str]()
         while left:
             node = left.pop()
@@ -241,7 +241,7 @@ class _StepLoop:
 
 def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
                steps: ast.Call) -> _StepLoop | None:
-    """Return a loop over a range as one over blocks of a size, None if it is none."""
+    """Return a range loop as a loop over blocks of one size, None if it is not one."""
     if not isinstance(node.target, ast.Name) or node.body[0].lineno == node.lineno:
         return None
     arguments = steps.args
