@@ -1,4 +1,4 @@
-"""Replaces a loop over experts by one call; an expert computes all tokens or those that chose it.
+"""Replaces a loop over experts by one call; each may run on all tokens or on those that chose it.
 
 The call is `kopt.experts`, which the template `moe` computes. An expert is two linear layers or
 products with an activation between, or three with one as the gate; tokens choose by top k.
@@ -53,7 +53,7 @@ def as_experts(graph: ModuleGraph) -> ModuleGraph:
 def by_value(graph: ModuleGraph) -> str:
     """Return a function whose result's shape depends on its input's values, "" if none is called.
 
-    The graph's shapes have the largest such number.
+    The shapes in the graph assume the largest possible size.
     """
     live = live_nodes(graph)
     for node in graph.nodes:
@@ -260,7 +260,7 @@ class _LoopReader:
                  for node in graph.nodes]
 
         def add(target: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> Ref:
-            number = free.pop(0)  # of a node that the call makes superfluous
+            number = free.pop(0)  # the number of a node that the call replaces
             form = TensorForm(dtype=dtype, shape=shape)
             nodes[number] = Node(name=f"n{number}", target=target, args=args, kwargs={}, bound={},
                                  outputs=(form,), several=False, written=None, layer=None)

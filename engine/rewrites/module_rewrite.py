@@ -63,7 +63,7 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     if how := expert_loops.by_value(graph):
         return ModuleRewrites(nothing=f"sizes depend on values: {how}")
     for node in graph.nodes:
-        if node.written is not None and node.written.kind != "attribute":  # no buffer of its own
+        if node.written is not None and node.written.kind != "attribute":  # not its own buffer
             return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(node)}")
     best = known.unrivalled()
     cuts = {"templates": regions.partition(graph, best),

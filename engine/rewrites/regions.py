@@ -193,7 +193,7 @@ class _Cutter:
     def _backwards(self, last: Node) -> tuple[Node, ...]:
         """Return the elementwise nodes of one shape that lead to `last` and nowhere else."""
         names = {last.name}
-        # a value that several of the nodes use joins once all of them are in
+        # a value that several nodes use joins once all of them have joined
         while more := [name for node in names for ref in self.graph.node(node).reads
                        if ref.kind == "node" and (name := ref.name) not in names
                        and self._is_free(self.graph.node(name))

@@ -1,4 +1,4 @@
-"""Copies a template's text into a candidate: with fused lines, and with names that are free."""
+"""Copies a template's text into a candidate: with fused lines and names that are not taken."""
 
 from __future__ import annotations
 

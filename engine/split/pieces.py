@@ -45,7 +45,7 @@ def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, 
         if not item.defines & base_of.keys():
             continue
         renamed = language.renamed(item.text, lambda name: base_of.get(name, name))
-        prototype = "" if item.function else item.text  # both functions need one
+        prototype = "" if item.function else item.text  # the old and the new name need one
         part = text[at:item.begin] + prototype + renamed
         part += "" if renamed.endswith("\n") else "\n"
         part += language.gap if item.function else ""

@@ -118,7 +118,7 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
     if unseen(verdict):
         raise refusal(names)
     if any(fact.kind == SHOWN for fact in verdict.evidence):
-        warnings += verdict.notes  # those of a kernel's verdict are not about the canary
+        warnings += verdict.notes  # notes of a kernel's verdict are about other things
     ordered = sorted(names, key=lambda name: (name != kernel, name.endswith(PROSE)))
     for name in ordered[:ALONE] if len(names) > 1 else ():
         verdict = verdict_on(name)

@@ -144,7 +144,7 @@ class Fleet:
             if card.looking and (problem := self._find_busy(card)):
                 return problem
             card.register()
-        except KoptError as error:  # its lock is not available, for example: others may be
+        except KoptError as error:  # such as a lock that is not available: try others
             return str(error)
         return ""
 

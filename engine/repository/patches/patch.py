@@ -215,7 +215,7 @@ def _after_hunk(lines: list[str], start: int, hunk: re.Match[str], where: str) -
         new -= sign not in "-\\"
         n += 1
     uncounted = n < len(lines) and lines[n].startswith(("+", "-")) \
-        and not lines[n].startswith(("--- ", "-- "))  # the next file, a mail's signature
+        and not lines[n].startswith(("--- ", "-- "))  # begins the next file or a mail's signature
     if old < 0 or new < 0 or uncounted:
         raise InputError(f"the hunk of line {start + 1} is longer than its header says",
                          where=f"{where}:{n}", fix="make the patch with `git diff`")

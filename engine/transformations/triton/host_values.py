@@ -63,7 +63,7 @@ def is_quiet(statement: ast.stmt) -> bool:
             return is_quiet_value(test) and (message is None or is_quiet_value(message))
         case ast.Assign(targets=[ast.Name()], value=ast.Call(
                 func=ast.Attribute(value=ast.Name(), attr="contiguous"), args=[], keywords=[])):
-            return True  # copies no written tensor: `HostValues.uses` finds all their uses
+            return True  # `HostValues.uses` counts a copy of a written tensor as a use
     return isinstance(statement, ast.Assign) and is_quiet_value(statement.value) and all(
         isinstance(target, ast.Name) for target in statement.targets)
 

@@ -102,13 +102,13 @@ class _StepLoop:
                 sums.set(statement.targets[0].id, statement.value)
                 if all(use.lineno > statement.lineno for use in ast.walk(self.node)
                        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)
-                       and use.id == statement.targets[0].id):  # not the last step's value
+                       and use.id == statement.targets[0].id):  # not the value of the step before
                     self._masks[statement.targets[0].id] = statement.value
 
     def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
         """Note the comparisons of a statement that are true in all steps before the last one."""
         if isinstance(statement, ast.For | ast.If | ast.While | ast.With):
-            return  # its names may have other values
+            return  # names inside may have other values
         for node in ast.walk(statement):
             if not isinstance(node, ast.Compare) or len(node.ops) != 1:
                 continue
@@ -158,7 +158,7 @@ class _StepLoop:
         indent = parsed.source[begin:parsed.span(node)[0]]
         parameters = {argument.arg for argument in self.function.args.args}
         size, block = (parsed.text(expression) for expression in (self.size, self.block))
-        first = ast.unparse(self.begin)  # it may not stand in the source
+        first = ast.unparse(self.begin)  # `begin` may be a 0 that is not in the source
         size = size if size.isidentifier() else f"({size})"
         block = block if block.isidentifier() or block.isdigit() else f"({block})"
         if first != "0":

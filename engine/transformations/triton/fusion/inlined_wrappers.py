@@ -90,7 +90,7 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
 def _collides(wrapper: ast.FunctionDef, function: ast.FunctionDef) -> bool:
     """Return whether a name means one thing in a wrapper and another in the function."""
     wrapper_names, taken = ({*stored(each), *_arguments(each)} for each in (wrapper, function))
-    inner = _arguments(wrapper) - {each.arg for each in wrapper.args.args}  # of lambdas
+    inner = _arguments(wrapper) - {each.arg for each in wrapper.args.args}  # parameters of lambdas
     return bool(({*loaded(wrapper)} - wrapper_names | {wrapper.name}) & taken
                 or inner & {*taken, *loaded(function)})
 
