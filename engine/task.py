@@ -74,7 +74,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     subagent: str = ""
     """The subagent whose system prompt its model works with, "" if no model works on it."""
     attempt: int = 0
-    """Which attempt of its slot in its round it is, from 1; 0 before it begins."""
+    """The number of the attempt in its slot and round, from 1; 0 before it begins."""
     instructions: str = ""
     """The model's task as Markdown, "" for making the kernel faster."""
 

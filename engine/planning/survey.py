@@ -126,8 +126,9 @@ def verdict_of_best(context: EngineContext) -> Verdict | None:
 
 
 def measured_best(context: EngineContext) -> Verdict:
-    """Return the newest correct verdict against the baseline on the provisional best, else on the
-    best, else the baseline's, else none.
+    """Return the newest correct verdict on the provisional best, else the best, else the baseline.
+
+    Each compares with the baseline. Without any, the returned verdict is invalid.
     """
     repo, verdicts = context.setup.repo, context.reader.verdicts(context.setup.id)
     for purpose, candidate in (("provisional", repo.tip[:12]), ("headline", repo.tip[:12]),
@@ -161,7 +162,7 @@ def _templates(context: EngineContext, again: bool) -> tuple[tuple[Offer, ...], 
 
 
 def reached(context: EngineContext) -> float | None:
-    """Return the lowest percent of the roofline of the best's classes, None if one is unknown."""
+    """Return the lowest % of roofline among the best's classes; None if one class's is unknown."""
     values = [row.pct_of_roofline for row in measured_best(context).rows]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None

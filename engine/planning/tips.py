@@ -1,4 +1,4 @@
-"""Tips: lessons of campaigns on the same hardware, op and backend, in one file for each.
+"""Tips: lessons of earlier campaigns, in one file for each hardware, op and backend.
 
 The file is historical_experience/<gpu>/<op>/<backend>/tips.md in the workspace. kopt reads it
 before the baseline and appends each lesson after its round. People may edit it.
@@ -26,7 +26,7 @@ from harness.formats.text import one_line
 
 FOLDER, FILE = "historical_experience", "tips.md"
 MOST, BRIEF = 30, 3000
-"""Newest lessons that a campaign starts with; characters of them in an agent's prompt."""
+"""Limits: lessons that a campaign starts with; characters of lessons in an agent's prompt."""
 READ_BYTES = 1 << 18
 LOCK_S = 5.0
 HEAD = """# {op} in {backend} on {gpu}: what campaigns have learned

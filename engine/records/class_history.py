@@ -17,8 +17,10 @@ HEAD = ("round", "commit", "class", "time", "against the last best", "against th
 
 
 class ClassMeasurement(msgspec.Struct, frozen=True, kw_only=True):
-    """The time of one class after a keep, or of the baseline; gains are ln(before / after), also
-    in words."""
+    """The time of one class after a keep, or of the baseline.
+
+    `against_...` are gains, ln(before / after); `words_...` are the same gains as text.
+    """
 
     round: int
     commit: str
@@ -48,8 +50,9 @@ class ClassStep(msgspec.Struct, frozen=True, kw_only=True):
 def steps(past: CampaignHistory) -> Iterator[ClassStep]:
     """Yield the baseline, then each keep that was measured against the baseline.
 
-    Of several keeps in one round only the last is measured so. Where none was by the end of the
-    round, each is shown with its gain over the best before it, and stays so: files only grow.
+    Of several keeps in one round, only the last is measured against the baseline. If none was by
+    the end of the round, each is shown with its gain over the best before it. That does not change
+    later: the files only grow.
     """
     rows = list(past.verdicts.values())
     first = past.baseline
@@ -90,7 +93,7 @@ def cells(measurement: ClassMeasurement) -> tuple[str, str, str, str]:
 
 def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
                    headlines: Mapping[str, VerdictRow]) -> bool:
-    """Return whether none of the keeps of the keep's round was measured against the baseline."""
+    """Return whether a keep's round ended before any of its keeps was measured on the baseline."""
     ended = next((round.ended_at for round in past.rounds if round.n == keep.round), None)
     measurements = (headlines.get(other.commit[:12])
                 for other in past.keeps if other.round == keep.round)

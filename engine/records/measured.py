@@ -53,12 +53,13 @@ def speedup(verdict: Verdict) -> str:
 
 
 def recorded_speedup(row: VerdictRow | None, usual: float | None = None) -> str:
-    """Return the speedup of a verdict in the journal, "" without a verdict; its error rate unless
-    it is the `usual` one.
+    """Return the speedup of a verdict in the journal, "" without a verdict.
+
+    The text states the verdict's error rate unless that is the `usual` one.
     """
-    own = alpha(row)
+    error_rate = alpha(row)
     return "" if row is None else quantities.speedup(
-        row.speedup, row.low, row.high, None if own == usual else own)
+        row.speedup, row.low, row.high, None if error_rate == usual else error_rate)
 
 
 def alpha(row: VerdictRow | None) -> float | None:
@@ -73,7 +74,7 @@ def of_headline(past: CampaignHistory) -> VerdictRow | None:
 
 
 def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
-    """Return the kernel that a verdict of round `n` is about: the profiler's, else the hottest."""
+    """Return the kernel that a verdict of round `n` is about: as profiled, else the hottest."""
     profiled = [match[1] for evidence in verdict.evidence
                 if evidence.kind == "kernels" and (match := _PROFILED.search(evidence.detail))]
     surveys = view.history.surveys
@@ -133,13 +134,13 @@ def reference_rows(past: CampaignHistory) -> list[tuple[str, ...]]:
 
 
 def standing(past: CampaignHistory) -> str:
-    """Return whether the best reaches the compilers and libraries, "" if none was measured."""
+    """Return in words whether the best reaches compilers and libraries; "" if none was measured."""
     known, best = reference_lines.of_campaign(past.verdicts.values()), best_verdict(past)
     return "" if known is None or best is None else known.standing(best.verdict.rows)
 
 
 def reference_notes(view: JournalView) -> list[str]:
-    """Return what the bar is, how the best stands to it, and what was not measured."""
+    """Return notes: which compilers and libraries are the bar, how the best stands, what failed."""
     known = reference_lines.of_campaign(view.history.verdicts.values())
     return [] if known is None else [
         f"{', '.join(known.bars) or 'No compiler or library'} "
@@ -151,7 +152,7 @@ def reference_notes(view: JournalView) -> list[str]:
 
 def _with_other_times(head: Sequence[str], verdict: Verdict,
                       lines: Iterable[Sequence[str]]) -> str:
-    """Return a table of classes; on a benchmark's verdict with the time that is not scored."""
+    """Return a table of classes; a benchmark's verdict adds a column with the time not scored."""
     if verdict.latency_kind != "reported" or not any(row.other_us for row in verdict.rows):
         return table(head, lines)
     name = "call time" if verdict.by_kernel_time else "GPU time"
@@ -196,7 +197,10 @@ class BestVerdict(NamedTuple):
 
 
 def best_verdict(past: CampaignHistory) -> BestVerdict | None:
-    """Return the best's verdict against the baseline, else its keep's, else the baseline's."""
+    """Return the verdict on the best against the baseline, else that of its keep.
+
+    If nothing was kept, return the baseline's verdict; None if there is none.
+    """
     headline = of_headline(past)
     if headline is not None and headline.correct:
         return BestVerdict(verdict_of(headline), BASELINE_WORDS)

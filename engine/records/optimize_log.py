@@ -1,6 +1,6 @@
 """optimize.md: what a campaign is about, then its rounds and stops as they came.
 
-It only grows, except that its one Final Report is that of the last stop.
+The file only grows, except for its one Final Report, which is that of the last stop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.verdict import Verdict
 
 NEXT_STEPS = 3
 LISTED = 20
-"""Ideas that did not help, at most."""
+"""At most this many ideas that did not help are listed."""
 
 
 def page(view: JournalView) -> str:
@@ -79,8 +79,9 @@ def near_gains(past: CampaignHistory) -> list[str]:
 
 
 def _late(past: CampaignHistory, ended: Mapping[int, float | None]) -> list[DecisionRow]:
-    """Return people's decisions, and the engine's after a candidate's round; consecutive runner-up
-    decisions on a gain are merged.
+    """Return the decisions of people, and those of the engine after the end of their round.
+
+    Consecutive runner-up decisions on one gain are merged.
     """
     late: list[DecisionRow] = []
     place: dict[str, int] = {}

@@ -111,7 +111,7 @@ def _trend_row(view: JournalView, round: Round) -> tuple[str, ...]:
 
 
 def _late_row(view: JournalView, decision: DecisionRow, n: int) -> tuple[str, ...]:
-    """Return the line of what was decided on a round's candidate after the round."""
+    """Return the line of a decision that was made on a candidate after its round."""
     candidate = view.history.candidates.get(decision.candidate)
     verdict = view.history.verdict_of(decision)
     return (str(n), LATE[decision.kind], candidate.hypothesis if candidate else "",
@@ -121,7 +121,7 @@ def _late_row(view: JournalView, decision: DecisionRow, n: int) -> tuple[str, ..
 
 
 def _on_top(view: JournalView, decision: DecisionRow) -> str:
-    """Return a note for a keep on top of another keep of its round: its gain comes on top too."""
+    """Return a note for a keep that rests on an earlier keep of its round: the gains add up."""
     earlier = any(keep.round == decision.round and keep.at < decision.at
                   for keep in view.history.keeps)
     return "; on top of what its round had kept before" \

@@ -25,9 +25,10 @@ SHARE = "% of the benchmark"
 def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
     """Return what limits the best, the worst first.
 
-    A survey of a provisional best counts while that waits. If something was kept, rolled back or
-    rejected since the newest survey, its classes have the values of the verdict on the provisional
-    best, or else on the best; what compilers and profilers said of the earlier source is left out.
+    A survey of a provisional best counts while that commit waits. If something was kept, rolled
+    back or rejected since the newest survey, the classes get the values of the verdict on the
+    provisional best, else on the best; what compilers and profilers said of the earlier source is
+    left out.
     """
     surveyed = [n for n, bottlenecks in past.surveys.items() if bottlenecks]
     if not surveyed:
@@ -46,7 +47,7 @@ def of_best(past: CampaignHistory) -> tuple[Bottleneck, ...]:
 
 
 def _is_current(past: CampaignHistory, n: int) -> bool:
-    """Return whether what round `n` surveyed is still the best, or on the waiting line."""
+    """Return whether the commit that round `n` surveyed is still the best or on the line."""
     commits = [past.best, *(d.commit for d in past.decisions if d.commit and d.round < n)]
     surveyed = next((round.incumbent for round in past.rounds if round.n == n), commits[-1])
     placed = next((d.candidate for d in past.decisions if d.commit == surveyed), "")

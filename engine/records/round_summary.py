@@ -18,7 +18,7 @@ from harness.verdict import Verdict
 OUTCOMES = {"baseline": "BASELINE", "keep": "ACCEPTED",
             "waiting": "WAITING FOR APPROVAL", "not kept": "ROLLED BACK", "tie": "ROLLED BACK",
             "regression": "ROLLED BACK", "failed": "ROLLED BACK"}
-"""What a round's outcome means for the line of kept commits."""
+"""The word for a round's outcome; a change that is not kept counts as rolled back."""
 NO_CANDIDATE = "NO CANDIDATE"
 """The decision of a round whose slots all failed or found nothing better."""
 
@@ -33,8 +33,8 @@ def page(view: JournalView, round: Round) -> str:
     return render_page(
         "round_summary", view=view, round=round, keeps=keeps,
         best=_best_and_later(view, round, keeps),
-        kept_for=kept_for(view, round, later=True), shown=decision, verdict=verdict,
-        correct="" if verdict is None else _correct(verdict),
+        kept_for=kept_splits(view, round, later=True), shown=decision, verdict=verdict,
+        correct="" if verdict is None else _correctness_text(verdict),
         classes="" if verdict is None else measured.classes_of_baseline(verdict)
         if decision is None else measured.classes(verdict),
         models=model_costs.of_round(view.costs, n), outcome=outcome,
@@ -56,7 +56,7 @@ def page(view: JournalView, round: Round) -> str:
 
 
 def decision_word(past: CampaignHistory, round: Round) -> str:
-    """Return what a round decided on the line of kept commits."""
+    """Return the word for what the round's outcome means for the kept commits."""
     word = OUTCOMES.get(past.outcome_now(round), "not ended")
     return word if word != "ROLLED BACK" or past.decisions_of(round.n) else NO_CANDIDATE
 
@@ -79,7 +79,7 @@ def best(round: Round) -> str:
 
 
 def _best_and_later(view: JournalView, round: Round, keeps: Sequence[DecisionRow]) -> str:
-    """Return the best at the round's end, and with what was kept of the round after it."""
+    """Return the best speedup at the round's end, then each speedup kept from this round later."""
     headlines = {row.candidate: row for row in view.history.verdicts.values()
                  if row.purpose == "headline" and row.correct}
     later = [f"{quantities.speedup(row.speedup)} with {keep.commit[:12]}, kept after the round"
@@ -88,8 +88,8 @@ def _best_and_later(view: JournalView, round: Round, keeps: Sequence[DecisionRow
     return "; ".join([best(round), *later])
 
 
-def kept_for(view: JournalView, round: Round, *,
-             later: bool = False) -> list[tuple[DecisionRow, str]]:
+def kept_splits(view: JournalView, round: Round, *,
+                later: bool = False) -> list[tuple[DecisionRow, str]]:
     """Return the kept splits of a round with the config classes that they serve; if `later`, also
     splits that were approved after the round.
     """
@@ -105,8 +105,10 @@ def scope_note(scope: str, round: Round) -> str:
 
 def shown(view: JournalView, round: Round, *,
           later: bool = False) -> tuple[DecisionRow | None, Verdict] | None:
-    """Return the verdict that represents a round: the kept, else the fastest, else the last one; if
-    `later`, also by decisions that were made after the round.
+    """Return the round's kept verdict, else its fastest, else its last, with the decision on it.
+
+    `later` also counts decisions made after the round's end. For the baseline's round there is no
+    decision. None if nothing was judged.
     """
     if round.outcome == "baseline":
         verdict = measured.best_verdict(view.history.until(round.ended_at or round.started_at))
@@ -119,7 +121,7 @@ def shown(view: JournalView, round: Round, *,
     return candidates[-1] if candidates else None
 
 
-def _correct(verdict: Verdict) -> str:
+def _correctness_text(verdict: Verdict) -> str:
     if not verdict.valid or not verdict.correct:
         return f"no: {verdict.rejected_reason or 'wrong results'}"
     used = verdict.error_budget_used
@@ -135,7 +137,7 @@ def _change(view: JournalView, decision: DecisionRow) -> tuple[str, ...]:
 
 
 def _directions(view: JournalView, n: int) -> list[str]:
-    """Return the next round's directions; until these are known, what limits the best."""
+    """Return the next round's directions; if unknown yet, those that the best's limits suggest."""
     if next_review := view.reviews.get(n + 1):
         return list(next_review.directions)
     ended = next((round.ended_at for round in view.history.rounds if round.n == n), None)

@@ -22,7 +22,7 @@ FOLDER = Path(__file__).parent
 
 @functools.cache
 def environment(print_text: Callable[[str], str]) -> Environment:
-    """Return an environment that prints texts by a function, and floats to 0.01.
+    """Return a jinja environment that prints texts by a function, and floats with two decimals.
 
     What the function returns is escaped for HTML, unless it is Markup.
     """
@@ -50,7 +50,7 @@ def _sources() -> dict[str, str]:
 
 
 def render_page(name: str, **values: Any) -> str:
-    """Return a page of Markdown, each of whose texts is one line without tags and links."""
+    """Return a page of Markdown; each text in it becomes one line without tags and links."""
     return render_markdown(name, _line, values)
 
 

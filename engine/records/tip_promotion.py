@@ -1,4 +1,4 @@
-"""Makes a page of knowledge of a tip that a campaign has learned, with the evidence for it."""
+"""Turns a tip that a campaign has learned into a page of knowledge, with the evidence for it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PromotableTip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromotedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that was made of a tip, or was one."""
+    """A page that `promote` wrote or `demote` removed."""
 
     page: str
     path: str

@@ -29,7 +29,7 @@ INFLATION = 0.01
 EXACT = 1e-9
 NOT_ATTRIBUTED = "not attributed"
 _SKEWED = re.compile(r"skew(?!\w*\s*(?:<=|=)\s*0\b)", re.IGNORECASE)
-"""What names a class of skewed shapes; `skew<=0` names the others."""
+"""Found in the name of a class of skewed shapes; `skew<=0` names the other classes."""
 
 
 class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
     real: float | None
     derivation: str
     upper: float = 0.0
-    """By how much the measured gain may be larger, by its interval."""
+    """How far the interval extends above `measured`."""
     skewed: tuple[str, ...] = ()
     """The gains of classes with skewed shapes."""
     is_uncertain: bool = False
@@ -129,8 +129,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _may_be_noise(self) -> bool:
-        """Whether the gap's interval includes no gap: the errors of the headline and of the rounds
-        are independent.
+        """Whether the errors of the headline and of the rounds, independent of each other, explain
+        the gap.
         """
         headline = self.headline or 0.0
         errors = [headline - (headline if self.low is None else self.low), *(

@@ -36,7 +36,7 @@ from harness.search.trials.trials import Trial
 SETTLING = 2
 """Newest rounds whose summaries may still change: a summary names the next round's directions."""
 SNAPSHOT_FILES = 64
-"""Most files of a kernel snapshot; a glob may match a whole project."""
+"""Limit of the files in a kernel snapshot; a glob may match a whole project."""
 
 
 class Records:

@@ -111,13 +111,13 @@ def _normalised(patch: Patch, tree: set[str]) -> Patch:
 
 
 def _prefix_in_patch(file: FilePatch, tree: set[str]) -> str | None:
-    """Return what precedes the tree's path in a section's, None if the tree has no such file."""
+    """Return what precedes the tree's path in a section's path; None if no tail is in the tree."""
     home = _path_in_tree(file.old_path, tree)
     return file.old_path[: -len(home)] if home and file.old_path.endswith(home) else None
 
 
 def _path_in_tree(path: str, tree: set[str]) -> str:
-    """Return the tree's path for a foreign one: the same, its tail, or a longer one; else ""."""
+    """Return the tree's path for a patch's: the same, its tail, or the only longer one; else ""."""
     parts = path.split("/")
     if ".." in parts:
         return ""

@@ -1,9 +1,9 @@
 """A campaign's repository: its clone, its branch of kept commits and the worktrees of its slots.
 
-<campaign>/repo.git is a bare clone and the truth; its branch optimize/<campaign> moves only by
-compare-and-swap. optimize/<campaign>-waiting holds the commits that wait for approval, and those
-that rest on them; it never leaves the clone. Worktrees under <campaign>/worktrees borrow its
-objects. The user's repository receives one branch, and nothing at all if the manifest says
+<campaign>/repo.git is a bare clone, and the copy that counts; its branch optimize/<campaign> moves
+only by compare-and-swap. optimize/<campaign>-waiting holds the commits that wait for approval, and
+those that rest on them; it never leaves the clone. Worktrees under <campaign>/worktrees borrow the
+clone's objects. The user's repository receives one branch, and nothing at all if the manifest says
 `git_commit: false`.
 """
 
@@ -46,7 +46,7 @@ _REASONS = {
     "Working directory has staged changes": "its files have uncommitted changes",
     "branch is currently checked out": "it is checked out there; switch to another branch",
 }
-"""Git's reasons for refusing a push, and ours."""
+"""Git's reasons for refusing a push, and kopt's words for them."""
 
 
 class CampaignRepo(Clone):
@@ -118,7 +118,7 @@ class CampaignRepo(Clone):
         return self.git.find(self.waiting_ref) or self.best
 
     def tree_of(self, commit: str) -> str:
-        """Return the tree of a commit or a tree without the records of campaigns."""
+        """Return the tree of a commit, or a tree itself, without the records of campaigns."""
         if commit.startswith("refs/"):
             commit = self.commit_at(commit)
         if (known := self._without_records.get(commit)) is not None:
@@ -147,11 +147,11 @@ class CampaignRepo(Clone):
     # candidates
 
     def apply(self, base: str, patch: Patch) -> Applied:
-        """Apply a patch to a commit or tree; empty if that has it already. Raises InputError."""
+        """Apply a patch to a commit or tree; falsy if that has it already. Raises InputError."""
         return apply(self, base, patch, self.project)
 
     def take(self, base: str, text: str | bytes, edit: Sequence[str] = ()) -> Change:
-        """Apply a submitted patch, without what a candidate must not bring.
+        """Apply a submitted patch, without the files that no candidate may add.
 
         See `hygiene.clean`. Raises InputError if it is not a patch, does not apply, or nothing of
         it is left.
@@ -180,8 +180,8 @@ class CampaignRepo(Clone):
                records: Mapping[str, bytes] | None = None) -> str:
         """Make the commit of a tree and return its id; the same arguments give the same id.
 
-        The base's records stay, but for new `records` by path. No branch moves. Raises InputError
-        if the tree is the base's own.
+        The base's records stay; `records` by path are added or replaced. No branch moves. Raises
+        InputError if the tree is the base's own.
         """
         if tree == self.tree_of(base_commit):
             raise InputError("the change is empty", where=base_commit[:12])
@@ -200,7 +200,7 @@ class CampaignRepo(Clone):
         return True
 
     def set_tip(self, commit: str) -> None:
-        """Set the waiting line's branch to its last commit; the best's removes the branch."""
+        """Set the waiting line's branch to its last commit; delete it if that is the best."""
         if commit != self.best:
             self.git.run("update-ref", "-m", "waiting", self.waiting_ref, self.resolve(commit))
         elif self.git.find(self.waiting_ref):
@@ -234,7 +234,7 @@ class CampaignRepo(Clone):
         return ""
 
     def take_back(self, failed: str) -> str:
-        """Move the user's branch back to the best from a commit that failed; else as `publish`."""
+        """Move the user's branch from a failed commit back to the best; returns as `publish`."""
         self.git.run("update-ref", f"{ROLLED_BACK}/{failed}", failed)
         return self.publish(back_from=failed)
 
@@ -270,7 +270,7 @@ class CampaignRepo(Clone):
         checkout.fill(self, self.folder, commit, directory)
 
     def capture(self, path: Path, base_commit: str, edit: Sequence[str] = ()) -> Change:
-        """Return the tree that a slot's files make of a commit; see `worktree.capture`."""
+        """Return the change from a commit to a slot's files; see `worktree.capture`."""
         return worktree.capture(self, path, base_commit, edit,
                                 checkout.settled(self, self.folder, base_commit, path))
 

@@ -26,7 +26,7 @@ DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--
 BASE_REF = "refs/kopt/base"
 MOST_CACHED_TREES = 8
 MOST_CACHED_FILES, MOST_CACHED_BYTES = 32, 1 << 16
-"""Files that are read again from memory, and the size of the largest of them."""
+"""Limits of the cache of files' contents: the number of files, and the bytes of each."""
 RECORDS = ".kopt"
 """Folder in kept commits with each campaign's records; a candidate never contains it."""
 
@@ -117,7 +117,7 @@ class Clone:
         return entries
 
     def _listed_as(self, commit: str) -> str:
-        """Return the id by which a commit's or tree's files are listed: one command is enough."""
+        """Return the id that `git ls-tree` gets; a full id needs no other command before."""
         commit = self.commit_at(commit) if commit.startswith("refs/") else commit
         return self._trees.get(commit) or (
             commit if OBJECT_ID.fullmatch(commit) else self.tree_of(commit))
@@ -153,7 +153,7 @@ class Clone:
                                   self.tree_of(after)))
 
     def import_tree(self, other: Clone, tree: str, known: str) -> str:
-        """Copy a tree of another repository, but for what its commit `known` has, if any."""
+        """Copy a tree of another repository, without what its commit `known` has, if given."""
         other.git.run("pack-objects", "--quiet", "--revs",
                       str(self.git_dir / "objects" / "pack" / "pack"),
                       stdin=f"{tree}\n{f'^{known}' if known else ''}\n".encode())
@@ -265,7 +265,7 @@ def between(clone: Clone, base: str, tree: str, dropped: Iterable[Dropped] = ())
 
 
 def cleaned(clone: Clone, change: Change, edit: Sequence[str]) -> Change:
-    """Drop from the tree what a candidate must not bring; see `hygiene.clean`."""
+    """Drop from the tree the files that no candidate may add; see `hygiene.clean`."""
     return narrowed(clone, change, clean(change.patch, edit, clone.folders(change.base_tree)))
 
 

@@ -44,7 +44,7 @@ def take(path: Path, folder: Path) -> Project:
     git = borrowing_repository(folder / "snapshot.git", location, here, head)
     index = folder / "index"
     if location is not None and (location.git_dir / "index").is_file():
-        shutil.copy2(location.git_dir / "index", index)  # git rereads what is as new as it
+        shutil.copy2(location.git_dir / "index", index)  # git rereads files as new as it
     _check_size(git, top, prefix, index)
     git.run("add", "--all", "--", prefix, work_tree=top, index=index)
     clone = Clone(folder / "snapshot.git", git)
@@ -72,7 +72,7 @@ def take(path: Path, folder: Path) -> Project:
 
 
 def borrowing_repository(path: Path, location: Location | None, here: Path, head: str) -> Git:
-    """Make an empty repository that borrows the objects and ignores the files of another.
+    """Make an empty repository that borrows another's objects and patterns of ignored files.
 
     `head` is the other's commit, "" if it has none.
     """
@@ -121,7 +121,7 @@ def _check_size(git: Git, top: Path, prefix: str, index: Path) -> None:
 
 
 def _with_lfs_pointers(clone: Clone, before: str, tree: str, here: Path) -> str:
-    """Return a tree with the pointers of LFS files whose contents have not changed."""
+    """Return the tree with the pointer of `before` for each LFS file that has not changed."""
     entries, now = clone.entries(before), clone.entries(tree)
     lines = [f"{entries[path].mode} {entries[path].id}\t{path}\0"
              for path, pointer in lfs.pointers(clone, before).items()

@@ -97,7 +97,7 @@ class Git:
                 text = (self.git_dir / name).read_text().strip()
                 if OBJECT_ID.fullmatch(text):
                     return text
-            if self._has_no(name):
+            if self._certainly_lacks(name):
                 return ""
         try:
             return self.line("rev-parse", "--verify", "--quiet", "--end-of-options", name)
@@ -113,8 +113,8 @@ class Git:
         return tuple(line.decode() if OBJECT_ID.fullmatch(line.decode(errors="replace")) else ""
                      for line in answer.splitlines())
 
-    def _has_no(self, reference: str) -> bool:
-        """Return whether a repository that keeps references in files certainly lacks this one."""
+    def _certainly_lacks(self, reference: str) -> bool:
+        """Return whether the repository keeps references in files and certainly lacks this one."""
         folder = self.git_dir
         if folder is None or not _PLAIN_REFERENCE.fullmatch(reference) \
                 or not (folder / "objects").is_dir() or (folder / "reftable").exists() \
@@ -169,7 +169,10 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def locate(path: Path) -> Location | None:
-    """Return the repository around a folder, or None. It is read: never for a slot's worktree."""
+    """Return the repository around a folder, or None.
+
+    Reads its configuration, so it must not be called for a slot's worktree.
+    """
     guarded = _gitpython()
     try:
         repo = guarded.GuardedRepo(path, search_parent_directories=True, expand_vars=False)

@@ -1,4 +1,4 @@
-"""The user's project: a git repository that the engine reads and writes one branch of."""
+"""The user's project: a git repository. The engine reads it and writes one branch there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     branch: str = ""
     """The branch that is checked out, "" for none."""
     snapshot: str = ""
-    """What `head` has that the project has not committed, for people; "" if it is its own."""
+    """A notice of what in `head` is not committed; "" if `head` is the project's own commit."""
     is_repository: bool = True
     """Whether the folder is the top of a git repository, which can take a branch."""
 

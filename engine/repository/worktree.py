@@ -77,7 +77,7 @@ Settled = Callable[[str], str | None]
 
 def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
             settled: Settled = lambda name: None) -> Change:
-    """Return the tree that a worktree's files make of `base`, cleaned. Raises InputError."""
+    """Return the change from `base` to a worktree's files, cleaned. Raises InputError."""
     if path.is_symlink() or not path.is_dir():
         raise InputError("the worker removed its worktree", where=path.name)
     dropped: list[Dropped] = []

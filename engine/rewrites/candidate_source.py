@@ -17,18 +17,18 @@ from engine.rewrites.template_copy import copy, names_of
 BEGIN = "# Kernels from kopt's templates, and a Model that calls them."
 IMPORTS = "import torch\nimport triton\nimport triton.language as tl\n"
 FUNCTIONS = ("tuple", "range", "len", "torch")
-"""What the calls of templates.yaml use besides the arguments of the torch function."""
+"""Names in the calls of templates.yaml that are no arguments of the torch function."""
 INFIX = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "pow": "**",
          "matmul": "@"}
 
 
 def own_text(text: str) -> str:
-    """Return the person's part of a source that may be an earlier rewrite's."""
+    """Return the person's part of a source, without what an earlier rewrite added."""
     return text.partition(BEGIN)[0].rstrip() + "\n"
 
 
 def write(source: str, graph: ModuleGraph, known: Catalog, cut: Partition, reason: str) -> str:
-    """Return the candidate's source; `reason` is what its ModelNew says of itself."""
+    """Return the candidate's source; `reason` becomes ModelNew's docstring."""
     person = own_text(source)
     writer = _ForwardWriter(graph, cut, names_of(person))
     pieces = [writer.use(region, fused(graph, known, region)) for region in cut.regions]
@@ -189,7 +189,7 @@ class _ForwardWriter:
 
 
 def indexed(path: str) -> str:
-    """Return the path of a module's attribute as source text: "layers.0.weight" is an item's."""
+    """Return a module's attribute path as source: "layers.0.weight" becomes "layers[0].weight"."""
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 

@@ -1,11 +1,11 @@
-"""Reads calls as others that compute the same, so that templates match them.
+"""Replaces calls in a graph by equivalent ones, so that templates match them.
 
-A call that writes into its input, such as ReLU(inplace=True), makes a tensor instead: this is
-equivalent where only the call uses its input, as nothing else reads the changed tensor.
+A call that writes into its input, such as ReLU(inplace=True), makes a new tensor instead. This is
+equivalent if nothing but the call uses its input: nothing else reads the changed tensor.
 
-Attention whose heads are too long for one kernel is its products and a softmax: such a head's row
-of the result does not fit into the registers of a block. Where both lengths are large, the products
-take most of the time, and their templates are faster than what PyTorch has.
+Attention whose heads are too long for one kernel becomes two products and a softmax: a row of such
+a head's result does not fit into the registers of a block. Where both lengths are large, the
+products take most of the time, and their templates are faster than what PyTorch has.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 LONGEST_HEAD = 256
 """Values of a head that the template `attention` takes."""
 LEAST_LENGTH = 512
-"""Queries and keys from which products of float32 pay."""
+"""Least number of queries and of keys at which products of float32 are faster."""
 
 
 def without_inplace(graph: ModuleGraph, known: Catalog) -> ModuleGraph:
-    """Return the graph in which such calls no longer count as writing."""
+    """Return the graph in which calls no longer write into inputs that only they use."""
     return replace(graph, nodes=tuple(
         replace(node, written=None, bound=node.bound | {"inplace": False} if "inplace" in node.bound
                 else node.bound) if _is_private(graph, known, node) else node
@@ -54,7 +54,7 @@ def _is_seen(graph: ModuleGraph, node: Node, written: Ref) -> bool:
 
 
 def as_products(graph: ModuleGraph) -> ModuleGraph:
-    """Return the graph with such calls written out; without any it is the graph itself."""
+    """Return the graph with attention of long heads as products; the same graph if it has none."""
     if not any(_is_long(graph, node) for node in graph.nodes):
         return graph
     names: dict[str, str] = {}
@@ -83,7 +83,7 @@ def _is_long(graph: ModuleGraph, node: Node) -> bool:
 
 
 def _products(graph: ModuleGraph, node: Node, moved: Node, first: int) -> list[Node]:
-    """Return what a call computes as nodes whose names begin at a number."""
+    """Return the nodes that compute an attention call, named from n<first> on."""
     query, key, value, scale = (moved.bound[name] for name in ("query", "key", "value", "scale"))
     q, k = (graph.form(node.bound[name]) for name in ("query", "key"))
     turned, scores = (*k.shape[:-2], *k.shape[:-3:-1]), (*q.shape[:-1], k.shape[-2])

@@ -1,4 +1,4 @@
-"""Reads a loop over experts, each applied to all tokens or to those that chose it, as one call.
+"""Replaces a loop over experts by one call; each may run on all tokens or on those that chose it.
 
 The call is `kopt.experts`, which the template `moe` computes. An expert is two linear layers or
 products with an activation between, or three with one as the gate; tokens choose by top k.
@@ -41,7 +41,7 @@ class ExpertTerm:
 
 
 def as_experts(graph: ModuleGraph) -> ModuleGraph:
-    """Return the graph with such loops as calls; without any it is the graph itself."""
+    """Return the graph with loops over experts as calls; the same graph if it has none."""
     reader = _LoopReader(graph)
     for last in reversed(graph.nodes):
         terms = reader.terms(last)
@@ -51,9 +51,9 @@ def as_experts(graph: ModuleGraph) -> ModuleGraph:
 
 
 def by_value(graph: ModuleGraph) -> str:
-    """Return the function whose result has as many values as its input's values say, "" if none.
+    """Return a function whose result's shape depends on its input's values, "" if none is called.
 
-    The graph has their largest number in its shapes.
+    The shapes in the graph assume the largest possible size.
     """
     live = live_nodes(graph)
     for node in graph.nodes:
@@ -78,7 +78,7 @@ class _LoopReader:
         return node if node.target.rpartition(".")[2].strip("_") in names else None
 
     def terms(self, last: Node) -> list[ExpertTerm]:
-        """Return the experts' terms of which a node is the sum, [] if it is no such sum."""
+        """Return the experts' terms whose sum a node is; [] if it is no such sum."""
         terms: list[ExpertTerm] = []
         value: Any = Ref("node", last.name)
         while value is not None and value != 0 and not self.call(
@@ -213,7 +213,7 @@ class _LoopReader:
             top.bound.get("dim") in (-1, 1) else 0
 
     def whole(self, terms: Sequence[ExpertTerm], name: str) -> Ref | None:
-        """Return the tensor whose items are the experts' weights, None if they are on their own."""
+        """Return the tensor whose items are the experts' weights, None if there is none."""
         origins = [self._origin(term.weights[name]) for term in terms]
         source, keys = origins[0]
         read = self.call(terms[0].weights[name], "getitem")
@@ -260,7 +260,7 @@ class _LoopReader:
                  for node in graph.nodes]
 
         def add(target: str, args: tuple[Any, ...], shape: tuple[int, ...]) -> Ref:
-            number = free.pop(0)  # of a node that the call makes superfluous
+            number = free.pop(0)  # the number of a node that the call replaces
             form = TensorForm(dtype=dtype, shape=shape)
             nodes[number] = Node(name=f"n{number}", target=target, args=args, kwargs={}, bound={},
                                  outputs=(form,), several=False, written=None, layer=None)

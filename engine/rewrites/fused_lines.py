@@ -1,4 +1,4 @@
-"""Lines of Triton code for elementwise nodes, for the marked places of a template."""
+"""Writes elementwise nodes as lines of Triton code into the marked places of a template."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from engine.rewrites.template_catalog import Catalog
 
 FLOATS = ("float32", "float16", "bfloat16")
 LOADABLE = (*FLOATS, "bool", "uint8", "int8")
-"""Dtypes of operands whose values float32 holds."""
+"""Dtypes of operands: float32 can hold their values."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Operand:
 
 
 def is_elementwise(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
-    """Return whether a node has lines, and operands that they can read."""
+    """Return whether a node can be written as lines of Triton, which can read its operands."""
     if node.written is not None or len(node.outputs) != 1 or node.form.dtype not in FLOATS:
         return False
     form_and_arguments = known.form(node)
@@ -53,8 +53,8 @@ def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: 
                places: str = "") -> Operand | None:
     """Return how a tensor is read for elements of `shape`, None if it does not broadcast to it.
 
-    Without `sizes_known` only what needs no size of the shape itself can be read, but for the
-    product of all dimensions from the third on where a template has it as `places`.
+    Without `sizes_known` it is also None if reading needs a size of `shape`, except the product of
+    all dimensions from the third on, which a template may name as `places`.
     """
     ref_shape = graph.form(ref).shape
     if math.prod(ref_shape) == 1:
@@ -168,7 +168,7 @@ class FusedCode:
 
 
 def filled(code: str, variable: str, value_of: Callable[[str], str]) -> list[str]:
-    """Return a form's lines for a variable instead of `value`, its arguments filled in."""
+    """Return a form's lines with `variable` for `value` and with its arguments filled in."""
     text = re.sub(r"\{(\w+)\}|\bvalue\b",
                   lambda match: value_of(match[1]) if match[1] else variable, code)
     return [line for line in text.splitlines() if line.strip()]

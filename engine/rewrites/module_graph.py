@@ -20,7 +20,7 @@ from harness.tasks.target import Target
 
 PROGRAM = "module.graph_capture"
 SAME = {"mat2": "other"}
-"""Names of arguments in ATen, where PyTorch's functions of the same kind have another one."""
+"""Argument names of ATen, and what similar functions of PyTorch call these arguments."""
 LIMITS = Limits(wall_s=120.0, output_bytes=1 << 20, memory_bytes=32 << 30)
 
 
@@ -29,7 +29,7 @@ class TensorForm(msgspec.Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...]
 
     def dim(self) -> int:
-        """Return the number of dimensions, by PyTorch's name for conditions of templates."""
+        """Return the number of dimensions; conditions of templates call it by PyTorch's name."""
         return len(self.shape)
 
     def size(self, dim: int) -> int:
@@ -60,7 +60,7 @@ class SourceCode:
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """One call of a torch function. Arguments are Refs, constants, Codes, or lists of them.
+    """One call of a torch function. Arguments are Refs, constants, SourceCodes, or lists of them.
 
     `bound` has all arguments by name, with defaults; it is empty where they are not known.
     """
@@ -123,7 +123,7 @@ class ModuleGraph:
 
     def before(self, names: Iterable[str],
                follows: Callable[[Ref], bool] = lambda ref: True) -> set[str]:
-        """Return some nodes and all on which they depend, through the results that it `follows`."""
+        """Return the named nodes and all that they depend on through refs that it `follows`."""
         reached, waiting = set[str](), list(names)
         while waiting:
             name = waiting.pop()
@@ -148,7 +148,7 @@ def refs_of(value: Any) -> Iterator[Ref]:
 
 def capture(target: Target, tree: Path, baseline: Path, scratch: Path, *,
             python: str | None = None, zygote: Zygote | None = None) -> ModuleGraph:
-    """Run the module of a tree on tensors without memory. Raises InputError where that fails."""
+    """Capture a tree's module by a run on tensors without memory. Raises InputError."""
     tensors = [{"shape": tensor.shape, "dtype": tensor.dtype}
                for tensor in target.tensors(target.classes[0])]
     try:

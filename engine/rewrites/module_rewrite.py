@@ -1,4 +1,4 @@
-"""Rewrites a PyTorch module with kernels from templates: its rewrites, with their texts."""
+"""Rewrites a PyTorch module with kernels from templates."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     if how := expert_loops.by_value(graph):
         return ModuleRewrites(nothing=f"sizes depend on values: {how}")
     for node in graph.nodes:
-        if node.written is not None and node.written.kind != "attribute":  # no buffer of its own
+        if node.written is not None and node.written.kind != "attribute":  # not its own buffer
             return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(node)}")
     best = known.unrivalled()
     cuts = {"templates": regions.partition(graph, best),
             "general": regions.partition(graph, best.general()),
             "rivals": regions.partition(graph, known)}
-    if graph is plain:  # torch has no function for what the other graphs have
+    if graph is plain:  # else torch lacks functions for some of the graph's calls
         cuts["elementwise"] = regions.partition(graph, known, cores=False, least_elementwise=2)
     if gradient := next((node for node in graph.nodes if node.target in GRADIENTS), None):
         cuts = {name: cut for name, cut in cuts.items() if gradient.name not in cut.unmatched}

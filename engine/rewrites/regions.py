@@ -65,7 +65,7 @@ def partition(graph: ModuleGraph, known: Catalog, *, cores: bool = True,
               least_elementwise: int = 1) -> Partition:
     """Cut a graph into regions; without `cores` only elementwise nodes are matched.
 
-    Chains of fewer elementwise nodes than `least_elementwise` stay torch's.
+    Chains of fewer elementwise nodes than `least_elementwise` stay calls of torch.
     """
     return _Cutter(graph, known).cut(cores, least_elementwise)
 
@@ -104,7 +104,7 @@ class _Cutter:
         return is_elementwise(self.graph, self.known, node)
 
     def _take_pattern(self, root: Node) -> None:
-        """Take the nodes of a template's expression whose values are used nowhere else."""
+        """Make a region of a template's expression if no value inside is used outside of it."""
         for template in reversed(self.known.templates):
             for pattern in template.forms:
                 matched = None if root.name in self.taken else match(
@@ -193,7 +193,7 @@ class _Cutter:
     def _backwards(self, last: Node) -> tuple[Node, ...]:
         """Return the elementwise nodes of one shape that lead to `last` and nowhere else."""
         names = {last.name}
-        # a value that several of the nodes use joins once all of them are in
+        # a value that several nodes use joins once all of them have joined
         while more := [name for node in names for ref in self.graph.node(node).reads
                        if ref.kind == "node" and (name := ref.name) not in names
                        and self._is_free(self.graph.node(name))
@@ -204,7 +204,7 @@ class _Cutter:
 
     def _after(self, core: Node, template: TritonTemplate | None,
                source: Ref) -> tuple[Node, ...]:
-        """Return the elementwise nodes after a core of which only the last is used elsewhere.
+        """Return the elementwise nodes after a core; only the last one's value is used elsewhere.
 
         A template writes its result in the core's dtype.
         """

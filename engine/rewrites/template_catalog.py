@@ -44,13 +44,13 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     when: str = ""
     result: str = ""
     fuses: bool = True
-    """Whether its call reaches the template's epilogue."""
+    """Whether elementwise nodes after it may join the template's epilogue."""
     results: tuple[str, ...] = ()
     """Names in the expression, `(name := …)`, whose values the call returns after its own."""
 
 
 class Alternative(msgspec.Struct, frozen=True, array_like=True):
-    """What a part of patterns stands for, and what this adds to their call and condition."""
+    """One expression for a named part of patterns, and what it adds to call and condition."""
 
     expression: str
     words: str = ""
@@ -58,7 +58,7 @@ class Alternative(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """A template; its name is that of its entry too, and of its file."""
+    """A template; its entry and its file have the same name."""
 
     name: str
     computes: str
@@ -69,7 +69,7 @@ class TritonTemplate(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     fuses: dict[str, str] = {}
     conditions: str = ""
     places: str = ""
-    """In the kernel's names: the results of one channel, of all dimensions from the third on."""
+    """An expression of the kernel: the size of one channel, all dimensions from the third on."""
     rival: str = ""
     """A library that is as fast or faster at most shapes."""
 
@@ -98,9 +98,9 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
 
     def find(self, graph: ModuleGraph,
              node: Node) -> Iterator[tuple[TritonTemplate, TargetReplacement]]:
-        """Yield the templates that compute a node, where all that is declared holds.
+        """Yield the templates that compute a node and whose conditions hold, special ones first.
 
-        The most special first: in the table they follow the general ones.
+        In the table they follow the general ones.
         """
         for template, replacement in self._of_target(node) if node.written is None else ():
             if tensors_of(node) <= names_in(replacement.call) and holds(
@@ -114,10 +114,10 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
                         if not names.isdisjoint(each.targets))
 
     def refused(self, graph: ModuleGraph, node: Node) -> str:
-        """Return what keeps the closest template of a node's function from it, "" without one.
+        """Return why the closest template of a node's function does not fit it, "" without one.
 
-        The closest one lacks the fewest comparisons; an equality counts twice, as something that
-        is not the same is further away than something that is too small.
+        The closest one fails the fewest comparisons. An equality counts twice: a different value
+        is further away than one that is too small.
         """
         bound = values(graph, node.bound, node.form.dtype)
         lacking = list[tuple[str, list[str]]]()
@@ -141,7 +141,7 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, templates=self.templates[::-1])
 
     def unrivalled(self) -> Catalog:
-        """Return the table without the templates that a library is mostly as fast as."""
+        """Return the table without the templates that have a rival."""
         return msgspec.structs.replace(
             self, templates=tuple(each for each in self.templates if not each.rival))
 
@@ -197,7 +197,7 @@ def spellings(target: str) -> frozenset[str]:
 def tensors_of(node: Node) -> set[str]:
     """Return the arguments that are tensors: a call that leaves one out computes something else.
 
-    torch.min(a, b) is no reduction.
+    For example, torch.min(a, b) is no reduction.
     """
     return {name for name, value in node.bound.items() if any(True for _ in refs_of(value))}
 

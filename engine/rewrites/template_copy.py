@@ -1,4 +1,4 @@
-"""A template's text in a candidate: its lines filled in, its names free of those around it."""
+"""Copies a template's text into a candidate: with fused lines and names that are not taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARK = re.compile(r"^(?P<indent>[ \t]*)# kopt: (?P<kind>prologue|epilogue|opera
 
 @dataclass(frozen=True, kw_only=True)
 class TemplateCopy:
-    """`entry` is what the host function is called in `text`."""
+    """A copy of a template; `entry` is the name of the host function in `text`."""
 
     entry: str
     text: str
@@ -35,7 +35,7 @@ def copy(template: TritonTemplate, code: FusedCode, used: Sequence[str]) -> Temp
 
 
 def names_of(text: str) -> set[str]:
-    """Return every name that a source defines or uses, but those of attributes."""
+    """Return every name that a source defines or uses, except names of attributes."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Name):

@@ -40,7 +40,7 @@ class RoundSlots:
 
     def end(self, slot: str, stage: str, detail: str, candidate: str = "") -> None:
         """Record a slot's last stage."""
-        with contextlib.suppress(LookupError):  # carried over from a round with other slots
+        with contextlib.suppress(LookupError):  # its round had other slots
             self.context.writer.end_slot(self._campaign, self.n, slot, stage=stage, detail=detail,
                                          candidate=candidate)
 

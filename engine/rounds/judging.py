@@ -108,7 +108,7 @@ def _end_failed(round: ActiveRound, finished: WorkerFinished) -> None:
 
 
 def _left_out(finished: WorkerFinished) -> str:
-    """Return which files an empty change lost, and why."""
+    """Return which files were left out of an empty change, and why."""
     dropped = finished.change.patch.dropped if finished.change is not None else ()
     if not dropped:
         return ""

@@ -113,7 +113,7 @@ class Placing:
                    for commit in (repo.base, *repo.log(repo.tip, repo.base)))
 
     def _tried_on(self, line: Line, entry: CandidateTree) -> list[Candidate]:
-        """Return the forms of a gain that were made for a commit of the line."""
+        """Return the rebased forms of a gain whose base is a commit of the line."""
         trees = {self.context.setup.repo.tree_of(member.commit) for member in line}
         return [other for other in self.context.reader.candidates(self.context.setup.id)
                 if other.form_of == entry.id and other.base_tree in trees]

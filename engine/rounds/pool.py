@@ -247,7 +247,7 @@ class _Ticker:
     def __call__(self, stage: str, detail: str, done: float | None,
                  agent: AgentProgress | None = None, /) -> None:
         now = time.monotonic()
-        self._agent = agent or self._agent  # a screening does not report it
+        self._agent = agent or self._agent  # ticks of screenings have no agent
         if stage == self._stage and now - self._at < TICK_S:
             return
         self._stage, self._at = stage, now

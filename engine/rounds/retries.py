@@ -24,8 +24,8 @@ from harness.verdict import Verdict
 
 ATTEMPTS = 3
 SPLIT = "split"
-"""The backend that splits. Only coding agents can also repair: a search has shown its result to be
-correct already."""
+"""The backend that splits. Only coding agents repair: a search has already shown that its result is
+correct."""
 FAULTS = {"fault": ("build", "crash", "timeout", "tests"),
           "benchmark-fault": ("build", "exit", "crash", "timeout")}
 """By kind of evidence, the faults of checks, benchmarks and tests that a repair may remove."""

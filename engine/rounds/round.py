@@ -58,7 +58,7 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
                 shown = phase
                 show_phase(phase)
             _handle(round, round.context.wait())
-            if round.no_device is None:  # else there is none for an approval's verdict either
+            if round.no_device is None:  # else approvals get no verdict either
                 try:
                     apply_approvals()
                 except NoDeviceAvailable as error:
@@ -69,14 +69,14 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
                 _end_workers(round, reason)
     finally:
         round.pool.stop()
-        round.context.record_notices()  # what models cost until they were stopped
+        round.context.record_notices()  # the costs of models until they were stopped
     if round.no_device is not None:
         raise round.no_device
     if shown != "VALIDATE":
         show_phase("VALIDATE")
     placing = Placing(round.slots, round.records)
     placing.place(round.gains)
-    placing.place_verified()  # what a rejection has released meanwhile
+    placing.place_verified()  # gains that a rejection has released meanwhile
     return _result(round)
 
 

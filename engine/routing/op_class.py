@@ -75,8 +75,7 @@ def words_of(name: str) -> list[str]:
 def classify(names: Iterable[str], source: str = "", path: str = "") -> OpClass:
     """Return the class of a kernel by its op and entry point, then by its source's kernels.
 
-    What the source does decides where no name says what it is; words that mean several things
-    decide last.
+    If no name tells the class, the features of the source decide; ambiguous words decide last.
     """
     stated = [name for name in names if name]
     kernels = source_language.kernel_names(source, path)

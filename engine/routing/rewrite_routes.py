@@ -20,7 +20,8 @@ from harness.devices.device import DeviceKind
 NO_ROUTE = "no agent rewrites it in another language"
 PROBE_S = 30.0
 ATTEMPTS = 3
-"""Rounds without a gain after which a subagent without a pair of languages is left out."""
+"""Rounds without a gain after which a subagent is left out, unless a translation pair says more
+or less."""
 _FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 
 

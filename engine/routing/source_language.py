@@ -1,4 +1,4 @@
-"""In which language a kernel's source is written, and the code in it without comments and texts.
+"""In which language a kernel's source is written; also its code without comments and strings.
 
 The kernel's own type comes before that of its file: a `.py` file with `@triton.jit` is Triton.
 """
@@ -90,7 +90,7 @@ def kernel_names(source: str, path: str = "") -> list[str]:
 
 
 def code_of(source: str, path: str = "") -> str:
-    """Return a source without comments and texts; device code in a Python text is kept."""
+    """Return a source without comments and strings; device code in a Python string is kept."""
     if not _is_python(path):
         return without_comments(source)
     tree = parse_python(source)
@@ -104,7 +104,7 @@ def code_of(source: str, path: str = "") -> str:
 
 
 def without_comments(source: str) -> str:
-    """Return C code without comments; texts lose their contents, but not the names of headers."""
+    """Return C code without comments and strings; strings with a slash, as in includes, stay."""
     return _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') and "/" in match[0]
                         else " ", source)
 
@@ -148,7 +148,7 @@ def _decorated(tree: ast.Module) -> Iterator[tuple[str, SourceLanguage]]:
 
 
 def _device_texts(tree: ast.Module) -> Iterator[str]:
-    """Yield the texts in a Python source that contain CUDA C++ or HIP."""
+    """Yield the strings in a Python source that contain CUDA C++ or HIP."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) \
                 and re.search(r"__global__\s", node.value):

@@ -16,7 +16,7 @@ Parity = Literal["reference", "kernel"]
 
 
 class RewriteLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A language that kernels are rewritten into; a host of `python` cannot be built from C++."""
+    """A language that kernels are rewritten into; the host `python` needs a Python source."""
 
     title: str
     host: Literal["python", "any"]

@@ -19,7 +19,7 @@ from harness.errors import EnvironmentFault, InputError, KoptError
 from harness.verdict import Verdict, rejected
 
 NAME, CANARY = "baseline", "canary"
-"""These stand for a candidate in the verdicts on them."""
+"""The names that stand for a candidate in the verdicts of the baseline and of the canary."""
 
 
 def prepare(campaign: RunningCampaign) -> None:
@@ -108,7 +108,7 @@ def _not_usable(verdict: Verdict, source: str) -> KoptError:
 def untimed(context: EngineContext) -> str:
     """Return why nothing could ever be kept here: a Triton kernel is not timed without a GPU.
 
-    A script in place of a model costs nothing: its rounds show how a change is judged.
+    "" also if a script plays the model: its rounds cost nothing and show how a change is judged.
     """
     verdict, agent = recorded(context), context.setup.manifest.pool.agent
     if verdict is None or verdict.latency_us is not None or (agent and agent.script):
@@ -120,8 +120,8 @@ def untimed(context: EngineContext) -> str:
 def measure_references(campaign: RunningCampaign) -> None:
     """Measure compilers and libraries on the baseline's module, unless recorded.
 
-    Coding agents are told of them before the first round. Without agents they follow it, because
-    they take minutes and decide nothing.
+    With coding agents this precedes the first round, since agents are told the results. Without
+    agents it follows that round, since it takes minutes and decides nothing.
     """
     for form in missing_references(campaign.context):
         with campaign.phase(in_phase("VALIDATE", f"{form.name}, to compare")):
@@ -142,7 +142,7 @@ def missing_references(context: EngineContext) -> list[ReferenceForm]:
 
 
 def measure_reference(context: EngineContext, form: ReferenceForm) -> None:
-    """Measure a form of the baseline's module once; a failure is recorded as that."""
+    """Measure a form of the baseline's module once; a failure is recorded as a rejected verdict."""
     setup = context.setup
     base = setup.repo.tree_of(setup.repo.base)
     source = setup.target.source

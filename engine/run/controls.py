@@ -56,7 +56,7 @@ class ControlHandler:
             if control.id in known:
                 continue
             if control.verb == "resume" and self.decide_only:
-                continue  # the engine that runs the campaign on answers it
+                continue  # the engine that continues the campaign answers it
             if control.verb == "approve":
                 self.approvals.append(control)
             elif control.verb == "resume" and control.at < self.since:
@@ -108,7 +108,7 @@ class ControlHandler:
         changes = limits.changes(setup.manifest, manifest)
         if not changes and row is not None and row.rounds_max == last_round:
             return "changed nothing: these are the limits"
-        changes = changes or "max_iterations"  # in the file already, by an engine that was killed
+        changes = changes or "max_iterations"  # a killed engine has changed the file
         # Verdicts divide the error rate by the planned number of looks, which must not change.
         manifest = msgspec.structs.replace(manifest, decision=msgspec.structs.replace(
             manifest.decision, looks=setup.planned_looks))

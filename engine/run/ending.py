@@ -108,7 +108,7 @@ def _restore_state(campaign: RunningCampaign, state: CampaignState) -> None:
 
 def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *,
                  cut: bool = False) -> None:
-    """Record the stop and what was spent; one `cut` short does not state a result."""
+    """Record the stop and what was spent; a stop that is `cut` short does not state a result."""
     doubt, setup = rollback.doubt(campaign.context), campaign.setup
     campaign.meter.note()
     spent = campaign.meter.spent

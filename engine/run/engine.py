@@ -97,7 +97,7 @@ class Engine(threading.Thread):
         finally:
             try:
                 leases.release(writer, lease)
-            except KoptError as error:  # lost, or the disk is full: the first error counts
+            except KoptError as error:  # lost, or disk full: an earlier error counts
                 log.warning("the lease could not be released: %s", error)
 
 

@@ -1,7 +1,7 @@
 """The host: a process in a session of its own that runs the engine thread.
 
-It survives a closed terminal and a dropped connection. It adopts orphans, so that no process of a
-killed supervisor outlives it.
+It survives a closed terminal and a dropped connection. It adopts orphaned processes, so that no
+process of a killed supervisor outlives the host.
 """
 
 from __future__ import annotations

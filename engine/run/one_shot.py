@@ -39,7 +39,7 @@ class OneShotCandidate(msgspec.Struct, frozen=True, kw_only=True):
     config: Mapping[str, object] | None = None
     ref: str | None = None
     source: bytes | None = None
-    """What the kernel's source becomes."""
+    """The new text of the kernel's source."""
 
 
 class OneShot:
@@ -139,7 +139,7 @@ class OneShot:
                                settings=self.settings(plan, candidate_id=identity, same=not change))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
-        """Return the harness's settings; the `same` code as the incumbent is timed as well."""
+        """Return the harness's settings; with `same`, the incumbent's own code is timed too."""
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         return Settings(scratch=str(scratch), plan=plan, python=self.judged.manifest.python,
@@ -149,7 +149,7 @@ class OneShot:
                         test_wall_s=self.judged.manifest.limits.test_s)
 
     def _configured(self, config: Mapping[str, object]) -> Change | Verdict:
-        """Return the change that sets knobs; unknown ones, of another version, are noted only.
+        """Return the change that sets knobs; unknown knobs, of another version, are only noted.
 
         A configuration without any known knob is rejected: it would judge the unchanged code.
         """

@@ -130,7 +130,7 @@ class RunningCampaign:
             else judged.ruling.reason)
 
     def _unformatted(self, placed: Candidate) -> Candidate:
-        """Return a candidate before the format command, itself if that changed nothing."""
+        """Return the candidate from before the format command, or itself if there is none."""
         if not placed.form_of:
             return placed
         before = self.context.reader.candidate(placed.form_of, self.setup.id)
@@ -169,7 +169,7 @@ class RunningCampaign:
         return Placing(RoundSlots(self.context, self.keeper, self.context.round), self.records)
 
     def adopt(self, waited: Sequence[Candidate]) -> None:
-        """Put the fastest gain that waited without a line onto it; rounds try the others."""
+        """Put the fastest gain that waited without a line onto the line; rounds try the others."""
         setup = self.setup
         tree = setup.repo.tree_of(setup.repo.tip)
         on_tip = [gain for gain in self.placing.judged(waited)

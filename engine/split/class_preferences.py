@@ -18,7 +18,7 @@ from harness.search.trials.trials import ClassGain, ConfigRows, Contender, LoopR
 from harness.verdict import Config
 
 MOST_GROUPS = 3
-"""Specialised variants that one split adds."""
+"""The largest number of specialised variants that one split adds."""
 _ALIAS = re.compile(r"(?://|/\*|#)\s*kopt:\s*column\s+(\S+)\s+is\s+(\S+)")
 
 
@@ -60,10 +60,10 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
            first: Sequence[str] = ()) -> tuple[ClassGroup, ...]:
     """Return the groups of classes that need a variant, none where the common best serves all.
 
-    A class prefers what beats the common best and the existing kernel by the margin, beyond the
-    noise; classes that it serves as well join. A condition tests the columns named `first`, which
-    define the classes, where one of these is enough. Raises Refused where no condition selects any
-    group.
+    A class prefers a configuration that beats the common best and the existing kernel by the
+    margin, beyond the noise; other classes that it serves as well join the group. A condition
+    tests only the columns named `first`, which define the classes, if these suffice. Raises
+    Refused if no condition selects any group.
     """
     least = math.log1p(margin)
     preferences = _preferences(result, least)
@@ -105,7 +105,7 @@ def _preferences(result: LoopResult, least: float) -> dict[str, tuple[Contender,
 
 
 def _default_gain(result: LoopResult, name: str) -> float:
-    """Return the existing kernel's gain over the common best in a class; 0 where it is that."""
+    """Return the existing kernel's gain over the common best in a class; 0 if they are the same."""
     first = result.trials[0].config if result.trials else result.best
     return next((_gain(contender, name) for contender in result.contenders
                  if contender.config == first), 0.0)
@@ -113,8 +113,9 @@ def _default_gain(result: LoopResult, name: str) -> float:
 
 def is_common_best_better(result: LoopResult, groups: Sequence[ClassGroup],
                           margin: float) -> bool:
-    """Return whether the common best, as the default, beats the existing kernel in every class that
-    takes the default, by the margin.
+    """Return whether the common best should replace the existing kernel as the default.
+
+    That is so if it is faster by the margin in every class that takes the default.
     """
     served = {name for group in groups for name in group.classes}
     rest = [rows.name for rows in result.classes if rows.name not in served]

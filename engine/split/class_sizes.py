@@ -37,8 +37,9 @@ def dispatch_parameters(language: Language, source: str, target: Target | Comman
 
 
 def entry_parameters(language: Language, source: str, target: Target) -> dict[str, str]:
-    """Return the expression for each size of a task: arguments are matched by their places, and in
-    Python a size may be a tensor's.
+    """Return the expression for each size of a task: an argument or, in Python, `x.shape[1]`.
+
+    The task's arguments are matched with the entry's by their places.
     """
     _, blocks = language.read(source)
     names = {target.entry, *(block.default for block in blocks if block.entry == target.entry)}

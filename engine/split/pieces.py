@@ -24,7 +24,7 @@ _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, ...],
                     functions: Collection[str], condition: Condition,
                     ) -> tuple[str, tuple[DispatchBlock, ...]]:
-    """Rename each entry among some functions to `…_base`; return also a dispatcher for each."""
+    """Rename the entries among `functions` to `…_base`; return the text and all dispatchers."""
     items = language.items(text)
     dispatched = {kernel for block in blocks for kernel in block.kernels}
     entries = [item.function for item in items
@@ -45,7 +45,7 @@ def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, 
         if not item.defines & base_of.keys():
             continue
         renamed = language.renamed(item.text, lambda name: base_of.get(name, name))
-        prototype = "" if item.function else item.text  # both functions need one
+        prototype = "" if item.function else item.text  # the old and the new name need one
         part = text[at:item.begin] + prototype + renamed
         part += "" if renamed.endswith("\n") else "\n"
         part += language.gap if item.function else ""
@@ -73,7 +73,7 @@ class Variant:
 def with_variants(language: Language, text: str, blocks: Sequence[DispatchBlock],
                   condition: Condition, points: Sequence[Point], classes: Sequence[str],
                   variant_of: Callable[[DispatchBlock, str], Variant | None]) -> tuple[str, str]:
-    """Return a text with dispatchers, up to the last of them, and the rest; points are rows."""
+    """Return the text up to its last dispatcher, with dispatchers added, and the rest."""
     item_of = {item.function: item for item in language.items(text)}
     out, at = [], 0
     for block in sorted(blocks, key=lambda block: block.at):
@@ -105,7 +105,7 @@ def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[s
 
 def copied(language: Language, text: str, copies: Sequence[Item], name_of: Mapping[str, str],
            values: Config, needed: frozenset[str]) -> str:
-    """Return renamed copies, with knobs set and the requirements that name only `needed` names."""
+    """Return renamed copies of items, with knobs set, and the requirements on their knobs."""
     parts: list[str] = []
     declarations = knobs.find(text, language=language.knobs)
     declared = {knob.name for knob in declarations}

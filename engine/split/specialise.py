@@ -25,7 +25,7 @@ from harness.verdict import Config
 
 PLAIN_C = C()
 MOST_VARIANTS = 6
-"""Variants of one entry point, from all splits together."""
+"""Limit of the variants of one entry point, from all splits together."""
 
 
 def split(source: str, groups: Sequence[ClassGroup], parameter_of: Mapping[str, str], *,

@@ -1,7 +1,8 @@
 """Removes the kernels of a split that no measured class takes.
 
-Every variant was right in all classes when it was judged as a whole kernel, so any may become the
-default. If the default serves no class, the variant that serves the most classes takes its place.
+Every variant computed correct results in all classes when it was judged as a whole kernel, so any
+may become the default. If the default serves no class, the variant that serves the most classes
+takes its place.
 """
 
 from __future__ import annotations
@@ -65,10 +66,10 @@ def _without(gone: set[str], source: str, names: dict[str, str], language: Langu
     """
     items = language.items(source)
     removed = [item for item in items if item.function in gone]
-    own_knobs = {knob.name for knob in knobs.find(source, language=language.knobs)}
+    declared_knobs = {knob.name for knob in knobs.find(source, language=language.knobs)}
     while more := [item for item in items if item not in removed and item.defines
                    and (item.static or item.text.lstrip().startswith("#define") or all(
-                       stem(name) != name or name in own_knobs for name in item.defines))
+                       stem(name) != name or name in declared_knobs for name in item.defines))
                    and not item.defines & names.keys()
                    and any(item.defines & other.uses for other in removed)
                    and not any(item.defines & other.uses for other in items
@@ -84,5 +85,5 @@ def _without(gone: set[str], source: str, names: dict[str, str], language: Langu
     comment = rf"^(?:/\*|#|//) (?:(?:{dead_names}): .*|kopt: require .*\b(?:{dead_names})\b.*)\n"
     text = re.sub(comment, "", text, flags=re.MULTILINE)
     text = re.sub(r"\n{4,}", "\n\n\n", text)
-    new_names = {**{name: stem(name) for name in dead}, **names}  # the dead ones, in comments
+    new_names = {**{name: stem(name) for name in dead}, **names}  # removed names, in comments
     return re.sub(r"\w+", lambda word: new_names.get(word[0], word[0]), text)

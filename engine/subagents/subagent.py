@@ -60,15 +60,15 @@ class Subagent(SubagentFields, frozen=True, kw_only=True, forbid_unknown_fields=
 
     system_prompt: str
     step_limit: int = 200
-    """Most calls of the model for one task; 0 leaves this, and other limits, to the campaign."""
+    """Limit of the model's calls for one task; 0 leaves this and other limits to the campaign."""
     cost_limit_usd: float = 0.0
     timeout_s: float = 0.0
     model: str = ""
-    """The model to use instead of the campaign's, "" for that."""
+    """The model to use, "" for the campaign's."""
     path: str = ""
     """The folder that its definition comes from."""
 
     def score(self, path: str, text: str) -> float:
-        """Return how well it matches a source, 0 if it does not or matches none."""
+        """Return how well it matches a source; 0 if it does not, or has no `language_match`."""
         head = text.encode(errors="replace")[:MARKER_BYTES].decode(errors="replace")
         return self.language_match.score(path, head) if self.language_match else 0.0

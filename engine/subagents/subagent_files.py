@@ -53,10 +53,10 @@ def read(folder: Path, fields: Mapping[str, dict[str, Any]], known: Mapping[str,
         parts = decode(merged, SubagentFile, msgspec.convert)
         if not prompt and name not in known:
             raise InputError(f"there is no {PROMPT}", where=str(folder))
-        own_fields = msgspec.structs.asdict(parts)
-        limits = msgspec.structs.asdict(own_fields.pop("agent"))
+        field_values = msgspec.structs.asdict(parts)
+        limits = msgspec.structs.asdict(field_values.pop("agent"))
         yield Subagent(system_prompt=prompt or known[name].system_prompt, path=str(folder),
-                       **own_fields, **limits), merged.value
+                       **field_values, **limits), merged.value
 
 
 def _prompt(path: Path) -> str:

@@ -50,7 +50,7 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(project: Path | None) -> Registry:
-    """Read all subagents if a file has changed. A bad file becomes a problem, nothing else."""
+    """Return all subagents, read again if a file has changed. A bad file becomes a problem."""
     roots = data_folders.overriding(BUILT_IN, project)
     return _load(roots, tuple(_state(root) for root in roots))
 
@@ -76,7 +76,7 @@ def _load(roots: tuple[Path, ...], _states: tuple[object, ...]) -> Registry:
 
 
 def _state(root: Path) -> tuple[object, ...]:
-    """Return what changes whenever a file of a folder does."""
+    """Return a value that changes whenever a file of a folder changes."""
     try:
         names = sorted(os.listdir(root))
     except OSError as error:

@@ -13,7 +13,7 @@ import msgspec
 from harness.errors import Refused
 
 MOST_PLACES = 6
-"""Places of a source that one transformation changes: those after them stay as they are."""
+"""Limit of the places that one transformation changes; later places stay as they are."""
 Place = TypeVar("Place")
 
 

@@ -30,9 +30,9 @@ BROKEN = b""")( "this copy was broken on purpose, to see whether anything runs i
 UNPROVEN = ("a broken copy does not build, and the benchmark then runs a build that was carried "
             "along: it is not proven that it runs what candidates build")
 NAMED = 3
-"""Files that a message names at most."""
+"""Limit of the files that a message names."""
 ALONE = 4
-"""Files that are broken one by one, at most."""
+"""Limit of the files that are also broken one by one."""
 PROSE = (".md", ".rst", ".txt")
 STALE = ("a compiler's cache hides changes of the source: every verdict recompiles everything")
 
@@ -118,7 +118,7 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
     if unseen(verdict):
         raise refusal(names)
     if any(fact.kind == SHOWN for fact in verdict.evidence):
-        warnings += verdict.notes  # those of a kernel's verdict are not about the canary
+        warnings += verdict.notes  # notes of a kernel's verdict are about other things
     ordered = sorted(names, key=lambda name: (name != kernel, name.endswith(PROSE)))
     for name in ordered[:ALONE] if len(names) > 1 else ():
         verdict = verdict_on(name)

@@ -74,7 +74,7 @@ class Fleet:
         An answer that `needs_recheck` counts only if its device is still present and free of
         foreign processes; one with a `void_reason` never counts. Raises what `work` raises,
         Cancelled, and NoDeviceAvailable, also after MAX_LOSSES; FailsOnHealthyDevices if several
-        were healthy.
+        of them were healthy.
         """
         problem = void = ""
         healthy: list[str] = []
@@ -144,7 +144,7 @@ class Fleet:
             if card.looking and (problem := self._find_busy(card)):
                 return problem
             card.register()
-        except KoptError as error:  # its lock is not available, for example: others may be
+        except KoptError as error:  # such as a lock that is not available: try others
             return str(error)
         return ""
 

@@ -30,7 +30,7 @@ AUTHOR = "kopt"
 
 
 def files(result: KeptResult, at: float) -> dict[str, bytes]:
-    """Return the solution and its traces by path, where a data set has them.
+    """Return the solution and its traces, by their paths in a flashinfer-bench data set.
 
     `at` is when the campaign ended (seconds since the epoch). Raises Refused without a result.
     """

@@ -16,11 +16,11 @@ from harness.verdict import Value
 
 Table = dict[str, dict[str, Value]]
 _SUFFIX = re.compile(r"_v\d+$")
-"""What kopt adds to the names of a variant of a kernel."""
+"""The suffix that kopt adds to the names in a variant of a kernel."""
 
 
 def by_class(result: KeptResult, manifest: Manifest) -> Table:
-    """Return the configuration of each config class, by its name: those of `triton.Config`.
+    """Return each config class's configuration by class name, in the form of `triton.Config`.
 
     Raises Refused for a source without knobs.
     """
@@ -44,7 +44,7 @@ def by_batch_size(result: KeptResult, manifest: Manifest) -> Table:
 
 
 def _config(result: KeptResult, manifest: Manifest, sizes: Mapping[str, int]) -> dict[str, Value]:
-    """Return the configuration that a class takes: of its variant, if the kernel is split."""
+    """Return the configuration that runs for a class: its variant's, if the kernel is split."""
     declared = knobs.find(result.source, language=result.target.language)
     if not declared:
         raise Refused(f"{result.target.source} declares no knobs",
@@ -60,7 +60,7 @@ def _config(result: KeptResult, manifest: Manifest, sizes: Mapping[str, int]) ->
 
 def _used_knobs(result: KeptResult, declared: Sequence[Knob],
                 sizes: Mapping[str, int]) -> list[Knob]:
-    """Return the knobs of the kernels that run for some sizes; all of a source that is not split.
+    """Return the knobs of the kernels that run for some sizes; all knobs if nothing is split.
 
     Raises Refused where a dispatcher tests a parameter that is not a size of the class.
     """

@@ -72,11 +72,11 @@ def _sections(view: JournalView) -> list[PageSection]:
 
 
 def _limits(past: CampaignHistory) -> list[tuple[str, ...]]:
-    limits = list({msgspec.structs.replace(own, id="", rank=0): own
-                   for own in present_limits.of_best(past)}.values())
-    return [(f"{own.kernel} {own.config_class}".strip(), own.limiter, present_limits.value(own),
-             own.detail, advice)
-            for own, advice in zip(limits, present_limits.advice_once(limits), strict=True)]
+    limits = list({msgspec.structs.replace(limit, id="", rank=0): limit
+                   for limit in present_limits.of_best(past)}.values())
+    return [(f"{limit.kernel} {limit.config_class}".strip(), limit.limiter,
+             present_limits.value(limit), limit.detail, advice)
+            for limit, advice in zip(limits, present_limits.advice_once(limits), strict=True)]
 
 
 def _headline(view: JournalView) -> Headline:
@@ -152,7 +152,7 @@ def _keep(view: JournalView, keep: DecisionRow) -> str:
 
 
 def _waiting(past: CampaignHistory) -> PageSection:
-    """Return the waiting line, and what waits on a base that has moved."""
+    """Return the waiting line, and the gains that wait on a base that has moved."""
     line, items = past.line, []
     moved = [candidate for candidate in past.candidates.values() if candidate.state == "waiting"
              and candidate not in line]
@@ -172,7 +172,7 @@ def _waiting(past: CampaignHistory) -> PageSection:
 
 def _tried(view: JournalView) -> PageSection:
     """Return every candidate with what was decided on it, in the order of the first decisions, and
-    how many slots brought none.
+    how many slots brought no candidate.
     """
     past = view.history
     decided: dict[str, list[DecisionRow]] = {}

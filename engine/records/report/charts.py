@@ -1,4 +1,4 @@
-"""Charts of a report: what the template draws as inline SVG, in the coordinates of the SVG."""
+"""Charts of a report: shapes that the template draws as inline SVG, in the SVG's coordinates."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ SIGNS = {"keep": "●", "waiting": "?", "tie": "○", "regression": "▽", "fail
 
 
 class ProgressPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A round: the best's speedup over the baseline after it, and the speedup of its own try.
+    """A round's speedups.
 
-    `tried` is the try's speedup over the best before it, None if nothing was measured.
+    `best` is that of the best over the baseline, after the round. `tried` is that of the round's
+    own try over the best before the round, None if nothing was measured.
     """
 
     round: int
@@ -41,7 +42,7 @@ class SpeedupBar(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effect(self) -> str:
-        """The word for it, which selects its colour."""
+        """The word for the speedup; it selects the bar's colour."""
         logs = (None if bound is None else math.log(bound) for bound in (self.low, self.high))
         return quantities.effect(math.log(self.value), *logs) or ""
 
@@ -76,7 +77,7 @@ def progress(points: Sequence[ProgressPoint]) -> Chart | None:
         return None
     before, tries = 1.0, []
     for point in points:
-        kept = point.outcome == "keep"  # the try is the best now, on top of the round's own keeps
+        kept = point.outcome == "keep"  # the try is the best now, and may rest on earlier keeps
         tries.append(None if point.tried is None else point.best if kept else point.tried * before)
         before = point.best
     low, high = _span([p.best for p in points] + [t for t in tries if t is not None])

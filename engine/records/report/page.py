@@ -34,7 +34,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table; one with a `summary` is folded under it, one without `head` has names and values."""
+    """A table; with a `summary` it is folded below that, without `head` a row is name and value."""
 
     rows: Sequence[Sequence[str]]
     head: Sequence[str] = ()

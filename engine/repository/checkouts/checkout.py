@@ -30,9 +30,9 @@ NAMED = 3
 
 
 def take_over(clone: Clone, folder: Path, project: Project, globs: Sequence[str]) -> None:
-    """Copy what the project's commit only points at, once; record what is missing.
+    """Copy submodules, LFS contents and built files into the campaign; record what is missing.
 
-    `globs` name built files. Raises InputError if there is none of them.
+    `globs` name the built files. Raises InputError if no file matches them.
     """
     missing = _describe("submodules are", submodules.take_over(clone, BASE_REF, project.path),
                         "run `git submodule update --init --recursive` there and start again")
@@ -102,7 +102,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
 
 def _carry(clone: Clone, commit: str, project: Project, globs: Sequence[str], folder: Path,
            apart: Path) -> None:
-    """Copy the project's files that the globs name and neither it nor its submodules track.
+    """Copy the files that match the globs and that neither project nor submodules track.
 
     `commit` is the clone's, and may have fewer files than the project's. Nothing below `apart` (the
     workspace) is copied. Raises InputError if no file matches.
@@ -139,7 +139,7 @@ def _carried(folder: Path) -> Carried:
 
 def _fill_built(clone: Clone, commit: str, directory: Path, folder: Path,
                 carried: Carried) -> None:
-    """Put the built files into a checkout, with times from which a build sees what to rebuild.
+    """Put the built files into a checkout, and set times by which a build sees what to rebuild.
 
     A source that has not changed since the build keeps its time; any other is new.
     """
@@ -161,7 +161,7 @@ def _all(clone: Clone, commit: str) -> dict[str, TreeEntry]:
 
 
 def _same(path: Path, entry: TreeEntry) -> bool:
-    """Return whether a plain file has exactly a tree's bytes, which git filters may change."""
+    """Return whether a plain file has exactly the tree's bytes: git filters may change them."""
     if not entry.mode.startswith("100") or path.is_symlink() or path.stat().st_size != entry.size:
         return False
     data = path.read_bytes()

@@ -51,7 +51,7 @@ def parse(blob: bytes) -> Pointer | None:
 
 
 def take_over(clone: Clone, commit: str, project: Path) -> list[str]:
-    """Copy the contents of a commit's files into the clone; returns the files without any."""
+    """Copy the contents of a commit's LFS files into the clone; returns the files not found."""
     home = locate(project)
     stores = [] if home is None else [home.common_dir / "lfs" / "objects"]
     return [path for path, pointer in pointers(clone, commit).items()

@@ -40,7 +40,7 @@ def entries(clone: Clone, commit: str) -> dict[str, TreeEntry]:
 
 
 def tracked(project: Project) -> dict[str, TreeEntry]:
-    """Return what the submodules that are here have under each path, by the project's commit."""
+    """Return the entries of the submodules present here, by path, at the project's commit."""
     around = [project.path, *_git_dirs(project.path)]
     return dict(_tracked(Clone(project.git_dir), project.head, around, ""))
 

@@ -28,7 +28,7 @@ MOST_BYTES = 255
 LONGEST_PATH, MOST_FOLDERS = 1024, 64
 """Bytes and nested folders of a path: programs of the target recurse, and systems limit paths."""
 NAMED = 5
-"""Files that a message names at most."""
+"""Limit of the files that a message names."""
 LONGEST_NAME = 80
 """Characters of a file's name in a message."""
 _DESCRIBED_FIRST = {"cache folder": 0, "build folder": 0, "binary": 1}
@@ -66,9 +66,9 @@ def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) ->
 def by_product_kind(path: str, below: str = "", tracked: Collection[str] = ()) -> str:
     """Return the kind of by-product that a path looks like, or "".
 
-    A cache is recognised by its folder, never by a file's own name: cache_utils.py is source. The
-    names of two kinds of folder do not count: of `below`, which the manifest names, and of those
-    that the project has `tracked`, unless only programs write such a folder.
+    A cache is recognised by its folder, never by a file's own name: cache_utils.py is source.
+    Folders of `below`, which the manifest names, do not count; `tracked` folders of the project
+    count only if nothing but programs writes a folder of that name.
     """
     *folders, name = path.removeprefix(below).split("/")
     at = below.rstrip("/")
@@ -92,7 +92,7 @@ def by_product_kind(path: str, below: str = "", tracked: Collection[str] = ()) -
 
 
 def _is_by_product(dropped: Dropped) -> bool:
-    """Return whether a file is one that runs and compilers leave anywhere."""
+    """Return whether a file is compiled or cached: runs and compilers write these anywhere."""
     *folders, _ = dropped.path.split("/")
     return dropped.reason == "compiled file" or \
         any(folder in _NAMES["cache_folders"] for folder in folders)
@@ -119,7 +119,7 @@ def how_to_include(dropped: Iterable[Dropped]) -> str:
 
 
 def refuse_conflicts(patch: Patch) -> None:
-    """Raise InputError if the patch writes into a file what a failed merge leaves."""
+    """Raise InputError if the patch adds the conflict markers of a failed merge to a file."""
     for file in patch.files:
         markers = 0
         for line in file.text.split("\n"):

@@ -137,7 +137,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.files)
 
     def without(self, reason: Callable[[FilePatch], str]) -> Patch:
-        """Drop the sections that have a reason for it, "" being none."""
+        """Drop the sections for which `reason` returns a text; "" keeps a section."""
         reasons = [(file, reason(file)) for file in self.files]
         dropped = tuple(Dropped(file.path, why) for file, why in reasons if why)
         return msgspec.structs.replace(self, dropped=self.dropped + dropped,
@@ -153,7 +153,7 @@ def parse(content: str | bytes, where: str = "patch") -> Patch:
     """Parse a unified diff as git, `diff -u` or a mail writes it.
 
     Text that is not a diff stays in the preamble or with the section before it. Raises InputError,
-    with the line, for a torn section.
+    with the line, for an incomplete section.
     """
     text = content if isinstance(content, str) else content.decode(errors="surrogateescape")
     try:
@@ -215,7 +215,7 @@ def _after_hunk(lines: list[str], start: int, hunk: re.Match[str], where: str) -
         new -= sign not in "-\\"
         n += 1
     uncounted = n < len(lines) and lines[n].startswith(("+", "-")) \
-        and not lines[n].startswith(("--- ", "-- "))  # the next file, a mail's signature
+        and not lines[n].startswith(("--- ", "-- "))  # begins the next file or a mail's signature
     if old < 0 or new < 0 or uncounted:
         raise InputError(f"the hunk of line {start + 1} is longer than its header says",
                          where=f"{where}:{n}", fix="make the patch with `git diff`")

@@ -54,7 +54,7 @@ class C(Language):
         nodes: list[Node] = []
         ends: list[int] = []
         for node in parse_c(source).children:
-            if node.type == ";" and nodes:  # of a struct, union or enum without a variable
+            if node.type == ";" and nodes:  # ends a struct, union or enum without a variable
                 ends[-1] = node.end_byte
             elif node.type != "comment":
                 nodes.append(node)
@@ -99,7 +99,7 @@ class C(Language):
 def parse_c(source: str, *, in_parts: bool = False) -> Node:
     """Return the root of a C source's tree, its offsets in characters. Raises InputError.
 
-    With `in_parts` errors are no reason: nodes say which parts have some.
+    With `in_parts` syntax errors raise nothing: nodes say which parts have some.
     """
     plain = _UNKNOWN_TO_GRAMMAR.sub(_parsable_replacement, source)
     return parse("c", plain, lambda node: in_parts or _can_ignore_errors(source, node))
@@ -164,7 +164,7 @@ def _entry(source: str, parameters: Node) -> EntryFunction | None:
         code = re.sub(_COMMENT, " ", source[parameter.start_byte:parameter.end_byte],
                       flags=re.DOTALL)
         if declarator is None or name is None or "(" in code:
-            return None  # no name to pass it on by, or a pointer to a function
+            return None  # cannot be passed on: no name, or a pointer to a function
         arguments.append(source[name.start_byte:name.end_byte])
         type_words = source[parameter.start_byte:declarator.start_byte]
         if declarator == name and all(map(_WHOLE_NUMBER.fullmatch, type_words.split())):

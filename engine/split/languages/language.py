@@ -82,7 +82,7 @@ class Language(Protocol):
         """Return the code of a dispatcher with the signature of its default kernel."""
 
     def calls(self, code: str, kernel: str, condition: Condition | None) -> bool:
-        """Return whether code (single blanks) calls a kernel under a condition, or otherwise."""
+        """Return whether code (single blanks) calls a kernel under a condition; None: in `else`."""
 
     def comment(self, text: str) -> str:
         """Return a comment on lines of its own."""
@@ -91,7 +91,10 @@ class Language(Protocol):
         """Return whether an item includes or imports something."""
 
     def read(self, source: str) -> tuple[str, tuple[DispatchBlock, ...]]:
-        """Return the source without its dispatchers, and them. Raises Refused for edited ones."""
+        """Return the source without its dispatchers, and the dispatchers.
+
+        Raises Refused if the table of one does not agree with its code.
+        """
         parts, blocks, at, length = [], [], 0, 0
         for match in self.block.finditer(source):
             parts.append(source[at:match.start()])

@@ -28,7 +28,7 @@ _ARGUMENT = re.compile(r"([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*|\[(?:\d+|'[^']*'|\"[^\"
 
 
 class Python(Language):
-    """A module: knobs are its constants, an entry is a function that it does not call itself."""
+    """Python: knobs are a module's constants, entries are functions that it does not use itself."""
 
     gap = "\n\n"
     block = _BLOCK
@@ -113,8 +113,9 @@ def _item(source: str, begin: int, end: int, nodes: list[Node]) -> Item:
 
 
 def _entry(source: str, parameters: list[Node]) -> EntryFunction | None:
-    """Return how to call a function, None where a default uses a name of the module: a dispatcher
-    would pass the old kernel's value on to each variant.
+    """Return how to call a function, None if a default uses a name of the module.
+
+    A dispatcher would pass the old kernel's value of that name on to each variant.
     """
     arguments: list[str] = []
     columns: list[str] = []

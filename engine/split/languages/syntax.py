@@ -69,7 +69,7 @@ def walk(node: Node, *, leaves: Collection[str] = ()) -> Iterator[Node]:
 
 
 def parts(node: Node, *types: str) -> Iterator[Node]:
-    """Yield those of a node and everything below it that have one of some types."""
+    """Yield what has one of the types, among a node and everything below it."""
     return (part for part in walk(node) if part.type in types)
 
 

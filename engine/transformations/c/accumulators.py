@@ -39,7 +39,7 @@ class Reduction:
 
     @property
     def first(self) -> str:
-        """The value with which a further chain begins."""
+        """The value with which every chain begins."""
         return {"+": "0", "*": "1"}.get(self.operation, self.name)
 
     def combined(self, other: str) -> str:
@@ -138,7 +138,7 @@ def _reduction_of(c: ParsedC, loop: CountedLoop, name: str, kind: str) -> Reduct
 
 
 def _update(c: ParsedC, part: Node, name: str) -> tuple[str, int] | None:
-    """Return the operation of an update of the variable and how often it names the variable."""
+    """Return how an assignment updates `name` and how often `name` occurs in it, else None."""
     left, sign, right = (part.child_by_field_name(key) for key in ("left", "operator", "right"))
     if left is None or right is None or c.text(left) != name or sign is None:
         return None
@@ -166,12 +166,12 @@ def _update(c: ParsedC, part: Node, name: str) -> tuple[str, int] | None:
         condition, yes, no = (right.child_by_field_name(key) for key in (
             "condition", "consequence", "alternative"))
         if condition and yes and no:
-            operation = _compared(c, condition, name, c.text(yes), c.text(no))
+            operation = _extreme_of_choice(c, condition, name, c.text(yes), c.text(no))
             return (operation, 3) if operation else None
     return None
 
 
-def _compared(c: ParsedC, condition: Node, name: str, yes: str, no: str) -> str:
+def _extreme_of_choice(c: ParsedC, condition: Node, name: str, yes: str, no: str) -> str:
     """Return `max` or `min` for `x > name ? x : name` in any of its forms, else ""."""
     while condition.type == "parenthesized_expression":
         condition = condition.named_children[0]
@@ -201,4 +201,4 @@ def _guarded_extreme(c: ParsedC, part: Node, name: str) -> str:
             or c.text(assignment.child_by_field_name("left")) != name:
         return ""
     value = c.text(assignment.child_by_field_name("right"))
-    return _compared(c, condition, name, value, name)
+    return _extreme_of_choice(c, condition, name, value, name)

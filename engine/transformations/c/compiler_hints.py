@@ -32,7 +32,7 @@ _VECTOR = """\
 #endif
 """
 _IN_LIBMVEC = re.compile(r"(?:exp|log|sin|cos|pow)f?")
-"""Functions of which glibc 2.22 and later have vector versions for x86-64, within 4 ulp."""
+"""Functions with vector versions for x86-64 in glibc 2.22 and later, accurate to 4 ulp."""
 
 
 class RelaxedMath(Transformation):
@@ -69,7 +69,7 @@ class VectorMath(Transformation):
             f'__attribute__((__simd__("notinbranch"), __const__)) {kind} {name}({arguments});'
             for name in functions for kind in ["float" if name.endswith("f") else "double"]
             for arguments in [f"{kind}, {kind}" if name.startswith("pow") else kind]]
-        relaxed = "" if _PRAGMA.search(source) else _RELAXED  # a sum in order has no vectors
+        relaxed = "" if _PRAGMA.search(source) else _RELAXED  # an ordered sum uses no vectors
         c.declare(relaxed + _VECTOR.format(declarations="\n".join(declarations)))
         return c.transformed(f"vector versions of {', '.join(functions)}")
 
@@ -86,7 +86,7 @@ class Restrict(Transformation):
             declarator = function.child_by_field_name("declarator")
             name = c.declared_name(declarator)[0] if declarator is not None else ""
             pointers = list(_pointers(c, function))
-            if name and pointers and not _is_called_with_one_twice(c, name):
+            if name and pointers and not _is_called_with_aliases(c, name):
                 functions.append(name)
                 for pointer in pointers:
                     c.insert(pointer.start_byte, f"{c.restrict} ")
@@ -96,8 +96,9 @@ class Restrict(Transformation):
 
 
 def _pointers(c: ParsedC, function: Node) -> Iterator[Node]:
-    """Yield the names of pointer parameters without restrict; none for a single pointer or a
-    read-only function.
+    """Yield the names of a function's pointer parameters that lack restrict.
+
+    There are none if it has a single pointer or writes no memory.
     """
     declarator, body = (function.child_by_field_name(key) for key in ("declarator", "body"))
     if declarator is None or body is None:
@@ -117,7 +118,7 @@ def _pointers(c: ParsedC, function: Node) -> Iterator[Node]:
         yield from (name for name, has_it in pointers if not has_it)
 
 
-def _is_called_with_one_twice(c: ParsedC, name: str) -> bool:
+def _is_called_with_aliases(c: ParsedC, name: str) -> bool:
     """Return whether a call in the source passes one variable for two arguments."""
     for function in c.functions:
         types = c.types(function)

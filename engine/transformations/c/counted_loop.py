@@ -1,4 +1,4 @@
-"""Loops that count one variable up by one to a bound that they do not change."""
+"""Loops that count one variable up by one to a bound that stays the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CountedLoop:
     bound: str
     body: Node
     pragma: str = ""
-    """The pragma before it, which is about this loop as it is."""
+    """The pragma before the loop; it may not hold for a changed loop."""
 
     @property
     def line(self) -> int:
@@ -36,7 +36,7 @@ class CountedLoop:
 
     @property
     def head(self) -> str:
-        """The statement before a loop that counts in other steps: it sets the variable."""
+        """The statement that sets the variable, for loops that begin without an initializer."""
         value = f"{self.variable} = {self.start};"
         return f"{self.declared} {value}" if self.declared else value if self.start else ""
 

@@ -17,7 +17,7 @@ _MEMORY = ("subscript_expression", "pointer_expression", "field_expression")
 
 @dataclass(frozen=True, kw_only=True)
 class Invariant:
-    """An expression that has one value in all iterations of a loop, the outermost such loop."""
+    """An expression with one value in all iterations of `loop`, the outermost such loop."""
 
     node: Node
     loop: Node
@@ -62,7 +62,7 @@ def _moved(c: ParsedC, invariants: list[Invariant], name: str, value: str, use: 
             before.setdefault(each.loop.start_byte, (each.loop, []))[1].append(
                 f"const {each.kind} {names[key]} = {value.format(text)};")
         begin, written = each.node.start_byte, use.format(names[key])
-        if use != "{}":  # with the sign of the division before it
+        if use != "{}":  # also replaces the sign of the division
             begin = c.source.rindex("/", 0, begin)
             written = written.replace("* ", "*= ") if c.source[begin + 1] == "=" else written
         c.put(begin, each.node.end_byte, written)
@@ -81,7 +81,7 @@ def _moved(c: ParsedC, invariants: list[Invariant], name: str, value: str, use: 
 def _invariants(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
     """Yield the largest invariant expressions of all functions, in the source's order.
 
-    With `divisors` those by which something is divided that varies, else those that are costly.
+    With `divisors`, these are divisors of varying values, else costly expressions.
     """
     for function in c.functions:
         types = c.types(function)
@@ -95,7 +95,7 @@ def _invariants(c: ParsedC, *, divisors: bool) -> Iterator[Invariant]:
             node = stack.pop()
             loop, invariant = _enclosing(node), None
             whole = node.parent if divisors and node.parent is not None else node
-            if loop is not None and node.is_named and not _is_own_target(node) \
+            if loop is not None and node.is_named and not _is_assigned(node) \
                     and (_is_divisor(c, node) if divisors else _is_costly(c, node)) \
                     and c.names(node) <= known and not (
                         divisors and _is_invariant(c, whole, loop, types, by_address)):
@@ -123,7 +123,7 @@ def _is_divisor(c: ParsedC, node: Node) -> bool:
         and c.text(parent.children[1]) in ("/", "/=")
 
 
-def _is_own_target(node: Node) -> bool:
+def _is_assigned(node: Node) -> bool:
     parent = node.parent
     return parent is not None and parent.type == "assignment_expression" \
         and parent.child_by_field_name("left") == node

@@ -1,8 +1,7 @@
-"""Which memory a loop's iterations touch: whether they write different elements, and read none that
-another one writes.
+"""Tells whether a loop's iterations write different elements and read none that another writes.
 
-An index is a sum: its terms say which counter moves it by one element, and whether two counters can
-meet.
+An index is a sum. Its terms show which counter moves it by one element, and whether two iterations
+can have the same index.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ def is_independent(c: ParsedC, loop: CountedLoop, private: frozenset[str],
     reads = {(c.base(part), "".join(c.text(part).split()))
              for part in parts(loop.body, "subscript_expression", "pointer_expression")}
     changed = {root for base in written for root in _roots(base, values)}
-    if not all(_in_one_row(tuple(own_places.values()), loop.variable, others)
-               for base, own_places in written.items() if base not in private):
+    if not all(_in_one_row(tuple(indices.values()), loop.variable, others)
+               for base, indices in written.items() if base not in private):
         return False  # the elements of one iteration may be those of the next
     return bool(written) and all(text in written.get(base, ()) for base, text in reads
                                  if _roots(base, values) & changed)
@@ -80,7 +79,7 @@ def _pointer_values(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> dic
 
 
 def _roots(name: str, values: dict[str, set[str]]) -> set[str]:
-    """Return the pointers that a pointer goes back to, itself among them."""
+    """Return the pointers that a pointer is derived from, itself included."""
     roots, left = set[str](), [name]
     while left:
         pointer = left.pop()
@@ -120,16 +119,15 @@ def terms(c: ParsedC, node: Node, values: Mapping[str, Node] | None = None) -> l
 
 
 def is_contiguous(index: Collection[Term], name: str) -> bool:
-    """Return whether a name is a term of an index, so that it moves it by one element."""
+    """Return whether a counter is a term of an index, which it then moves by one element."""
     return (name,) in index
 
 
 def _can_meet(index: Collection[Term], counter: str, others: Collection[str]) -> bool:
-    """Return whether another counter moves an index by the same: `i + j`, `i * n + j * n`; so may
-    `i + 2 * j`.
+    """Return whether iterations may share an index: in `i + j`, `i * n + j * n`, `i + 2 * j`.
 
-    A stride that is no number is taken to be no shorter than what it steps over: in `i * n + j`
-    none does.
+    They may if another counter has the same stride, numbers aside. A symbolic stride is taken to
+    be at least as long as what it steps over: in `i * n + j` no two iterations meet.
     """
     def strides(names: Collection[str]) -> set[Term]:
         return {tuple(sorted(factor for factor in {*term} - {name} if not factor[:1].isdigit()))

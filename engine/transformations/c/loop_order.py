@@ -139,7 +139,7 @@ def _is_free(c: ParsedC, outer: CountedLoop, inner: CountedLoop, types: dict[str
 
 
 def _counters_around(c: ParsedC, node: Node) -> set[str]:
-    """Return the counters of loops around a loop that go in larger steps: it is in a block."""
+    """Return the counters of the loops around that count in larger steps, over blocks."""
     counters, around = set[str](), node.parent
     while around is not None:
         update = around.child_by_field_name("update") if around.type == "for_statement" else None
@@ -150,6 +150,6 @@ def _counters_around(c: ParsedC, node: Node) -> set[str]:
 
 
 def _head(loop: CountedLoop) -> slice:
-    """Return where `for (...)` stands."""
+    """Return the slice of the source that is `for (...)`."""
     end = next(part.end_byte for part in loop.node.children[::-1] if part.type == ")")
     return slice(loop.node.start_byte, end)

@@ -30,11 +30,11 @@ _QUALIFIERS = frozenset(("const", "volatile", "restrict", "__restrict", "__restr
 _OPERANDS = {"assignment_expression": ("left",), "unary_expression": ("argument",),
              "binary_expression": ("left", "right"),
              "conditional_expression": ("consequence", "alternative")}
-"""The parts of an expression whose widest type is the expression's."""
+"""The operands of an expression; the widest of their types is the expression's."""
 
 
 class ParsedC(EditedSource):
-    """The tree of a C source, whose offsets are characters. Raises InputError without one."""
+    """The tree of a C source; offsets are characters. Raises InputError if it cannot be parsed."""
 
     restrict = "restrict"
     in_parts = False
@@ -75,7 +75,7 @@ class ParsedC(EditedSource):
 
     @cached_property
     def constants(self) -> dict[str, str]:
-        """The macros that stand for a number, with its text."""
+        """The macros that stand for a number, with the number's text."""
         return {self.text(name): text for node in walk(self.root, leaves=("compound_statement",))
                 if node.type == "preproc_def" and (name := node.child_by_field_name("name"))
                 and (value := node.child_by_field_name("value"))
@@ -89,7 +89,7 @@ class ParsedC(EditedSource):
     def types(self, function: Node) -> dict[str, str]:
         """Return the declared types of a function's names, `float *` for pointers and arrays.
 
-        A name with two different types has the type "". Macros that stand for a number are there.
+        A name with two different types has the type "". Macros that stand for a number count too.
         """
         if function.start_byte in self._types:
             return self._types[function.start_byte]
@@ -140,9 +140,9 @@ class ParsedC(EditedSource):
         return frozenset[str]().union(*map(self.names, named))
 
     def written(self, node: Node) -> frozenset[str]:
-        """Return the names that a part may change: assigned, counted, declared, by address.
+        """Return the names that a part assigns, counts, declares or may change by address.
 
-        Where a function is called that is not pure, `*` is among them.
+        `*` is among them if the part calls a function that is not pure.
         """
         return frozenset(self._written(node))
 

@@ -1,6 +1,7 @@
 """`c-unroll-and-jam`: several iterations of an outer loop go through its inner loops together.
 
-Each value that an iteration keeps for itself becomes an array of as many. Sums keep their order.
+Each of these iterations is a lane. Each value that is private to an iteration becomes an array with
+one element for each lane. Sums keep their order.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class UnrollAndJam(Transformation):
 class _Jam:
     """A loop that can be unrolled and jammed.
 
-    `per_lane` are the names of which each lane has one, `shared` those that all lanes share.
+    `per_lane` names have a value for each lane, `shared` names have one value for all lanes.
     """
 
     c: ParsedC
@@ -108,19 +109,19 @@ class _Jam:
                 yield "}"
 
     def _renamed(self, part: Node) -> str:
-        """Return a statement of one lane; what it declares itself keeps its name."""
+        """Return a statement of one lane; names that the statement itself declares stay."""
         declared = self.c.declared(part)
         name_of = {name: renamed for name, renamed in self.name_of.items() if name not in declared}
         return replaced(self.c.source, self.c.renamed(part, name_of), part.start_byte,
                         part.end_byte)
 
     def _changes_shared(self, part: Node) -> bool:
-        """Return whether a statement changes a counter that is not its own."""
+        """Return whether a statement changes a shared name that it does not declare."""
         declared = self.c.declared(part)
         return bool((self.c.written(part) - declared) & self.shared)
 
     def _is_inner_run(self, part: Node) -> bool:
-        """Return whether each lane takes an inner loop whole, as it runs over contiguous memory."""
+        """Return whether each lane runs an inner loop whole: it moves along contiguous memory."""
         outer = part.parent
         while outer is not None and outer.type != "for_statement":
             outer = outer.parent

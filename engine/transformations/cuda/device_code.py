@@ -1,4 +1,4 @@
-"""Transformations of device code: loops unrolled, and those of C that hold for one thread too."""
+"""Transformations of device code: unrolled loops, and those of C that hold within one thread."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class UnrolledLoops(Transformation):
 
 
 def _innermost_loops(cuda: ParsedCuda) -> Iterator[Node]:
-    """Yield the loops that stand alone on their first line and have no pragma."""
+    """Yield the innermost loops that begin a line and have no pragma."""
     for function in cuda.functions:
         for loop in parts(function, "for_statement"):
             body = loop.child_by_field_name("body")

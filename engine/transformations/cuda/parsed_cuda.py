@@ -34,7 +34,7 @@ class ParsedCuda(ParsedC):
 
     @cached_property
     def constants(self) -> dict[str, str]:
-        """The macros and constants that stand for a number, with its text."""
+        """The macros and constants that stand for a number, with the number's text."""
         return {**super().constants, **dict(_CONSTANT.findall(self.source))}
 
     def _is_on_device(self, function: Node) -> bool:

@@ -1,4 +1,4 @@
-"""How many programs a launch has, and whether their work can be dealt out differently."""
+"""How many programs a launch has, and whether their work can be distributed differently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LaunchWithTotal = tuple[KernelLaunch, str]
 
 
 def kernels_with_totals(parsed: ParsedTriton) -> Iterator[tuple[str, list[LaunchWithTotal]]]:
-    """Yield the kernels that are launched, if all launches' numbers of programs are known."""
+    """Yield the launched kernels whose launches all have a known number of programs."""
     for kernel in parsed.kernels:
         launches = [(launch, total(parsed, launch)) for launch in parsed.launches
                     if launch.kernel == kernel]

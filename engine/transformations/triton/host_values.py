@@ -17,7 +17,7 @@ _QUIET = re.compile(
 
 
 class HostValues:
-    """The names of a function: what they are, and where the contents of a tensor are used."""
+    """The values of a function's names, and where the contents of its tensors are used."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._function = function
@@ -63,7 +63,7 @@ def is_quiet(statement: ast.stmt) -> bool:
             return is_quiet_value(test) and (message is None or is_quiet_value(message))
         case ast.Assign(targets=[ast.Name()], value=ast.Call(
                 func=ast.Attribute(value=ast.Name(), attr="contiguous"), args=[], keywords=[])):
-            return True  # reads what no launch writes: all uses of what one writes are looked at
+            return True  # `HostValues.uses` counts a copy of a written tensor as a use
     return isinstance(statement, ast.Assign) and is_quiet_value(statement.value) and all(
         isinstance(target, ast.Name) for target in statement.targets)
 

@@ -12,13 +12,13 @@ from engine.transformations.triton.parsed_triton import ParsedTriton
 Sum = Counter[tuple[str, ...]]
 """How often each term occurs; a term is the sorted tuple of its factors, () for the number 1."""
 LANES = "arange(0, "
-"""How a factor begins that differs between the lanes of a block."""
+"""The beginning of each factor that differs between the lanes of a block."""
 MOST_TERMS = 32
 _HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 
 
 class IndexSums:
-    """Sums of indices in straight-line code: values of names are added in the order of its lines.
+    """Indices as sums in straight-line code; `set` is called for its assignments in order.
 
     A cast to 64 bits, a hint to the compiler and a further dimension do not change a sum's terms,
     but each block of lanes keeps its dimension.

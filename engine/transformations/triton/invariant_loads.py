@@ -1,4 +1,4 @@
-"""`triton-invariant-loads`: what each step of a loop loads from one place is loaded before it.
+"""`triton-invariant-loads`: a load from one place in all steps of a loop moves before the loop.
 
 A compiler may not do so in a loop that stores, as the stores could change what is loaded. Here they
 cannot: each goes to a tensor that the launching function has just allocated.
@@ -54,7 +54,7 @@ def _loops(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[_Loop]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Loop:
-    """A loop over a range, whose first and last values are expressions of the source."""
+    """A loop over a range; `begin` and `bound` are expressions of the source."""
 
     parsed: ParsedTriton
     function: ast.FunctionDef
@@ -63,8 +63,9 @@ class _Loop:
     bound: str
 
     def invariant_loads(self) -> Iterator[tuple[ast.Call, str]]:
-        """Yield the loads of the loop's own statements that are from one place, as they are to
-        stand before it: without an access where the loop has no step.
+        """Yield the loads from one place among the loop's statements, each with its new text.
+
+        That text stands before the loop and accesses nothing if the loop has no step.
         """
         changed = stored(self.node)
         values: dict[str, ast.expr] = {}

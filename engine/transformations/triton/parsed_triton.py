@@ -149,8 +149,9 @@ class ParsedTriton(EditedSource):
         return f"{knob.name}_CONSTEXPR"
 
     def _declarations(self) -> Iterator[Replacement]:
-        """Yield the lines that declare the knobs, in front of the first function or class after the
-        import of triton.language: a rewritten module has classes before it.
+        """Yield the edit that declares the knobs before the first function or class.
+
+        Only those after the import of triton.language count: a rewritten module has classes before.
         """
         lines = list[str]()
         for knob in self.knobs:
@@ -176,18 +177,18 @@ def mask_of(call: ast.Call, place: int) -> ast.expr | None:
 
 
 def names(node: ast.AST, kind: type[ast.expr_context] = ast.expr_context) -> list[str]:
-    """Return the names of a part, in the order of `ast.walk`, each as often as it stands there."""
+    """Return the names of a part, in the order of `ast.walk`, with repetitions."""
     return [part.id for part in ast.walk(node)
             if isinstance(part, ast.Name) and isinstance(part.ctx, kind)]
 
 
 def stored(node: ast.AST) -> list[str]:
-    """Return the names that a part assigns, each as often."""
+    """Return the names that a part assigns, with repetitions."""
     return names(node, ast.Store)
 
 
 def loaded(node: ast.AST) -> list[str]:
-    """Return the names that a part reads, each as often."""
+    """Return the names that a part reads, with repetitions."""
     return names(node, ast.Load)
 
 

@@ -1,4 +1,4 @@
-"""`triton-persistent-grid`: as many programs as fit the card, each of which takes several parts."""
+"""`triton-persistent-grid`: as many programs as fit the card; each takes several parts."""
 
 from __future__ import annotations
 

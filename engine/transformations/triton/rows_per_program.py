@@ -79,7 +79,7 @@ def _widened(parsed: ParsedTriton, kernel: str,
           for node in parsed.calls(function, "arange")),
         *(_along_row(parsed, node) for name in _REDUCTIONS
           for node in parsed.calls(function, name)
-          if len(node.args) != 2 or ast.unparse(node.args[1]) == "0"),  # not of two values
+          if len(node.args) != 2 or ast.unparse(node.args[1]) == "0"),  # no `max(a, b)`
         *_masked(parsed, function, program, inside))
     for launch, text in launches:
         size = next(parsed.text(keyword.value) for keyword in launch.call.keywords

@@ -102,13 +102,13 @@ class _StepLoop:
                 sums.set(statement.targets[0].id, statement.value)
                 if all(use.lineno > statement.lineno for use in ast.walk(self.node)
                        if isinstance(use, ast.Name) and isinstance(use.ctx, ast.Load)
-                       and use.id == statement.targets[0].id):  # not the step's before
+                       and use.id == statement.targets[0].id):  # not the value of the step before
                     self._masks[statement.targets[0].id] = statement.value
 
     def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
         """Note the comparisons of a statement that are true in all steps before the last one."""
         if isinstance(statement, ast.For | ast.If | ast.While | ast.With):
-            return  # its names may have other values
+            return  # names inside may have other values
         for node in ast.walk(statement):
             if not isinstance(node, ast.Compare) or len(node.ops) != 1:
                 continue
@@ -158,7 +158,7 @@ class _StepLoop:
         indent = parsed.source[begin:parsed.span(node)[0]]
         parameters = {argument.arg for argument in self.function.args.args}
         size, block = (parsed.text(expression) for expression in (self.size, self.block))
-        first = ast.unparse(self.begin)  # it may not stand in the source
+        first = ast.unparse(self.begin)  # `begin` may be a 0 that is not in the source
         size = size if size.isidentifier() else f"({size})"
         block = block if block.isidentifier() or block.isdigit() else f"({block})"
         if first != "0":
@@ -226,7 +226,7 @@ class _StepLoop:
             else f"({self.parsed.text(mask)})"
 
     def _has_block(self, pointer: ast.expr) -> bool:
-        """Return whether a pointer has the loop's lanes, so that its shape needs no mask."""
+        """Return whether a pointer has the block's lanes: without a mask its shape stays."""
         left, seen = [pointer], set[str]()
         while left:
             node = left.pop()
@@ -241,7 +241,7 @@ class _StepLoop:
 
 def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
                steps: ast.Call) -> _StepLoop | None:
-    """Return a loop over a range as one over blocks of a size, None if it is none."""
+    """Return a range loop as a loop over blocks of one size, None if it is not one."""
     if not isinstance(node.target, ast.Name) or node.body[0].lineno == node.lineno:
         return None
     arguments = steps.args

@@ -51,7 +51,7 @@ class FusedLaunches(Transformation):
 
 
 def _next(source: str) -> tuple[str, str]:
-    """Return what `_fused` does, where there is no pair also of calls that launch a kernel each."""
+    """Return what `_fused` does for the source, else for the source with launchers inlined."""
     try:
         return _fused(source)
     except DoesNotApply as reason:
@@ -82,7 +82,7 @@ def _fused(source: str) -> tuple[str, str]:
 
 
 def _pairs(parsed: ParsedTriton) -> Iterator[tuple[KernelLaunch, KernelLaunch, list[ast.stmt]]]:
-    """Yield launches of one block of statements, and what stands between them, outside loops."""
+    """Yield consecutive launches of a block outside loops, and the statements between them."""
     of_call = {id(launch.call): launch for launch in parsed.launches}
     in_loops = {id(part) for loop in ast.walk(parsed.tree)
                 if isinstance(loop, ast.For | ast.While | ast.AsyncFor) for part in ast.walk(loop)}
@@ -120,7 +120,7 @@ class _Pair:
         if not all(map(is_quiet_value, first.bound.values())) or not all(
                 map(is_quiet_value, other.bound.values())):
             return f"an argument of {first.launch.kernel} or {other.launch.kernel} is a call"
-        own_names = {*names(first.launch.call), *names(
+        launch_names = {*names(first.launch.call), *names(
             self.values.value(ast.unparse(first.launch.grid)) or first.launch.grid)}
         decorators = {ast.unparse(side.function.decorator_list[0]) for side in (first, other)}
         if first.statements[0].col_offset != other.statements[0].col_offset \
@@ -128,7 +128,7 @@ class _Pair:
                 first.launch.call, first.launch.call):
             return "the two kernels or their launches are written in different ways"
         if not all(map(is_quiet, self.between)) or any(
-                own_names.intersection(stored(statement)) for statement in self.between):
+                launch_names.intersection(stored(statement)) for statement in self.between):
             return f"something is done between the launches, line {self.between[0].lineno}"
         return self._memory_fault() or self._name_fault()
 
@@ -143,7 +143,7 @@ class _Pair:
             if is_known else ""
 
     def _memory_fault(self) -> str:
-        """Return why the programs' order of reading and writing matters."""
+        """Return why the programs' order of reads and writes matters, "" if it does not."""
         first, other = self.first, self.second
         written = {store.tensor for store in first.accesses if store.is_store}
         also = {store.tensor for store in other.accesses if store.is_store}
@@ -207,7 +207,7 @@ class _Pair:
 
 
 class _Divisions(ast.NodeTransformer):
-    """Writes `triton.cdiv(n, size)` as what it computes."""
+    """Replaces `triton.cdiv(n, size)` by its formula."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

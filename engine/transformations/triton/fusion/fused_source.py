@@ -18,7 +18,7 @@ from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, n
 
 @dataclass(frozen=True, kw_only=True)
 class FusedSource:
-    """Two launched kernels; `passed` are the first one's stores by tensor that the second loads."""
+    """Two launched kernels; `passed` has by tensor the first one's stores that the second loads."""
 
     parsed: ParsedTriton
     values: HostValues
@@ -120,7 +120,7 @@ class FusedSource:
         return any(id(use) not in calls for use in self.values.uses(tensor))
 
     def _kernels(self, kernel: str) -> Iterator[Replacement]:
-        """Yield the edits that add the kernel, and take out those that nothing launches now."""
+        """Yield the edits that add the kernel, and remove kernels that nothing uses any more."""
         both = {launched.function.name: launched.function for launched in (self.first, self.second)}
         last = max(both.values(), key=lambda function: function.lineno)
         for name, function in both.items():

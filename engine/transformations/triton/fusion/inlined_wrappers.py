@@ -1,7 +1,7 @@
-"""Calls in a row of functions that launch a kernel each, as their statements.
+"""Inlines consecutive calls of functions that launch one kernel each.
 
-`x = scale(x, 2.0)`, `x = relu(x)`: each function allocates a result, launches and returns it. In
-one function their launches stand one after the other, where it is seen whether they can be one.
+`x = scale(x, 2.0)`, `x = relu(x)`: each function allocates a result, launches a kernel and returns
+the result. Inlined, the launches follow each other in one function and can be compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine.transformations.triton.parsed_triton import ParsedTriton, WithValues
 
 
 def inlined(source: str) -> Iterator[str]:
-    """Yield the source with one row of such calls as statements, for each row."""
+    """Yield for each row of consecutive calls the source with that row inlined."""
     parsed = ParsedTriton(source)
     wrappers = dict(_wrappers(parsed))
     for function in ast.walk(parsed.tree):
@@ -57,7 +57,7 @@ def _is_straight(function: ast.FunctionDef) -> bool:
             case _:
                 return False
         later = {name for other in function.body[number + 1:] for name in stored(other)}
-        for node in ast.walk(statement):  # a lambda sees what its names become
+        for node in ast.walk(statement):  # a lambda sees later values of its names
             if isinstance(node, ast.Lambda) and (
                     later.intersection(loaded(node)) or node.args.defaults or _arguments(node)
                     & {*stored(function), *(each.arg for each in parameters.args)}):
@@ -70,7 +70,7 @@ def _is_straight(function: ast.FunctionDef) -> bool:
 
 def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
           wrappers: dict[str, ast.FunctionDef]) -> Iterator[list[ast.stmt]]:
-    """Yield the statements in a row that call wrappers, outside of loops."""
+    """Yield the rows of consecutive statements, outside loops, that call wrappers."""
     if any(isinstance(part, ast.Global | ast.Nonlocal) for part in ast.walk(function)):
         return
     for node in _outside_loops(function):
@@ -90,13 +90,13 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
 def _collides(wrapper: ast.FunctionDef, function: ast.FunctionDef) -> bool:
     """Return whether a name means one thing in a wrapper and another in the function."""
     wrapper_names, taken = ({*stored(each), *_arguments(each)} for each in (wrapper, function))
-    inner = _arguments(wrapper) - {each.arg for each in wrapper.args.args}  # of lambdas
+    inner = _arguments(wrapper) - {each.arg for each in wrapper.args.args}  # parameters of lambdas
     return bool(({*loaded(wrapper)} - wrapper_names | {wrapper.name}) & taken
                 or inner & {*taken, *loaded(function)})
 
 
 class _Row:
-    """Writes the statements of some calls; each name that they set gets a name of its own."""
+    """Writes the inlined statements of a row; each name that they set gets a new name."""
 
     def __init__(self, parsed: ParsedTriton, function: ast.FunctionDef,
                  wrappers: dict[str, ast.FunctionDef]) -> None:
@@ -105,7 +105,7 @@ class _Row:
         self.taken = set[str]()
         self.contiguous = set[str]()
         self.current = dict[str, ast.expr]()
-        """What a name of the caller is once calls have set it."""
+        """The values of the caller's names that inlined calls have set."""
 
     def replacement(self, row: list[ast.stmt]) -> Replacement:
         returned = ""

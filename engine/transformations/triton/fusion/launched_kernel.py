@@ -13,7 +13,7 @@ from engine.transformations.triton.index_sums import IndexSums, lanes, text
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton, mask_of
 
 _REDUCTIONS = ("sum", "max", "min")
-"""With one value; those of two values go lane by lane."""
+"""Functions that reduce a block; called with two values, they work lane by lane."""
 _LANEWISE = ("arange", "load", "cast", "where", "exp", "exp2", "log", "log2", "sqrt", "rsqrt",
              "sigmoid", "abs", "maximum", "minimum", "fma", "erf", "sin", "cos", "floor", "ceil",
              "program_id", "store", "zeros_like", "multiple_of", "max_contiguous", "math.rsqrt",
@@ -22,10 +22,10 @@ _LANEWISE = ("arange", "load", "cast", "where", "exp", "exp2", "log", "log2", "s
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryAccess:
-    """A load or a store of an element of a tensor that the launching function has allocated.
+    """A load or a store.
 
-    `tensor` is that tensor, "" for any other; `address` is the place in it, `mask` what it asks
-    for, "" for nothing, and `blocks` are the lanes that the address has.
+    `tensor` is what it accesses if the launching function has allocated that, else "". `address`
+    is the place in it, `mask` the condition, "" for none. `blocks` are the address's lanes.
     """
 
     call: ast.Call
@@ -38,7 +38,7 @@ class MemoryAccess:
     """The lanes that a stored value surely has."""
 
     def mentions(self, tensor: str) -> bool:
-        """Return whether it is an element of a tensor, or its place depends on its contents."""
+        """Return whether it accesses a tensor, or its address or mask depends on that tensor."""
         pattern = rf"\${re.escape(tensor)}(?![\w.])"
         return self.tensor == tensor or bool(re.search(pattern, self.address + self.mask))
 
@@ -111,7 +111,7 @@ class LaunchedKernel:
         return ""
 
     def _is_known(self, name: str) -> bool:
-        """Return whether a function's result depends on its arguments, lane by lane, or reduces."""
+        """Return whether a function computes lane by lane from its arguments, or reduces them."""
         bare_name = name.removeprefix(f"{self.parsed.language}.")
         if name.endswith((".to", ".cast")):
             return True
@@ -168,7 +168,7 @@ def other_of(call: ast.Call) -> ast.expr | None:
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:
-    """Return the name that a statement sets and its value; "" and a call for a call."""
+    """Return the name that a statement sets and its value; for a bare call, "" and the call."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return name, value
