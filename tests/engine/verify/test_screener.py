@@ -69,7 +69,7 @@ def state(setup: Setup) -> tuple[object, ...]:
                 sorted(path.name for path in setup.trees.iterdir()))
 
 
-def test_screening_is_quick_shows_no_guards_and_is_in_no_record(slot: Slot) -> None:
+def test_screening_is_quick_hides_evidence_on_forgeries_and_is_not_recorded(slot: Slot) -> None:
     slot.setup.tree(slot.setup.repo.base)
     before = state(slot.setup)
     (slot.tree / "scale.c").write_text(campaigns.FASTER)
@@ -92,7 +92,7 @@ def test_screening_is_quick_shows_no_guards_and_is_in_no_record(slot: Slot) -> N
     (lambda tree: [(tree / f"{n}.md").touch() for n in range(300)] and None, "nothing is changed"),
     (lambda tree: (tree / "scale.c").write_text("<<<<<<< a\nx\n=======\ny\n>>>>>>> b\n"),
      "conflict markers")])
-def test_files_that_are_no_candidate_are_an_error(
+def test_files_that_make_no_candidate_raise_an_error(
         slot: Slot, harm: Callable[[Path], object], told: str) -> None:
     harm(slot.tree)
     with pytest.raises(InputError) as error:
@@ -111,7 +111,7 @@ def test_files_that_break_a_rule_are_rejected_unmeasured(slot: Slot, path: str, 
     assert slot.screen().rejected_reason == told
 
 
-def test_worker_that_changes_its_files_meanwhile_reaches_nothing_outside(
+def test_worker_that_changes_its_files_during_a_screening_reaches_nothing_outside(
         slot: Slot, tmp_path: Path) -> None:
     (outside := tmp_path / "outside").mkdir(mode=0o500)
     (secret := tmp_path / "secret").write_text("secret")

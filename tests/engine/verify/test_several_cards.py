@@ -91,7 +91,7 @@ def test_cards_are_joined_for_a_multi_card_target(count: int, size: int,
 
 
 @pytest.mark.parametrize("cards", [[inventory.find("cpu")], [card(0)]])
-def test_target_with_too_many_cards_is_refused(cards: list[Device]) -> None:
+def test_target_that_needs_more_cards_than_there_are_is_refused(cards: list[Device]) -> None:
     with pytest.raises(DeviceFault, match="the target needs 2 GPUs of one model"):
         judged_target.group_cards(cards, 2)
 
@@ -108,8 +108,8 @@ def test_real_verdict_comes_from_the_other_device_after_a_loss(tmp_path: Path) -
         retry_s=600.0,
         limit_s=3600.0,
         news=messages.put,
-        look=lambda *_, **__: "",
-    )  # the card is lost after the gate
+        look=lambda *_, **__: "",  # the gate passes: only the harness process finds the loss
+    )
     verifier = Verifier(setup, messages, fleet)
     tree = setup.repo.tree_of(setup.repo.base)
     try:
@@ -157,7 +157,7 @@ def test_campaign_phase_shows_how_far_a_verdict_without_a_slot_is(tmp_path: Path
 
 
 def test_cancelled_work_raises_campaign_stopped(tmp_path: Path) -> None:
-    """A format command that a stop has killed does not refuse its candidate."""
+    """A stop that kills a format command is no reason to refuse the candidate."""
     setup, stop = campaigns.create(tmp_path), threading.Event()
     writer = Writer(setup.workspace)
     context = EngineContext(setup, writer, lease.acquire(writer, setup.id), stop)
@@ -169,6 +169,6 @@ def test_cancelled_work_raises_campaign_stopped(tmp_path: Path) -> None:
         writer.close()
 
 
-def test_manifest_may_name_several_devices(tmp_path: Path) -> None:
+def test_manifests_devices_are_taken_once_and_missing_ones_left_out(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, gpu={"device": "cpu, cpu,cuda:99"})
     assert [device.id for device in setup.devices] == ["cpu"]

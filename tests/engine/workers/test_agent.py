@@ -1,4 +1,4 @@
-"""The agent's backend against a real HTTP server that speaks both protocols."""
+"""The backend `agent` with an HTTP server that speaks OpenAI's and Anthropic's protocols."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o"
 
 @pytest.mark.parametrize("model", [
     "openai/gpt-4o", pytest.param("anthropic/claude-sonnet-4-5", marks=pytest.mark.slow)])
-def test_an_agent_works_by_its_commands_which_never_see_the_key(
+def test_an_agents_commands_never_see_the_key(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str) -> None:
     monkeypatch.setenv("AGENT_KEY", KEY)
     report, provider = work(tmp_path, [

@@ -1,4 +1,4 @@
-"""An attempt's limits are the lowest of the campaign's and its subagent's, as they are now."""
+"""An attempt's limits are the lower of the campaign's and its subagent's; changes apply at once."""
 
 from __future__ import annotations
 

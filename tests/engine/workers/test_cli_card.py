@@ -1,4 +1,4 @@
-"""A worker that uses a real card stops for measurements, which wait for what it had launched."""
+"""A worker on a real card is stopped for measurements, which wait until its kernels have ended."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ for _ in sys.stdin:
         times.append(begin.elapsed_time(end))
     print(statistics.median(times), flush=True)
 """
-"""Prints the time of a kernel of CYCLES cycles in ms, the median of five, for each line."""
+"""For each input line, prints the median time in ms of five kernels of CYCLES cycles."""
 
 
 @contextmanager
 def probe() -> Iterator[Callable[[], float]]:
-    """Have a process with a context on the card, which prints the time of a kernel."""
+    """Start a process with a context on the card; yield a function that times a kernel in ms."""
     with subprocess.Popen([sys.executable, "-c", PROBE], text=True, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None

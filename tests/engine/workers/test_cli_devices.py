@@ -60,7 +60,7 @@ def states(script: str) -> set[str]:
     """Return the states of the processes that run a script."""
     found = set[str]()
     for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # another test's, which has ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended, as another test's may
             words = (entry / "cmdline").read_bytes()
             if b"python" in words.split(b"\0")[0] and words.endswith(f"{script}\0".encode()):
                 found.add((entry / "stat").read_text().rpartition(")")[2].split()[0])
@@ -97,10 +97,10 @@ def test_secrets_that_an_agent_prints_are_not_in_its_log(
 
 
 def test_agent_on_a_card_passes_the_gate_and_stops_for_measurements(tmp_path: Path) -> None:
-    looks: list[str] = []
+    checked: list[str] = []
 
     def look(device: Device, **_: object) -> str:
-        looks.append(device.id)
+        checked.append(device.id)
         return ""
 
     (tmp_path / "counts.py").write_text(COUNTS)
@@ -113,7 +113,7 @@ def test_agent_on_a_card_passes_the_gate_and_stops_for_measurements(tmp_path: Pa
     thread.start()
     counter = tree / "count"
     campaigns.until(counter.exists)
-    assert ((tree / "card").read_text(), looks) == (CARD.uuid, [CARD.id])
+    assert ((tree / "card").read_text(), checked) == (CARD.uuid, [CARD.id])
     assert tenants.is_in_use(CARD.lock_name)
     with device_lock.acquire(CARD.lock_name, timeout_s=60):
         assert states("counts.py") == {"T"}

@@ -71,7 +71,7 @@ def test_progress_transcript_steps_and_cost_come_from_the_stream(
 
 
 @pytest.mark.parametrize("name", ["torn", "huge", "nonsense", "escapes"])
-def test_lines_that_are_no_events_hide_none_that_are(
+def test_lines_that_are_no_events_do_not_hide_events(
         setup: Setup, tmp_path: Path, name: str) -> None:
     report, details, entries = work(setup, name, tmp_path)
     assert (report.ok, report.cost_usd, report.hypothesis) == (True, 0.5, "one pass"), report
@@ -93,7 +93,7 @@ def test_key_in_a_stream_is_written_nowhere(
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
 
 
-def test_error_of_the_stream_is_the_reason_of_a_failure(setup: Setup, tmp_path: Path) -> None:
+def test_failed_agents_summary_states_the_error_of_its_stream(setup: Setup, tmp_path: Path) -> None:
     report, _, _ = work(setup, "fails", tmp_path)
     assert (bool(report.cut), report.cost_usd) == (True, 0.25)
     assert report.summary == "coder exited with 3 provider: 401 invalid x-api-key"

@@ -79,7 +79,7 @@ def test_best_so_far_is_last_kept_trial(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_classes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None:
+def test_classes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) -> None:
     bench = split_case.bench(tmp_path)
     report = run_worker(SplitWorker(), bench)
     assert report.ok, report.summary
@@ -123,7 +123,7 @@ def test_source_in_another_language_is_refused(tmp_path: Path) -> None:
         run_worker(SplitWorker(), bench)
 
 
-def test_benchmark_without_column_as_parameter_is_refused() -> None:
+def test_split_is_refused_if_no_exported_function_takes_a_column() -> None:
     result = LoopResult(best={"TILE": 32}, log_ratio=0.0, source="", trials=(), space_size=3,
                         columns=("context", "impl"),
                         classes=(ConfigRows(name="all", cells=(("8", "tiled"),)),))

@@ -1,6 +1,7 @@
 """Each coding agent of the templates that is installed here does a task in a real slot.
 
-None is needed otherwise. To try some: `npm install --prefix DIR @openai/codex`, then
+Agents that are not installed are skipped. To try some:
+`npm install --prefix DIR @openai/codex`, then
 `PATH=DIR/node_modules/.bin:$PATH pytest -m slow FILE`.
 """
 

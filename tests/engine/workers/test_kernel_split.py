@@ -23,7 +23,7 @@ from tests.support.kernel_split_case import KERNEL, TARGET
 
 
 @pytest.mark.slow
-def test_sizes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None:
+def test_sizes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) -> None:
     trees = {name: tmp_path / name for name in ("work", "before")}
     for tree in trees.values():
         tree.mkdir()
@@ -54,7 +54,7 @@ def test_sizes_that_prefer_other_knobs_get_own_kernels(tmp_path: Path) -> None:
     ("const float *x, float *out, int64_t n", {"n": "n"}),
     ("const float *a, float *b, long length", {"n": "length"}),
     ("const float *x, float *out, float n", {}), ("const float *x, int64_t n", {})])
-def test_scalars_of_a_task_are_parameters_by_place(signature: str,
+def test_scalars_of_a_task_are_matched_to_parameters_by_position(signature: str,
                                                    expected: dict[str, str]) -> None:
     source = f"void other(int n) {{}}\nvoid scale({signature}) {{ (void)x; }}\n"
     assert entry_parameters(C(), source, TARGET) == expected

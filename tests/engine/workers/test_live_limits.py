@@ -1,4 +1,4 @@
-"""Limits that a person changes reach an attempt of an agent that works, also within a command."""
+"""A limit that a person changes applies to a running attempt at once, even within a command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def work(path: Path, spec: AgentSpec, **fields: Any) -> Report:
         lambda *_: None, threading.Event())
 
 
-def test_a_raised_step_limit_and_a_lowered_time_limit_reach_an_attempt_that_works(
+def test_a_raised_step_limit_and_a_lowered_time_limit_apply_to_a_running_attempt(
         tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     turns = [ScriptedTurn(command="touch one"), ScriptedTurn(command="touch two; sleep 600")]
@@ -66,9 +66,9 @@ def test_a_raised_step_limit_and_a_lowered_time_limit_reach_an_attempt_that_work
         report = work(tmp_path, spec, allowance=lambda: allowed[0], book=book)
     assert (tree / "one").exists() and report.ok
     assert report.cut.endswith("ran past its limit of 1 s") and report.steps == 2
-    assert {(own.round, own.slot, own.attempt, own.model) for own in answers} == {
+    assert {(each.round, each.slot, each.attempt, each.model) for each in answers} == {
         (2, "fixed", 3, "openai/gpt-4o")}
-    assert [(own.cost_usd, own.tokens_read, own.tokens_written) for own in answers] == [
+    assert [(each.cost_usd, each.tokens_read, each.tokens_written) for each in answers] == [
         (pytest.approx(0.0035), 1000, 100)] * 2
     assert (tmp_path / "kept" / "transcript-3.jsonl").exists()
 

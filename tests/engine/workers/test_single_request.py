@@ -1,4 +1,4 @@
-"""One request to a model, against a real HTTP server: an answer with its cost, or why not."""
+"""One request to a real HTTP server for a model: an answer with its cost, or a fault."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_answer_comes_with_its_cost_after_a_repeated_request(
 
 
 @needs_extra
-def test_silent_provider_has_the_planners_time_and_its_cost_is_unknown(tmp_path: Path) -> None:
+def test_silent_provider_times_out_and_its_cost_is_unknown(tmp_path: Path) -> None:
     answer, _ = ask(tmp_path, [ScriptedTurn(fault="silent")], timeout_s=2.0)
     assert answer == RequestAnswer(fault="no answer within 2 s", cost_usd=None)
 
@@ -82,6 +82,6 @@ def test_missing_key_and_wrong_address_are_reported(tmp_path: Path,
     (PoolSpec(agent=AgentSpec(model="scripted/answers.py")), None),
     (PoolSpec(planner=RequestSpec(model="y")), RequestSpec(model="y")),
     (PoolSpec(agent=AGENT, planner=RequestSpec(model="y")), RequestSpec(model="y"))])
-def test_planner_is_the_agents_model_unless_the_manifest_says_otherwise(
+def test_planner_uses_the_agents_model_unless_the_manifest_says_otherwise(
         pool: PoolSpec, model: RequestSpec | None) -> None:
     assert single_request.model_of(pool, "planner") == model

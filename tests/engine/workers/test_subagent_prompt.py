@@ -44,7 +44,7 @@ def test_a_command_gets_its_subagents_prompt_before_the_task(tmp_path: Path) -> 
     assert first < task
 
 
-def test_a_task_states_arguments_flags_and_python(tmp_path: Path) -> None:
+def test_prompt_states_arguments_flags_and_python(tmp_path: Path) -> None:
     prompt = prompt_of(tmp_path, TASK)
     assert "in this order: `x` float32 [n], `out` float32 [n] (written)" in prompt
     assert "- It is built with: -O" in prompt and f"`{sys.executable}` is the Python" in prompt

@@ -60,7 +60,7 @@ def test_reader_leaves_out_lines_that_are_no_entries(tmp_path: Path) -> None:
     assert [entry.text for entry in TranscriptReader(path).read()] == ["good", "still good"]
 
 
-def test_reader_passes_over_an_endless_line(tmp_path: Path) -> None:
+def test_reader_skips_a_line_longer_than_one_read(tmp_path: Path) -> None:
     path = tmp_path / TRANSCRIPT
     path.write_bytes(b"x" * 5000 + b"\n")
     TranscriptWriter(path).add(_entry("after"))

@@ -1,4 +1,4 @@
-"""The `transform` backend changes the best's source by name; a campaign keeps what it gains."""
+"""The `transform` backend applies a named transformation; a campaign keeps it if it is faster."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_campaign_without_model_template_or_knob_keeps_a_transformation(tmp_path
         pool={"slots": 4, "trials": 4, "workers": 2})
     engine = campaigns.run(setup)
     assert engine.error is None
-    kept = [own for own in campaigns.candidates(setup) if own.state == "kept"]
+    kept = [candidate for candidate in campaigns.candidates(setup) if candidate.state == "kept"]
     assert kept and (campaigns.campaign(setup).speedup or 0.0) > 1.5
     with campaigns.reading(setup) as reader:
         slots = [slot for slot in reader.slots(setup.id) if slot.backend == "transform"]

@@ -1,4 +1,4 @@
-"""Guards that the candidate of a cli worker which runs past its limit is judged."""
+"""If a cli worker runs past its limit, what it has changed until then is judged."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ AGENT = SUPPORT / "hostile_agent.py"
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "stage", "kept"), [
     ("dawdles", "kept", 1), ("hangs", "failed", 0)])
-def test_candidate_is_judged_when_its_worker_times_out(name: str, stage: str, kept: int,
-                                              tmp_path: Path) -> None:
+def test_worker_that_times_out_is_judged_by_what_it_had_changed(
+        name: str, stage: str, kept: int, tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["cli"], "cli": [
         {"name": name, "timeout_s": 3, "command": f"{{python}} {AGENT} {name} {{prompt}}"}]})
     campaigns.run(setup)

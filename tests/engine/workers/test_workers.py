@@ -1,4 +1,4 @@
-"""Guards the four backends, and that a hostile worker costs one line in its slot, nothing more."""
+"""Candidates of four backends (cli, search, template, inbox); a hostile worker fails alone."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_plan_of_the_round_is_recorded(hostile: tuple[Setup, Path]) -> None:
     ("huge", "no change", "left out scale.c (larger than 4 MiB)"),
     ("symlink", "reject", "scale.c is a symbolic link"),
 ])
-def test_hostile_worker_is_one_line_in_its_slot(hostile: tuple[Setup, Path], name: str, stage: str,
-                                      words: str) -> None:
+def test_hostile_worker_ends_with_one_line_in_its_slot(
+        hostile: tuple[Setup, Path], name: str, stage: str, words: str) -> None:
     setup, _ = hostile
     with campaigns.reading(setup) as reader:
         slots = [own for own in reader.slots(setup.id, 2)

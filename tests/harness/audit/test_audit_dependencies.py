@@ -118,7 +118,7 @@ def test_a_new_dependency_is_rejected(tmp_path: Path, name: str) -> None:
     ("python", "from cutlass import cute\n", "imports cutlass"),
     ("triton", "import flydsl\nfrom aiter import ops\n", "imports aiter"),
     ("hip", "#include <ck_tile/core.hpp>\n", "includes ck_tile/core.hpp")])
-def test_a_person_is_asked_before_a_project_gets_a_language_of_kernels(
+def test_new_kernel_language_is_flagged_for_a_person(
         tmp_path: Path, language: str, line: str, words: str) -> None:
     source = "kernel.py" if language in ("triton", "python") else "kernel.c"
     found = new_dependencies(target(language), *trees(tmp_path, {source: line}, {source: ""}))

@@ -1,4 +1,4 @@
-"""The audit reads CUDA and HIP sources by the rules of C, and of launches beyond the call."""
+"""The audit reads CUDA and HIP sources by the rules of C and by rules for streams and launches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_source_is_audited(before: str, added: str, finding: tuple[str, str, str
                for each in findings), findings
 
 
-def test_knob_and_the_toolkits_headers_cause_no_finding(tmp_path: Path) -> None:
+def test_changed_knob_and_toolkit_headers_cause_no_finding(tmp_path: Path) -> None:
     headers = "#include <cuda_bf16.h>\n#include <cooperative_groups.h>\n#include <cub/cub.cuh>\n"
     candidate = device_case.tree(tmp_path / "one", headers + LAUNCHER.replace("256", "512"))
     baseline = device_case.tree(tmp_path / "two", LAUNCHER)

@@ -139,7 +139,7 @@ def test_numpy_is_not_a_new_dependency(tmp_path: Path) -> None:
     assert new_dependencies(target(), *both) == []
 
 
-def test_nested_calls_are_resolved_in_linear_time(tmp_path: Path) -> None:
+def test_audit_finishes_on_deeply_nested_calls(tmp_path: Path) -> None:
     for nested in ("f" + "(1, 2)" * 60, "getattr(" * 60 + "f" + ", 'x')" * 60,
                    "f(1)" + ".get(f)(1)" * 40):
         assert audit(tmp_path / str(len(nested)), "triton", triton(f"y = {nested}")) is not None
@@ -155,7 +155,7 @@ CUT_OFF = ["f(x,", "int x,", "int f(void) __asm__", "__asm__(L", "J(a,", "#defin
 
 
 @pytest.mark.parametrize("source", CUT_OFF, ids=range(len(CUT_OFF)))
-def test_cut_off_and_swollen_c_is_audited(tmp_path: Path, source: str) -> None:
+def test_audit_finishes_on_cut_off_and_expanding_c(tmp_path: Path, source: str) -> None:
     assert audit(tmp_path, "c", c(head=source)) is not None
     assert audit(tmp_path / "end", "c", c() + source) is not None
 

@@ -73,8 +73,8 @@ C_SOURCES = {
 }
 
 
-def audit(folder: Path, source: str, of: Target | None = None, **more: object) -> Transfer:
-    wanted = of or target()
+def audit(folder: Path, source: str, task: Target | None = None, **more: object) -> Transfer:
+    wanted = task or target()
     change = audited_change(wanted, *trees(folder, {wanted.source: source}))
     return transfer(change, **more)  # type: ignore[arg-type]
 
@@ -91,7 +91,7 @@ def test_transfer_bucket_decides_acceptance(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", C_SOURCES)
-def test_pointers_kept_in_c_are_found(tmp_path: Path, name: str) -> None:
+def test_pointers_kept_in_c_decide_the_bucket(tmp_path: Path, name: str) -> None:
     source, bucket, severity = C_SOURCES[name]
     audited = audit(tmp_path, source, target("c"))
     found = audited.finding()

@@ -97,7 +97,8 @@ def test_incumbent_failing_after_the_baseline_is_retried_once(
 
 
 @pytest.mark.parametrize(("incumbent", "may_pass"), [("raise SystemExit(1)\n", True), ("", False)])
-def test_failure_of_the_incumbent_may_pass(incumbent: str, may_pass: bool, tmp_path: Path) -> None:
+def test_failed_run_of_the_incumbent_may_pass_but_not_a_malformed_command(
+        incumbent: str, may_pass: bool, tmp_path: Path) -> None:
     for name, text in {**benchmark_case.FILES, "kernel.py": incumbent}.items():
         (tmp_path / "tree").mkdir(exist_ok=True)
         (tmp_path / "tree" / name).write_text(text)

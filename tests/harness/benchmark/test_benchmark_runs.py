@@ -40,7 +40,7 @@ def test_faster_candidate_is_faster_in_every_row_and_flagged(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_step_cost_is_compared(tmp_path: Path) -> None:
+def test_cost_is_the_sum_of_both_metrics(tmp_path: Path) -> None:
     verdict = judge(tmp_path, kernel(100.0))
     row = next(row for row in verdict.rows if row.config_class == "m=64 n=32")
     assert row.incumbent_us == pytest.approx(3 * 6400, rel=0.01)
@@ -266,7 +266,7 @@ def test_line_of_many_commas_is_refused(tmp_path: Path) -> None:
 
 KILLED = ("import os, pathlib\nmark = pathlib.Path('killed')\n"
           "if {again} or not mark.exists():\n    mark.touch()\n    os.kill(os.getpid(), 9)\n")
-"""A program that ends as the kernel's out-of-memory killer would end it."""
+"""Ends itself by SIGKILL, as the out-of-memory killer of Linux would."""
 
 
 def test_run_killed_once_is_repeated_also_below_a_shell(tmp_path: Path) -> None:

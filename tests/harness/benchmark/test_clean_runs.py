@@ -62,7 +62,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, by: int | Disturbed) -> Disturbed:
 
 
 class Heated(Disturbed):
-    """A card that slows down during some runs, which note the time in a file `hot`."""
+    """A card that slows down during runs that write the time into a file `hot`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ def test_foreign_process_voids_its_pair(
     card = disturb(monkeypatch, times)
     verdict = judge(tmp_path, kernel(80.0))
     assert verdict.valid and {row.pairs for row in verdict.rows} == {3}, verdict
-    assert card.left == times - 2 * (3 + voided)  # both runs of every pair were asked about
+    assert card.left == times - 2 * (3 + voided)  # both runs of every pair were checked
     voided_details = [entry.detail for entry in verdict.evidence if entry.kind == "voided"]
     assert voided_details == [f"{voided} for {STRANGER}"]
 
@@ -219,6 +219,7 @@ SLOWDOWN = next(bit for bit, name in REASONS.items() if name in SLOWDOWNS)
 
 @pytest.mark.parametrize(("slowed", "share", "voids"), [
     (0, 0.0, False), (1, 0.0, True), (0, 0.05, False), (4, 0.05, False), (5, 0.05, True)])
-def test_one_slow_sample_does_not_void_a_long_run(slowed: int, share: float, voids: bool) -> None:
+def test_run_is_void_only_if_the_share_of_slow_samples_is_reached(
+        slowed: int, share: float, voids: bool) -> None:
     watch = InterferenceMonitor(cast(TelemetryWatch, SlowedWatch(slowed)), share=share)
     assert bool(watch.voids(0, 1)) == voids

@@ -103,7 +103,7 @@ def test_search_runs_the_quick_command(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_class_winners_run_the_full_command(tmp_path: Path) -> None:
-    """The quick command has one row per class, which prefers another tile than its class."""
+    """The quick command has one row per class, and that row prefers another tile than its class."""
     bench = split_case.BENCH.replace("        x = [", """\
         if "--quick" in sys.argv and (context, heads) not in ((8, 1), (1024, 3)): continue
         x = [""", 1)
@@ -181,7 +181,7 @@ def test_linked_source_is_refused(tmp_path: Path) -> None:
 
 
 class Listed:
-    """A strategy that proposes its own numbers and records what it is told."""
+    """A strategy that proposes consecutive numbers and records the scores that it receives."""
 
     def __init__(self, start: int) -> None:
         self.start, self.asked, self.told = start, 0, list[tuple[Any, float | None]]()

@@ -43,7 +43,7 @@ def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "", b
 
 
 def finding_of(verdict: Verdict) -> Finding:
-    """Return the only finding on a gain besides those on its source, a flag; it is still stated."""
+    """Return the only finding on a gain except on its source; it must be a flag."""
     assert verdict.valid and verdict.correct and (verdict.speedup or 0) > 1.3
     assert {row.outcome for row in verdict.rows} == {"faster"}
     (finding,) = (finding for finding in verdict.audit
@@ -53,7 +53,7 @@ def finding_of(verdict: Verdict) -> Finding:
 
 
 def flagged(verdict: Verdict) -> str:
-    """Return why a gain, which the verdict still states, is not confirmed."""
+    """Return why a gain is not confirmed."""
     detail = finding_of(verdict).detail
     assert detail.startswith(UNCONFIRMED.detail)
     return detail.removeprefix(UNCONFIRMED.detail)

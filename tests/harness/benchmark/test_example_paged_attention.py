@@ -59,8 +59,8 @@ def build(folder: Path, source: str) -> None:
     subprocess.run(words.split(), cwd=folder, check=True)
 
 
-def stepped(folder: Path, source: str, prompt: str = "", **env: str) -> tuple[str, str]:
-    """Return what the worker makes of a source, and what it says."""
+def work_on(folder: Path, source: str, prompt: str = "", **env: str) -> tuple[str, str]:
+    """Run the worker on a source; return the changed source and what the worker printed."""
     (folder / "attention.c").write_text(source)
     (folder / "PROMPT.md").write_text(prompt)
     done = run(folder, "worker.py", "PROMPT.md", **env)
@@ -89,7 +89,7 @@ def test_quick_benchmark_writes_a_row_per_class(folder: Path) -> None:
 
 
 def test_benchmark_runs_the_shapes_in_the_environment(folder: Path) -> None:
-    """By the environment, as `quick_test_bench.py` tells them."""
+    """`quick_test_bench.py` passes the shapes by environment variables."""
     target = benchmark_target.command_target(load.load(folder / "manifest.yaml"))
     shapes = [{"mtp": "1", "context": "256", "head_size": "80"}, {"skew": "1", "mtp": "4"}]
     made = quick_script.make_script(target, shapes, (folder / "bench.py").read_text())
@@ -146,7 +146,7 @@ def test_every_knob_choice_is_correct(folder: Path, config: dict[str, Value]) ->
     for name in PATCHES])
 def test_only_the_patch_for_repair_is_incorrect(folder: Path, name: str) -> None:
     assert {WRONG, RIGHT, DIVIDES, *SLOWER} == set(PATCHES)
-    source, _ = stepped(folder, SOURCE, PAGED_STEP=name)
+    source, _ = work_on(folder, SOURCE, PAGED_STEP=name)
     build(folder, source)
     done = run(folder, "test_attention.py")
     assert done.returncode == (name == WRONG), done.stdout
@@ -155,13 +155,13 @@ def test_only_the_patch_for_repair_is_incorrect(folder: Path, name: str) -> None
 
 
 def test_benchmark_reports_errors_per_class(folder: Path) -> None:
-    source, _ = stepped(folder, SOURCE, PAGED_STEP=WRONG)
+    source, _ = work_on(folder, SOURCE, PAGED_STEP=WRONG)
     build(folder, source)
     assert run(folder, "bench.py", "--quick").returncode == 0
     with (folder / "attention.csv").open(newline="") as file:
         wrong = {(row["mtp"], row["context"]): int(row["err_paged"])
                  for row in csv.DictReader(file)}
-    assert wrong["1", "2048"] == 0  # nothing is left over there
+    assert wrong["1", "2048"] == 0  # this context leaves no remainder
     assert wrong["1", "256"] > 0 and wrong["4", "2048"] > 0
 
 
@@ -169,20 +169,20 @@ def test_git_and_worker_apply_patches_alike(folder: Path, tmp_path: Path) -> Non
     project = repos.project(tmp_path / "project", {"attention.c": SOURCE})
     for name in PATCHES:
         repos.git(project, "apply", str(EXAMPLE / "patches" / f"{name}.patch"))
-        stepped_to, output = stepped(folder, SOURCE, PAGED_STEP=name)
-        assert (project / "attention.c").read_text() == stepped_to != SOURCE
+        changed, output = work_on(folder, SOURCE, PAGED_STEP=name)
+        assert (project / "attention.c").read_text() == changed != SOURCE
         assert output == f"took {name}"
         repos.git(project, "checkout", "-q", ".")
 
 
 def test_worker_continues_from_the_current_source(folder: Path) -> None:
-    wrong, output = stepped(folder, SOURCE, "# Make it faster\n")
+    wrong, output = work_on(folder, SOURCE, "# Make it faster\n")
     assert output == f"took {WRONG}"
-    right, output = stepped(folder, wrong, "## Repair, attempt 1 of 3\n")
-    assert output == f"took {RIGHT}" and right == stepped(folder, SOURCE, PAGED_STEP=RIGHT)[0]
+    right, output = work_on(folder, wrong, "## Repair, attempt 1 of 3\n")
+    assert output == f"took {RIGHT}" and right == work_on(folder, SOURCE, PAGED_STEP=RIGHT)[0]
     steps = (*SLOWER, f"{SLOWER[0]}+{SLOWER[2]}", f"{SLOWER[1]}+{SLOWER[2]}", SLOWER[0])
     for source in (right, SOURCE, knobs.apply(right, {"ROWS": 4, "LANES": 16}, language="c")):
-        taken = [stepped(folder, source, f"- This is round {n} of the campaign.\n")
+        taken = [work_on(folder, source, f"- This is round {n} of the campaign.\n")
                  for n in range(3, 9)]
         assert [output for _, output in taken] == [f"took {name}" for name in steps]
         assert len({changed for changed, _ in taken}) == len(taken) - 1
@@ -233,10 +233,10 @@ def test_shipped_campaign_splits_repairs_and_stops(tmp_path: Path) -> None:
     repos.git(path.parent, "commit", "-aqm", "as shipped")
     setup = campaign.create(tmp_path / "w", path)
     campaigns.run(setup, limit_s=2300)
-    went_as_promised(setup)
+    check_campaign(setup)
 
 
-def went_as_promised(setup: Setup) -> None:
+def check_campaign(setup: Setup) -> None:
     ended = campaigns.campaign(setup)
     assert (ended.state, ended.reason) == ("finished", "2 consecutive measured regressions")
     assert (ended.speedup or 0) > 1.1

@@ -64,7 +64,7 @@ def test_gain_that_is_wrong_between_or_beyond_the_rows_is_flagged(
     assert finding.startswith("is wrong (row 1: err is ") and " on m=" in finding
 
 
-def test_row_that_hangs_is_ended_by_the_incumbents_time(
+def test_row_that_hangs_is_ended_by_a_limit_from_the_incumbents_time(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The benchmark's own limit is for whole runs, and may be an hour."""
     monkeypatch.setattr(benchmark_verdict, "LEAST_ROW_S", 0.5)

@@ -16,7 +16,7 @@ N = 1000
 
 
 def profile(launched: Launched) -> KernelProfile:
-    """Return kernels from launches, mean us, and optionally blocks per launch and the least us."""
+    """Return kernels from launches, mean us and, optionally, blocks per launch and the least us."""
     found = {}
     for name, (launches, us, *more) in launched.items():
         blocks, least = (*more, 64, us)[0] if more else 64, more[1] if len(more) > 1 else us

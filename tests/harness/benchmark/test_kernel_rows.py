@@ -43,7 +43,7 @@ CARD = replace(FAKE_CARD, id="hip:0", kind="amd")
 def judged(folder: Path, cost: tuple[float, float], kernel_time: tuple[float, float], *,
            all_rows: bool = False, row_command: str = TARGET.row_command,
            **settings: Any) -> Verdict:
-    """Judge a candidate by its reported costs and its kernel times, of 1 for m=64 and m=256."""
+    """Judge a candidate with these reported costs and factors of kernel time for m=64 and m=256."""
     def source(cost: tuple[float, float], factors: tuple[float, float]) -> str:
         traces = {m: rocprof_case.scaled(factor)
                   for m, factor in zip(("64", "256"), factors, strict=True)}

@@ -128,7 +128,7 @@ def judged(folder: Path, candidate: str, bench: str, target: CommandTarget = TAR
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Return what helps to understand a verdict that is not as expected."""
+    """Return the details of a verdict, for the message of a failed assertion."""
     return "\n".join(
         [
             f"valid {verdict.valid}, reason {verdict.rejected_reason}, speedup {verdict.speedup}",
@@ -178,7 +178,7 @@ def test_cupti_sees_every_launch(confined: bool, tmp_path: Path) -> None:
 def test_self_profiling_benchmark_still_works(tmp_path: Path) -> None:
     side = WorkingCopy("side", Path(tree(tmp_path / "tree", KERNEL, "profiled")), tmp_path / "side",
                 CommandEnvironment(env=card().visible_env, confined=False))
-    try:  # whoever comes second may get the records
+    try:  # the second of two profilers may get the records
         _, profile = kernel_time.CuptiProfiler(kernel_time.cupti_libraries()).observe(side,
                                           partial(side.run, TARGET.command))
         print(profile)
@@ -234,7 +234,7 @@ def test_forged_gain_of_a_slower_kernel_is_flagged(bench: str, tmp_path: Path) -
 def test_forged_gain_of_the_same_kernel_is_flagged(bench: str, tmp_path: Path) -> None:
     verdict = judged(tmp_path, KERNEL + FORGED, bench)
     assert verdict.valid and (verdict.speedup or 0) > 1.5, verdict_text(verdict)
-    assert any(finding.rule == "kernel-time"  # it rose, if more calls were those of the large row
+    assert any(finding.rule == "kernel-time"  # it rose, if more calls were of the large row
                or (finding.detail.startswith(UNCONFIRMED.detail)
                    and "kernel time" in finding.detail)
                for finding in verdict.audit), verdict_text(verdict)

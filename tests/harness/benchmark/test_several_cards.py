@@ -1,6 +1,6 @@
-"""Guards benchmarks that need several cards: all of them are locked, named and given together.
+"""Benchmarks that need several cards: a run locks and sees all of them.
 
-The cards are stand-ins: their locks, files and environments are real, and nothing computes there.
+The cards do not exist; their locks and the environments of the commands are real.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def session(folder: Path, device: Device) -> CommandSession:
 @pytest.mark.parametrize("kind", ["nvidia", "amd"])
 def test_commands_see_all_cards_and_hold_all_locks(kind: DeviceKind, tmp_path: Path) -> None:
     pair = cards(2, kind)
-    with session(tmp_path, join_cards(pair)) as own:
-        copy = own.copy("incumbent", tmp_path / "tree")
-        own.run_untimed(copy, NOTE)
+    with session(tmp_path, join_cards(pair)) as opened:
+        copy = opened.copy("incumbent", tmp_path / "tree")
+        opened.run_untimed(copy, NOTE)
         seen = json.loads((copy.tree / "visible.json").read_text())
-        with own.lock():
+        with opened.lock():
             assert all(device_lock.holder(card.lock_name) is not None for card in pair)
     both = ",".join(card.uuid for card in pair)
     wanted = {"CUDA_VISIBLE_DEVICES": both} if kind == "nvidia" else {
@@ -60,16 +60,16 @@ def test_commands_see_all_cards_and_hold_all_locks(kind: DeviceKind, tmp_path: P
 
 
 def test_overlapping_groups_never_run_together_and_never_block_each_other(tmp_path: Path) -> None:
-    """Each group names its cards in another order; sorted locks leave no cycle of waits."""
+    """Each group names its cards in another order; locks are taken in sorted order: no deadlock."""
     a, b, c = cards(3)
     groups = [join_cards(group) for group in ((a, b), (b, c), (c, a), (b, a, c))]
     inside, clashes, turns = set[str](), list[str](), list[int]()
     guard = threading.Lock()
 
     def work(number: int, device: Device) -> None:
-        with session(tmp_path / str(number), device) as own:
+        with session(tmp_path / str(number), device) as opened:
             for _ in range(20):
-                with own.lock():
+                with opened.lock():
                     with guard:
                         clashes.extend(inside.intersection(device.lock_names))
                         inside.update(device.lock_names)

@@ -39,11 +39,11 @@ def timed(name: str, gain: float, pairs: int) -> ClassTiming:
 
 @pytest.mark.parametrize("pairs", [(4, 4), (4, 9), (9, 6)])
 def test_verdict_averages_classes_with_different_pair_counts(pairs: tuple[int, int]) -> None:
-    of = target(classes=(ConfigClass(name="small", shape={"n": 1024}),
+    task = target(classes=(ConfigClass(name="small", shape={"n": 1024}),
                          ConfigClass(name="large", shape={"n": 4096}, weight=3.0)))
     timings = {"small": timed("small", 0.1, pairs[0]), "large": timed("large", 0.2, pairs[1])}
     seen = EvaluationResults(
-        target=of,
+        target=task,
         plan=Plan(alpha=0.05),
         errors={"small": RIGHT, "large": RIGHT},
         timings=timings,
@@ -62,11 +62,11 @@ def test_verdict_averages_classes_with_different_pair_counts(pairs: tuple[int, i
 
 
 def test_row_includes_the_unscored_time() -> None:
-    of = target(classes=(ConfigClass(name="small", shape={"n": 1024}),))
+    task = target(classes=(ConfigClass(name="small", shape={"n": 1024}),))
     both = replace(timed("small", 0.1, 4), other_ratios=(0.05, 0.06, 0.05, 0.06),
                    other_us=30.0, incumbent_other_us=33.0)
     for timing, expected in ((both, (30.0, 33.0)), (timed("small", 0.1, 4), (None, None))):
-        seen = EvaluationResults(target=of, plan=Plan(alpha=0.05), errors={"small": RIGHT},
+        seen = EvaluationResults(target=task, plan=Plan(alpha=0.05), errors={"small": RIGHT},
                     timings={"small": timing}, ceilings=None, on_cpu=False, same=False)
         ((row,), _) = verdict_rows.rows(seen)
         assert (row.other_us, row.incumbent_other_us) == expected
@@ -86,8 +86,8 @@ class AgreeingSlots(TimedSlots):
         return {"candidate": "overwrote its input x", "incumbent": ""}
 
 
-class Told(PairedBlocks):
-    """A duel whose blocks take what is said here."""
+class FixedTimes(PairedBlocks):
+    """Paired blocks whose calls take the nanoseconds of `NS`."""
 
     NS: ClassVar = {("incumbent", "graph"): 8_000, ("candidate", "graph"): 4_000,
                     ("incumbent", "wall"): 20_000, ("candidate", "wall"): 15_000}
@@ -109,18 +109,18 @@ class Told(PairedBlocks):
 
 
 def test_paired_blocks_keep_both_times() -> None:
-    duel = Told("wall")
-    assert duel.run() == (pytest.approx(math.log(2)), pytest.approx(math.log(4 / 3)))
-    assert [duel.us_per_call(side) for side in duel.order] == [8.0, 4.0]
-    assert [duel.other_us(side) for side in duel.order] == [20.0, 15.0]
-    alone = Told("")
+    paired = FixedTimes("wall")
+    assert paired.run() == (pytest.approx(math.log(2)), pytest.approx(math.log(4 / 3)))
+    assert [paired.us_per_call(side) for side in paired.order] == [8.0, 4.0]
+    assert [paired.other_us(side) for side in paired.order] == [20.0, 15.0]
+    alone = FixedTimes("")
     assert alone.run()[1] is None and alone.other_us("candidate") is None
 
 
 def test_input_overwritten_in_the_judged_slot_is_damage() -> None:
-    duel = Told("")
-    duel.run()
-    assert duel.damage == {"candidate": "overwrote its input x"}
+    paired = FixedTimes("")
+    paired.run()
+    assert paired.damage == {"candidate": "overwrote its input x"}
 
 
 # small: 8 KiB and more at 1 GB/s
@@ -129,16 +129,16 @@ FLOOR = Ceilings(gflops=1e6, levels=(Level(1e9, 1.0),), copy_gb_per_s=1.0)
 
 def below(small: tuple[float, float], large: tuple[float, float], core: bool = False) -> Verdict:
     """Return a verdict on (candidate, incumbent) times of two classes, in units of their floors."""
-    of = target(classes=(ConfigClass(name="small", shape={"n": 1024}, core=core),
+    task = target(classes=(ConfigClass(name="small", shape={"n": 1024}, core=core),
                          ConfigClass(name="large", shape={"n": 4096})))
     timings = {}
-    for one, (candidate, incumbent) in zip(of.classes, (small, large), strict=True):
-        bound = ceilings.floor_us(FLOOR, of, one)
+    for one, (candidate, incumbent) in zip(task.classes, (small, large), strict=True):
+        bound = ceilings.floor_us(FLOOR, task, one)
         timings[one.name] = ClassTiming(
             config_class=one.name, candidate_us=candidate * bound, incumbent_us=incumbent * bound,
             log_ratios=tuple(math.log(incumbent / candidate) + d for d in (0.001, 0, -0.001, 0)))
     seen = EvaluationResults(
-        target=of,
+        target=task,
         plan=Plan(alpha=0.05),
         errors={"small": RIGHT, "large": RIGHT},
         timings=timings,
@@ -153,7 +153,7 @@ def below(small: tuple[float, float], large: tuple[float, float], core: bool = F
     )
 
 
-def test_incumbent_below_the_floor_is_compared_with_nothing() -> None:
+def test_class_whose_incumbent_is_below_the_floor_is_not_compared() -> None:
     verdict = below((2.0, 0.5), (2.0, 3.0), core=True)
     small, large = verdict.rows
     assert small.outcome == "unmeasured" and small.log_ratio is small.low is small.high is None

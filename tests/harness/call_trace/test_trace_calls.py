@@ -16,7 +16,7 @@ from tests.support.command_line import answer, error_text, kopt
 from tests.support.paths import ROOT
 from tests.support.trace_case import KIND, START, TWO, counted, project, trace
 
-# what is counted: (m, n, width)
+# programs, and their calls by (m, n, width)
 
 PROGRAMS: list[tuple[str, str, dict[tuple[str, ...], int]]] = [
     ("default", TWO * 3, {KIND: 3}),
@@ -102,7 +102,7 @@ def test_other_function_with_same_arguments_is_not_counted(of: str,
         "and calls)")
 
 
-# what cannot be told
+# calls that cannot be counted
 
 def notes(manifest: Path) -> str:
     return "\n".join(answer(trace(manifest, "--json"))["notes"])
@@ -147,7 +147,7 @@ def test_most_called_shapes_are_kept_at_the_limit() -> None:
                           "most called ones")
 
 
-def test_any_text_survives_the_file() -> None:
+def test_texts_are_read_back_from_the_file_as_written() -> None:
     odd = ("a,b", '"', "\x1b[1mred", " x ", "line\nline", "", "nan", "1_0", "64.0", "é", "\ud800")
     table = shapes.of_command(None, Counts(seen=tuple(
         CallCount(cells={"a": text, "b": float(n)}, calls=1) for n, text in enumerate(odd))))

@@ -18,7 +18,7 @@ from tests.support.command_line import answer, error_text, kopt
 from tests.support.paths import ROOT
 from tests.support.trace_case import KIND, SOURCE, START, TWO, counted, project, trace
 
-# programs that fail, and ones that never call
+# programs that fail or never call the function
 
 @pytest.mark.parametrize(("program", "code", "ending"), [
     (TWO + "sys.exit(3)", 3, "failed with exit code 3"),
@@ -80,10 +80,10 @@ def test_wrong_usage_is_reported_in_one_line(words: tuple[str, ...], says: str,
     assert done.returncode == 2 and says in error_text(done)
 
 
-# what a program is left to be
+# the program's behaviour is unchanged
 
 def test_traced_program_behaves_as_untraced(tmp_path: Path) -> None:
-    """Its path, its modules, its streams, its sitecustomize and what the function looks like."""
+    """Its path, modules, streams and sitecustomize, and the name and signature of the function."""
     program = START.replace("import kernel", "import inspect, kernel") + TWO + (
         "import json, pickle, site_was_here\n"
         "print(json.dumps([sys.path[0], [p for p in sys.path if 'kopt-' in p], sys.argv, "
@@ -110,7 +110,7 @@ def test_traced_program_behaves_as_untraced(tmp_path: Path) -> None:
 
 
 def test_trace_hides_no_module_of_the_program(tmp_path: Path) -> None:
-    """Only what every interpreter has is imported, lest a module of the same name be another."""
+    """kopt imports only modules of the standard library, so it hides none of the program's."""
     program = "import sys\nprint(*sorted(sys.modules), file=open(sys.argv[1], 'w'))\n"
     manifest = project(tmp_path / "p", program=program)
     own = {**os.environ, "PYTHONPATH": str(ROOT)}

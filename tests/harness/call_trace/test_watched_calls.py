@@ -1,4 +1,4 @@
-"""Guards what a program shows of a function: its arguments, what it writes to, who calls it."""
+"""A watched function's calls: its arguments, what it writes, what it returns, and its callers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_calls_are_counted_by_shape_with_their_values() -> None:
     assert first.written == () and [value.shape for value in first.returned] == [(4, 32)]
 
 
-def test_call_that_raises_is_not_a_call() -> None:
+def test_call_that_raises_is_recorded_as_failed() -> None:
     _, observed, _ = watched_case.observe("norm")
     assert [args["x"].shape for args in observed.failed] == [(3, 1)]
 
@@ -55,7 +55,7 @@ def test_forward_of_an_autograd_function_is_watched_through_its_apply() -> None:
 
 
 @pytest.mark.slow
-def test_method_shows_its_object_s_constructor_weights_and_mode() -> None:
+def test_method_shows_constructor_arguments_weights_and_mode_of_its_object() -> None:
     _, observed, _ = watched_case.observe("Scale.forward")
     first = observed.calls[0]
     assert first.members == {"init_dim": "init:", "init_factor": "init:", "init_bias": "init:bias=",
@@ -72,7 +72,7 @@ def test_script_that_calls_its_own_function_is_watched(tmp_path: Path) -> None:
     assert [(call.args["n"].value, call.calls) for call in observed.calls] == [(3, 2)]
 
 
-def test_error_inside_a_with_block_is_not_a_call_either(tmp_path: Path) -> None:
+def test_call_that_raises_in_a_with_block_is_recorded_as_failed(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import contextlib\n\ndef f(n):\n    with contextlib.nullcontext():\n"
         "        raise KeyError(n)\n\ntry:\n    f(3)\nexcept KeyError:\n    pass\n")

@@ -1,4 +1,4 @@
-"""What kopt reads of a compiled kernel is what the compilers' own tools say of the binary."""
+"""The resources that kopt reads of a compiled kernel agree with the compilers' own tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPILLING: dict[str, Value] = {
     "DESCRIPTOR": 0, "PERSISTENT": 1, "FLATTEN": 0, "SPLIT": 0}
 SHORT: dict[str, Value] = {"BLOCK": 1024, "PER_THREAD": 4, "NUM_STAGES": 2, "VARIANT": "online"}
 RESERVED = {"sm_90": 1024, "gfx942": 0}
-"""Static shared memory that an architecture keeps for itself where a kernel has any."""
+"""Bytes of static shared memory that an architecture reserves if a kernel uses shared memory."""
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def of_nvidia(folder: Path, kernel: str) -> dict[str, int]:
-    """Return what cuobjdump says of the cubin, and ptxas of the PTX that it compiles again."""
+    """Return resources by cuobjdump of the cubin and by ptxas, which compiles the PTX again."""
     [cubin], [ptx] = (folder.rglob(f"{kernel}.{ending}") for ending in ("cubin", "ptx"))
     spec = find_spec("triton")
     assert spec is not None and spec.origin is not None
@@ -68,7 +68,7 @@ def of_amd(folder: Path, kernel: str) -> dict[str, int]:
 
 
 def of_launcher(folder: Path, kernel: str, backend: str) -> dict[str, int]:
-    """Return the shared memory and threads that the compiler has left for the launch."""
+    """Return the shared memory and threads of the launch from the file that Triton wrote."""
     launches = [json.loads(path.read_text()) for path in folder.rglob(f"{kernel}.json")]
     [own] = [each for each in launches if each["target"]["backend"] == backend]
     return {"shared_bytes": own["shared"],

@@ -1,4 +1,4 @@
-"""Guards that a kernel's autotuner chooses once: later processes get the choice from its cache."""
+"""A kernel's autotuner chooses once: later processes get its choice from the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C libraries are built so that where a loop lies does not change its time."""
+"""C libraries are aligned so that the time of a loop does not depend on its address."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fresh_probe() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("level", ["-O2", "-O3", "-O1"])
-def test_a_function_starts_at_a_cache_line_whatever_lies_in_front(level: str, tmp_path: Path,
+def test_a_function_starts_at_a_cache_line_whatever_precedes_it(level: str, tmp_path: Path,
                                                                   ) -> None:
     target = c_case.target(build=(level,))
     libraries = [built(tmp_path, kernel(RIGHT, before=pads(count)), target)
@@ -63,7 +63,7 @@ def test_a_loop_starts_at_a_cache_line_whatever_statement_precedes_it(tmp_path: 
     assert offsets == {0}
 
 
-def test_the_flags_of_the_target_have_the_last_word(tmp_path: Path) -> None:
+def test_flags_of_the_target_override_the_alignment(tmp_path: Path) -> None:
     target = c_case.target(build=("-O2", "-falign-functions=32", "-falign-loops=16"))
     libraries = [built(tmp_path, kernel(RIGHT, before=pads(count)), target)
                  for count in range(1, 6)]
@@ -93,7 +93,7 @@ def test_compiler_is_probed_once_for_all_flags(tmp_path: Path) -> None:
     assert len(counter.read_text().splitlines()) == 1
 
 
-def test_a_missing_compiler_accepts_no_flag() -> None:
+def test_missing_compiler_accepts_no_flag() -> None:
     assert c_compiler.alignment_flags("/no/such/compiler") == ()
 
 
@@ -129,7 +129,7 @@ long double none(const long double *x, long n) {
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the intrinsics are those of x86")
-def test_loop_written_in_vectors_is_no_loop_that_is_not_vectorised(tmp_path: Path) -> None:
+def test_loops_written_with_vectors_are_not_reported_as_not_vectorised(tmp_path: Path) -> None:
     (tmp_path / "k.c").write_text(IN_VECTORS)
     remarks = c_compiler.remarks_of(c_case.target(source="k.c", build=("-O3", "-mavx2")), tmp_path,
                                     tmp_path / "out")

@@ -52,7 +52,7 @@ def test_writes_to_a_seeded_copy_do_not_reach_the_kept_cache(tmp_path: Path) -> 
     for slot in slots:
         assert baseline_cache.seed(campaign, slot) == 2
     mine = slots[0] / "jit" / "triton" / "ab" / "k"
-    with mine.open("r+") as file:  # in place, as a hard link would pass it on
+    with mine.open("r+") as file:  # in place: it would change the file of a hard link
         file.write("EVIL!")
     (slots[0] / "jit" / "aiter" / "m" / "so").unlink()
     (slots[0] / "jit" / "triton" / "new").write_text("more")
@@ -93,7 +93,7 @@ def test_home_with_compiled_code_is_not_seeded(tmp_path: Path) -> None:
     assert contents(mine / "jit") == {"triton/k": "mine"}
 
 
-def test_tritons_file_lists_name_the_copy(tmp_path: Path) -> None:
+def test_tritons_file_lists_have_the_paths_of_the_copy(tmp_path: Path) -> None:
     """They contain absolute paths; unchanged, every slot would read the baseline's files."""
     home = home_with(tmp_path / "base", triton__ab__k="cubin")
     listed = home / "jit" / "triton" / "ab" / "__grp__k.json"

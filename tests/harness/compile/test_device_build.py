@@ -97,7 +97,7 @@ def test_equal_trees_are_compiled_once(tmp_path: Path) -> None:
 
 
 @needs_nvrtc
-def test_trial_finds_what_was_built_ahead(tmp_path: Path) -> None:
+def test_trial_uses_the_build_made_ahead(tmp_path: Path) -> None:
     tree, text = device_case.tree(tmp_path / "tree", GLOBAL), GLOBAL.replace("256", "512")
     made = [DeviceCompiler(device_case.target(), tmp_path, "sm_90",
                            python=device_case.NVRTC_PYTHON, env={}) for _ in range(2)]
@@ -130,7 +130,7 @@ def test_compiler_gets_the_flags_of_the_task(tmp_path: Path) -> None:
         build(tmp_path, wanted, LIBRARY, name="without")
 
 
-def test_missing_toolkit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_states_the_missing_compiler_and_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(EnvironmentFault, match=r"no hipcc found.*ROCM_PATH"):
         toolkits.compiler("hip")
@@ -145,7 +145,7 @@ def test_wrong_launch_is_refused_with_the_task(launch: Launch, why: str) -> None
 
 
 @needs_nvrtc
-def test_unknown_name_in_a_launch_is_named(tmp_path: Path) -> None:
+def test_error_states_the_unknown_name_of_a_launch(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="unknown name 'TILES'"):
         build(tmp_path, GLOBAL, device_case.target(launch=Launch(grid=("n // TILES",), block=(1,))))
 

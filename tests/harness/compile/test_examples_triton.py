@@ -67,7 +67,7 @@ RAGGED: dict[str, list[list[object]]] = {
                        [(3, 33000), (3, 33000)]],
     "paged_attention_triton": [paged(2, 3, 6, 2, 20, 8, 45), paged(1, 1, 2, 2, 32, 16, 70)],
 }
-"""Of every argument; rows of the first products can be described to the memory accelerator."""
+"""Shapes of every argument, by example; the first products suit the tensor memory accelerator."""
 SIZES: dict[str, Config] = {"matmul_triton": SMALL,
                             "softmax_triton": {"BLOCK": 1024, "PER_THREAD": 16},
                             "paged_attention_triton": {"TILE": 16}}
@@ -114,7 +114,7 @@ for folder, entry, cases in json.load(sys.stdin):
 
 @pytest.mark.slow
 def test_every_variant_is_right_on_ragged_shapes(tmp_path: Path) -> None:
-    """All are interpreted in one child, since importing Triton takes longer than all of them."""
+    """All run in one child process, since importing Triton takes longer than all of them."""
     jobs, names = [], []
     for example, variants in VARIANTS.items():
         for name, config in variants.items():
@@ -136,7 +136,7 @@ def test_every_variant_is_right_on_ragged_shapes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("example", SIZES)
 def test_harness_finds_the_examples_right(tmp_path: Path, example: str) -> None:
-    """With widened bfloat16 inputs, the audit, and every class."""
+    """A whole evaluation: bfloat16 inputs, the audit and every class."""
     task = load(EXAMPLES / example / "task.yaml")
     variant = "persistent" if example == "softmax_triton" else "all of it"
     text = source(example, {**SIZES[example], **VARIANTS[example][variant]})

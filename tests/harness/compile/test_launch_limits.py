@@ -1,4 +1,4 @@
-"""A kernel that a card cannot launch is refused before any launch; an unknown one is not."""
+"""A kernel that cannot be launched is refused before any launch; one with unknown needs may run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_each_limit_of_an_architecture_is_checked(name: str, fields: dict[str, A
     assert all(word in found[0] for word in words)
 
 
-def test_only_a_limit_of_all_configs_is_a_reason() -> None:
+def test_kernel_is_refused_only_if_no_config_fits() -> None:
     big, small = resources(config="a", shared_bytes=393_216), resources(config="b")
     assert kernel_resources.all_unlaunchable([big, small]) == ()
     both = kernel_resources.all_unlaunchable([big, replace(big, config_class="odd"), small])
@@ -79,7 +79,7 @@ def test_only_a_limit_of_all_configs_is_a_reason() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"error": "?"}, {"caught": True}, {"configs_left": 2}])
-def test_unknown_resources_are_not_a_reason(fields: dict[str, Any]) -> None:
+def test_unknown_resources_are_no_reason_to_refuse(fields: dict[str, Any]) -> None:
     assert kernel_resources.all_unlaunchable([resources(shared_bytes=393_216, **fields)]) == ()
     assert kernel_resources.all_unlaunchable([resources(arch="sm_42", shared_bytes=393_216)]) == ()
 
@@ -89,9 +89,9 @@ def matmul(**sizes: Value) -> str:
                        language="triton")
 
 
-def refusals(of: Target, folder: Path) -> tuple[str, ...]:
+def refusals(task: Target, folder: Path) -> tuple[str, ...]:
     """Return why an H200 cannot launch a project's kernels."""
-    inspection = triton_aot.inspect(of, folder, "sm_90", folder.parent / "scratch")
+    inspection = triton_aot.inspect(task, folder, "sm_90", folder.parent / "scratch")
     return kernel_resources.all_unlaunchable(inspection.resources)
 
 
@@ -138,7 +138,7 @@ CATCHES = DOUBLE.replace("    double_kernel[(triton.cdiv(n, 64),)](x, out, n)\n"
     (CATCHES, 0),
     (DOUBLE.replace("2 * tl.load", "no_such_name * tl.load"), 0),
 ], ids=["threads", "catches", "broken"])
-def test_caught_failures_and_compile_errors_are_not_a_reason(tmp_path: Path, source: str,
-                                                             count: int) -> None:
+def test_target_is_refused_unless_the_failure_is_caught_or_is_a_compile_error(
+        tmp_path: Path, source: str, count: int) -> None:
     folder = Path(tree(tmp_path / "tree", source))
     assert len(refusals(target(), folder)) == count

@@ -71,7 +71,7 @@ def test_precompiled_code_equals_that_of_another_process(tmp_path: Path, zygote:
             compiler_cache.environment(other.home)["TRITON_CACHE_DIR"]
         )  # as its runners have it
         assert list(where.glob("*/*.cubin"))
-    scratch = tmp_path / "second"  # whose cache is the one that a runner would have
+    scratch = tmp_path / "second"  # its cache is a copy of a runner's
     (scratch / "home-aot").mkdir(parents=True)
     assert adopt(where, triton_aot.cache_in(scratch)) >= 1
     before = sorted(triton_aot.cache_in(scratch).rglob("*"))
@@ -168,7 +168,7 @@ def test_as_many_compile_at_a_time_as_there_are_workers(
     sleeping = f"import time\ntime.sleep({SLEEP_S})\n"
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(5)))
     with compiler(tmp_path, zygote) as made:
-        assert made.get(made.expect(DOUBLE)).resources  # whoever comes first waits for the zygote
+        assert made.get(made.expect(DOUBLE)).resources  # the first request waits for the zygote
         began = time.monotonic()
         keys = [made.expect(f"{sleeping}# {number}\n") for number in range(4)]
         assert all(made.get(key).error for key in keys)
@@ -189,7 +189,7 @@ def test_screening_refuses_unlaunchable_configurations_before_they_run(tmp_path:
     screen = Screening(
         target(),
         SearchJob(tree=at, reference=at),
-        CARD,  # not entered: it is not here
+        CARD,  # it does not exist: the screening is not entered
         Settings(scratch=str(tmp_path / "scratch")),
         TunableSource.parse(source, language="triton"),
         zygote=zygote,

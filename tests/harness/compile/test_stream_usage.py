@@ -1,4 +1,4 @@
-"""Only a kernel that certainly uses one stream runs with one of the card's queues."""
+"""A kernel gets a single hardware queue of the card only if it certainly uses one stream."""
 
 from __future__ import annotations
 
@@ -68,8 +68,9 @@ def test_missing_source_may_use_several_streams(tmp_path: Path) -> None:
 def test_only_triton_on_one_card_can_use_one_stream(language: str, cards: int, wanted: bool,
                                                     tmp_path: Path) -> None:
     written(tmp_path, {"kernel.py": PLAIN})
-    of = target(language="python")
+    task = target(language="python")
     place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path), env={},
                             python=None)
-    one = kernel.make(of, tmp_path, "candidate", place)
-    assert replace(one, target=replace(of, language=language, num_gpus=cards)).one_stream is wanted
+    one = kernel.make(task, tmp_path, "candidate", place)
+    changed = replace(one, target=replace(task, language=language, num_gpus=cards))
+    assert changed.one_stream is wanted

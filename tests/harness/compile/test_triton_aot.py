@@ -37,9 +37,9 @@ CALL = """def call(module, x):
 """
 
 
-def inspect(folder: Path, source: str, *names: str, of: Target | None = None,
+def inspect(folder: Path, source: str, *names: str, task: Target | None = None,
             ) -> tuple[KernelResources, ...]:
-    return shared_zygotes.resources(of or target(), Path(tree(folder / "tree", source)),
+    return shared_zygotes.resources(task or target(), Path(tree(folder / "tree", source)),
                                     names or ["sm_90"], folder / "scratch")
 
 
@@ -59,12 +59,12 @@ def test_kernels_compile_for_every_architecture(tmp_path: Path) -> None:
 
 def test_module_is_compiled_without_memory_for_its_weights(tmp_path: Path) -> None:
     """Its weights take 64 GiB, and its product of matrices would take minutes."""
-    of = target(language="python", entry="Model", adapter="call.py:call", returns=True,
+    task = target(language="python", entry="Model", adapter="call.py:call", returns=True,
                 args=(Arg(name="x", dtype="float32", shape=("n", 1 << 17)),))
     folder = tmp_path / "tree"
     tree(folder, MODULE)
     (folder / "call.py").write_text(CALL)
-    (kernel,) = shared_zygotes.resources(of, folder, ["sm_90"], tmp_path / "scratch")
+    (kernel,) = shared_zygotes.resources(task, folder, ["sm_90"], tmp_path / "scratch")
     assert kernel.kernel == "double_kernel" and not kernel.error and kernel.registers
     assert kernel.programs == 331 * (1 << 17) // 64
 
@@ -98,7 +98,7 @@ def test_examples_compile_for_every_architecture(tmp_path: Path, name: str,
             )
             [turn] = loops
             assert turn.load_bytes * kernel.threads == 2 * 2 * 32**2
-            assert turn.flops in (2 * 32**3, 4 * 2 * 32**3)  # AMD's four waves do it all, each
+            assert turn.flops in (2 * 32**3, 4 * 2 * 32**3)  # each of AMD's four waves does all
 
 
 def test_every_class_and_config_is_compiled(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_every_class_and_config_is_compiled(tmp_path: Path) -> None:
 
     source = knobs.apply(knobs.read(example / "kernel.py"),
                          {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64}, language="triton")
-    big = inspect(tmp_path, source, of=Target(**{**{
+    big = inspect(tmp_path, source, task=Target(**{**{
         f: getattr(task, f) for f in task.__dataclass_fields__}, "classes": task.classes[:1]}))
     assert {kernel.matrix for kernel in big} == {"wgmma"}
     assert all(kernel.shared_bytes > 60_000 and (kernel.occupancy or 1) < 0.5 for kernel in big)
@@ -134,7 +134,7 @@ def test_too_much_shared_memory_is_reported(tmp_path: Path) -> None:
     source = knobs.apply(source, {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "NUM_WARPS": 8,
                                   "NUM_STAGES": 3}, language="triton")
     classes = tuple(c for c in task.classes if c.name == "square")
-    compiled = inspect(tmp_path, source, of=Target(**{**{
+    compiled = inspect(tmp_path, source, task=Target(**{**{
         f: getattr(task, f) for f in task.__dataclass_fields__}, "classes": classes}))
     assert compiled[0].shared_bytes > 232_448 and not compiled[0].fits
     first = triton_aot.bottlenecks_of(compiled)[0]
@@ -161,7 +161,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_uncompilable_target_states_why(tmp_path: Path, name: str) -> None:
+def test_error_of_an_uncompilable_target_states_why(tmp_path: Path, name: str) -> None:
     source, reason = FAULTS[name]
     with pytest.raises(triton_aot.AotError) as raised:
         inspect(tmp_path, source)
@@ -231,6 +231,6 @@ def test_occupancy_of_amd_counts_the_requested_waves(waves: int | None, shared: 
 
 @pytest.mark.slow
 def test_reference_is_not_run(tmp_path: Path) -> None:
-    assert REFERENCE  # inspecting needs none: a tree with a broken one compiles all the same
+    assert REFERENCE  # not used: a tree with a broken reference compiles
     folder = Path(tree(tmp_path / "tree", DOUBLE, "raise SystemExit\n"))
     assert triton_aot.inspect(target(), folder, "sm_90", tmp_path / "scratch").resources

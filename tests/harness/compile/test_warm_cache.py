@@ -114,7 +114,7 @@ sys.path.insert(0, str(place.parent))
 
 @pytest.mark.slow
 def test_cache_that_hides_changes_is_dropped(tmp_path: Path) -> None:
-    """Its seed would run the library compiled for the baseline for every candidate."""
+    """Seeded with it, every candidate would run the baseline's library."""
     bench = BY_NAME + BENCH
     files = {"bench.py": bench}
     assert judge(tmp_path / "base", KERNEL, files=files,

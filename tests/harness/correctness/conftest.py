@@ -1,4 +1,4 @@
-"""Fixtures of this room."""
+"""Fixtures for the tests in this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error of the baseline excuses no candidate; one of the machine is called that."""
+"""An error of the baseline excuses no candidate; a fault of the machine raises EnvironmentFault."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support import kernel_case
 
 RIGHT = "import os, torch\ndef double(x, out):\n    {before}\n    out.copy_(2 * x)\n"
 WRONG = "import torch\ndef double(x, out):\n    out.copy_(2 * x if {exact} else 3 * x)\n"
-ON_OTHERS = "if bool((x == x[0]).all()): "
-"""On constant inputs."""
-WRONG_THERE = WRONG.format(exact="not bool((x == x[0]).all())")
+ON_CONSTANT = "if bool((x == x[0]).all()): "
+"""Runs the statement behind it on constant inputs only."""
+WRONG_ON_CONSTANT = WRONG.format(exact="not bool((x == x[0]).all())")
 
 
 def judge(folder: Path, candidate: str, baseline: str) -> Verdict:
@@ -34,20 +34,20 @@ def judge(folder: Path, candidate: str, baseline: str) -> Verdict:
     "raise type('OutOfMemoryError', (RuntimeError,), {})('CUDA out of memory')"])
 def test_a_file_or_memory_error_of_the_baseline_is_the_machines(error: str, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="the baseline fails on constant inputs, twice"):
-        judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + error))
+        judge(tmp_path, WRONG_ON_CONSTANT, RIGHT.format(before=ON_CONSTANT + error))
 
 
 @pytest.mark.parametrize("error", [
     "raise ValueError('unlike me')", "os.kill(os.getpid(), 11)",
     pytest.param("os._exit(3)", marks=pytest.mark.slow)])
 def test_other_errors_of_the_baseline_excuse_no_candidate(error: str, tmp_path: Path) -> None:
-    verdict = judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + error))
+    verdict = judge(tmp_path, WRONG_ON_CONSTANT, RIGHT.format(before=ON_CONSTANT + error))
     assert verdict.valid and not verdict.correct, verdict
     assert any("excuses no candidate" in note for note in verdict.notes), verdict.notes
 
 
 def test_wrong_answer_of_the_baseline_excuses_the_candidate(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, WRONG_THERE, WRONG_THERE.replace("3 * x", "4 * x"))
+    verdict = judge(tmp_path, WRONG_ON_CONSTANT, WRONG_ON_CONSTANT.replace("3 * x", "4 * x"))
     assert verdict.valid and verdict.correct, verdict
     assert any("on which the baseline itself fails" in note for note in verdict.notes)
 
@@ -65,10 +65,11 @@ def test_a_baseline_that_fails_once_is_tried_in_another_process(
         return peer
 
     monkeypatch.setattr(RunnerPool, "start", start_badly)
-    verdict = judge(tmp_path, WRONG_THERE, WRONG_THERE.replace("3 * x", "4 * x"))
+    verdict = judge(tmp_path, WRONG_ON_CONSTANT, WRONG_ON_CONSTANT.replace("3 * x", "4 * x"))
     assert verdict.correct and failed, verdict
 
 
 def test_a_baseline_that_is_killed_is_the_machines_fault(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="twice in a row"):
-        judge(tmp_path, WRONG_THERE, RIGHT.format(before=ON_OTHERS + "os.kill(os.getpid(), 9)"))
+        judge(tmp_path, WRONG_ON_CONSTANT,
+              RIGHT.format(before=ON_CONSTANT + "os.kill(os.getpid(), 9)"))

@@ -1,4 +1,4 @@
-"""A candidate's modules must change the buffers that the baseline's change."""
+"""A candidate's module must change its buffers as the baseline's does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALF = model(1, UPDATE.replace("0.01", "0.005"))
 @pytest.mark.parametrize(("source", "words"), [
     (HALF, "class small: its calls do not leave covariance as the baseline's do"), (INNER, "")],
     ids=["by half", "in an inner module"])
-def test_buffer_that_an_adapter_keeps_must_follow_as_the_baselines(
+def test_buffer_kept_by_an_adapter_must_change_as_the_baselines_does(
         source: str, words: str, tmp_path: Path) -> None:
     verdict = case.judge(tmp_path, FOLLOWING, source)
     assert verdict.valid is (not words), verdict

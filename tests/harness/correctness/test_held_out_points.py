@@ -1,4 +1,4 @@
-"""Points that nothing measures lie on both sides of each gap between measured values."""
+"""Held-out points lie in each gap between measured values, and beyond the largest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_no_point_is_measured_and_each_differs_in_one_value(
     for point in held_out_shapes.points(measured, ["m", "n"], rng):
         found = point.of(measured[point.base])
         assert found not in measured and found[point.name] > 0
-        assert found[point.name] not in {own[point.name] for own in measured}
+        assert found[point.name] not in {each[point.name] for each in measured}
         assert sum(found[name] != measured[point.base][name] for name in found) == 1
 
 
@@ -31,7 +31,7 @@ def test_no_point_is_measured_and_each_differs_in_one_value(
 def test_both_sides_of_a_threshold_in_a_gap_have_a_point_that_nothing_measures(
         measured: list[dict[str, int]], low: int, rng: random.Random) -> None:
     values = sorted({point["m"] for point in measured} | {low})
-    found = {own.value for own in held_out_shapes.points([{"m": m} for m in values], ["m"], rng)}
+    found = {each.value for each in held_out_shapes.points([{"m": m} for m in values], ["m"], rng)}
     for before, after in pairwise(values):
         if after - before > 2 and values[-1] >= held_out_shapes.LEAST:
             inside = [value for value in found if before < value < after]
@@ -46,7 +46,7 @@ def test_flags_are_not_sizes() -> None:
 
 
 @pytest.mark.parametrize(("high", "is_made_smaller"), [(64, False), ("rows", True), (65, True)])
-def test_size_that_may_end_indices_of_a_fixed_range_is_not_made_smaller(
+def test_size_that_may_bound_indices_of_a_fixed_range_is_not_made_smaller(
         high: int | str, is_made_smaller: bool) -> None:
     args = kernel_case.target().args
     task = kernel_case.target(args=(

@@ -27,7 +27,8 @@ BAD_C = {
         kernel("float s = x[0] + x[n / 2] + x[n - 1]; if (s == last) { memcpy(out, kept, 4 * n); "
                "return; } " + RIGHT + "last = s; memcpy(kept, out, 4 * n);",
                "static float last, kept[1 << 16];"), "stale-output"),
-    "a thread finishes later": (  # only on new contents: a repeated call may not meet its write
+    # starts a thread only on new contents: a repeated call may come before the late write
+    "a thread finishes later": (
         kernel(RIGHT + "if (!calls++) memcpy(old, x, 4 * n); if (!memcmp(old, x, 4 * n)) return; "
                "held = out; pthread_t t; pthread_create(&t, 0, later, 0); pthread_detach(t);",
                "#include <pthread.h>\nstatic int calls; static float old[1 << 14], *held; "
@@ -45,7 +46,8 @@ def test_state_carried_between_calls_is_rejected(name: str, tmp_path: Path) -> N
     task = replace(ONE_CLASS, build=("-O2", "-pthread"))
     result = check(tmp_path, source, task, reference=REFERENCE, baseline=kernel(RIGHT))
     assert not result.right and set(result.rules.values()) == {"reject"}, result
-    late = {"stale-output"} if "thread" in name else set()  # depends on where its write lands
+    # its late write may fall into either check
+    late = {"stale-output"} if "thread" in name else set()
     assert set(result.rules) <= {rule} | late, result
     assert result.reason.startswith("class even: ")
 
@@ -65,7 +67,7 @@ def noisy(size: str) -> str:
 
 
 @pytest.mark.slow
-def test_unstable_kernel_is_noted_and_flagged_beyond_rounding(tmp_path: Path) -> None:
+def test_unstable_kernel_gets_a_note_within_rounding_and_a_flag_beyond(tmp_path: Path) -> None:
     rounding = check(tmp_path / "a", noisy("6e-8f"), ONE_CLASS, reference=REFERENCE,
                      baseline=kernel(RIGHT))
     assert rounding.right and rounding.rules == {"unstable": "note"}, rounding
@@ -110,7 +112,7 @@ def test_inout_argument_is_restored_before_every_call(
     assert result.right and result.findings == (), result
 
 
-# Python kernels: versions of weights, and returned tensors
+# Python kernels: caches of weights, reuse of returned tensors, strided arguments
 
 
 def times(**fields: object) -> Target:
@@ -145,7 +147,7 @@ PYTHON = {
 
 
 @pytest.mark.parametrize("name", PYTHON)
-def test_cache_by_weight_version_is_allowed(name: str, tmp_path: Path) -> None:
+def test_only_a_cache_keyed_by_weight_version_may_outlive_a_call(name: str, tmp_path: Path) -> None:
     source, weight, rule = PYTHON[name]
     result = check(tmp_path, source, times(weight=weight), reference=TIMES, distributions=NORMAL)
     assert result.rules == ({} if rule is None else {rule: "reject"}), result
@@ -173,21 +175,21 @@ def test_declared_strided_arguments_are_checked_as_views(name: str,
 
 
 def test_write_between_the_elements_of_a_view_is_rejected(tmp_path: Path) -> None:
-    of = kernel_case.target(language="python", classes=(ConfigClass(name="a", shape={"n": 40}),))
-    of = replace(of, args=(of.args[0], replace(of.args[1], strided=True)))
+    task = kernel_case.target(language="python", classes=(ConfigClass(name="a", shape={"n": 40}),))
+    task = replace(task, args=(task.args[0], replace(task.args[1], strided=True)))
     source = ("import torch\ndef double(x, out):\n    out.copy_(2 * x)\n"
               "    if out.stride(0) > 1: torch.as_strided(out, (79,), (1,))[1::2] = 0\n")
-    result = check(tmp_path, source, of, reference=kernel_case.REFERENCE, distributions=NORMAL)
+    result = check(tmp_path, source, task, reference=kernel_case.REFERENCE, distributions=NORMAL)
     assert "wrote between the elements of out" in result.reason, result
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_float8_outputs_are_checked(dtype: str, tmp_path: Path) -> None:
-    of = kernel_case.target(language="python", dtype=dtype,
+    task = kernel_case.target(language="python", dtype=dtype,
                             classes=(ConfigClass(name="a", shape={"n": 300}),))
     for factor, right in ((2.0, True), (1.5, False)):
         source = f"def double(x, out):\n    out.copy_({factor} * x.float())\n"
-        result = check(tmp_path / str(factor), source, of, reference=kernel_case.REFERENCE,
+        result = check(tmp_path / str(factor), source, task, reference=kernel_case.REFERENCE,
                      distributions=NORMAL)
         assert result.right == right, result
         assert not right or result.errors["a"].relative == 0.0

@@ -74,17 +74,17 @@ def target(cols: int = 512, **fields: Any) -> Target:
     return checked
 
 
-def judge(folder: Path, source: str, of: Target, *, baseline: str = PLAIN,
+def judge(folder: Path, source: str, task: Target, *, baseline: str = PLAIN,
           reference: str = REFERENCE, **settings: Any) -> Verdict:
     """Judge a source against a baseline that is also the incumbent, with little timing."""
     trees = {}
     for side, text in (("candidate", source), ("incumbent", baseline)):
         trees[side] = folder / side
         trees[side].mkdir(parents=True)
-        (trees[side] / of.source).write_text(text)
+        (trees[side] / task.source).write_text(text)
         (trees[side] / "reference.py").write_text(reference)
     return evaluate(
-        of, Trees(candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
+        task, Trees(candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
                   reference=str(trees["incumbent"])), inventory.find("cpu"),
         Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0,
                      "plan": replace(QUICK, looks=(2,))} | settings)))
@@ -96,7 +96,7 @@ SOMETIMES = dot("""double s = 0; for (int64_t c = 0; c < cols; c++) s += (double
 HONEST = {"blocked": BLOCKED, "backwards, fused": BACKWARDS, "in float64": WIDER}
 
 
-def test_baseline_that_is_exact_by_luck_on_equal_values_refutes_nobody(tmp_path: Path) -> None:
+def test_baseline_that_is_exact_by_luck_on_equal_values_rejects_nobody(tmp_path: Path) -> None:
     """Its sum of equal values is exact on the first draw, and off by as much on all others."""
     lucky = SOMETIMES.replace("void dot", "static int64_t seen;\nvoid dot").replace(
         "ROUNDS", "seen++ >= rows")
@@ -166,9 +166,9 @@ def test_baseline_of_low_precision_passes_its_own_check_where_a_tensor_has_half_
 
     A float32 kernel that is off by a percent computes something else than the reference.
     """
-    of = target()
-    of = replace(of, args=tuple(replace(arg, dtype=dtype) if arg.name == "x" else arg
-                                for arg in of.args))
+    task = target()
+    task = replace(task, args=tuple(replace(arg, dtype=dtype) if arg.name == "x" else arg
+                                for arg in task.args))
 
     def rounded(bits: int) -> str:
         mask = f"0x{(0xffffffff << 24 - bits) & 0xffffffff:x}u"
@@ -176,7 +176,7 @@ def test_baseline_of_low_precision_passes_its_own_check_where_a_tensor_has_half_
             else BF16_SUM
         return text.replace("0x8000u", f"0x{1 << 23 - bits:x}u").replace("0xffff0000u", mask)
 
-    verdict = judge(tmp_path, rounded(candidate_bits) + "// candidate\n", of,
+    verdict = judge(tmp_path, rounded(candidate_bits) + "// candidate\n", task,
                     baseline=rounded(kept_bits))
     assert (verdict.correct is True) == right, verdict
     for words, of_dtype in (("large for its dtype", "float16"), ("check the reference", "float32")):
@@ -185,13 +185,13 @@ def test_baseline_of_low_precision_passes_its_own_check_where_a_tensor_has_half_
 
 
 def test_wrong_output_is_named_where_there_are_several(tmp_path: Path) -> None:
-    of = target()
-    of = replace(of, args=(*of.args, Arg(name="first", dtype="float32", shape=("rows",),
+    task = target()
+    task = replace(task, args=(*task.args, Arg(name="first", dtype="float32", shape=("rows",),
                                          role="output")))
     source = PLAIN.replace("int64_t cols)", "int64_t cols, float *first)")
     right, wrong = (source.replace("out[r] = s;", f"out[r] = s; first[r] = {value};")
                     for value in ("w[0]", "w[1]"))
-    verdict = judge(tmp_path, wrong, of, baseline=right,
+    verdict = judge(tmp_path, wrong, task, baseline=right,
                     reference="def dot(w, x):\n    return w @ x, w[:, 0]\n")
     assert not verdict.correct and verdict.rows[0].note.startswith("first: error "), verdict
 
@@ -200,14 +200,14 @@ def test_wrong_output_is_named_where_there_are_several(tmp_path: Path) -> None:
 def test_usual_tolerance_applies_if_the_baseline_does_not_run(tmp_path: Path) -> None:
     off = WIDER.replace("out[r] = s", "out[r] = s * 1.0000085")  # otherwise exact
     broken = "#error no\n" + PLAIN
-    of = target()
+    task = target()
     trees = {}
     for side, text in (("candidate", off), ("incumbent", PLAIN), ("baseline", broken)):
         trees[side] = tmp_path / side
         trees[side].mkdir()
         (trees[side] / "dot.c").write_text(text)
         (trees[side] / "reference.py").write_text(REFERENCE)
-    verdict = evaluate(of, Trees(
+    verdict = evaluate(task, Trees(
         candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
         reference=str(trees["baseline"])), inventory.find("cpu"),
         Settings(scratch=str(tmp_path / "s"), plan=replace(QUICK, looks=(2,)),
@@ -244,10 +244,10 @@ def dot(w, x):
 def test_ill_conditioned_input_is_excused(swapped: bool, tmp_path: Path) -> None:
     """The variance of equal values is pure rounding: blocked sums are exact, others are not."""
     sides = (BY_LANES, IN_TURN) if swapped else (IN_TURN, BY_LANES)
-    of = target(256)
-    of = replace(of, args=(*of.args[:2], replace(of.args[2], shape=("rows", "cols")),
-                           *of.args[3:]))
-    verdict = judge(tmp_path, sides[0], of, baseline=sides[1], reference=NORMED)
+    task = target(256)
+    task = replace(task, args=(*task.args[:2], replace(task.args[2], shape=("rows", "cols")),
+                           *task.args[3:]))
+    verdict = judge(tmp_path, sides[0], task, baseline=sides[1], reference=NORMED)
     assert verdict.correct, verdict.rows
 
 

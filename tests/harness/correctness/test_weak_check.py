@@ -1,4 +1,4 @@
-"""A check that a trivial answer would pass is flagged; the only answer possible is not trivial."""
+"""A check that trivial answers pass is flagged, but not for an output of a single number."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tests.support.kernel_case import target
 
 
 def test_reduction_to_one_number_is_not_a_weak_check(tmp_path: Path) -> None:
-    """The mean of one element is that element: of one, "constant" is the answer itself."""
-    of = target(language="python", args=(
+    """The trivial answer "constant", the mean of the output, is right for a single number."""
+    task = target(language="python", args=(
         Arg(name="x", dtype="float32", shape=("n",)),
         Arg(name="out", dtype="float32", shape=(1,), role="output")))
-    checked = check(tmp_path, "def double(x, out):\n    out[0] = x.abs().sum()\n", of,
+    checked = check(tmp_path, "def double(x, out):\n    out[0] = x.abs().sum()\n", task,
                     reference="def double(x):\n    return x.abs().sum()[None]\n")
     assert checked.right and "weak-check" not in checked.rules, checked

@@ -47,7 +47,7 @@ def work_while(wanted: Callable[[], bool]) -> threading.Thread:
 
 
 def found(thread: threading.Thread) -> list[str]:
-    """Return the findings on this thread alone; those of the test's own processes aside."""
+    """Return the findings on this thread alone."""
     return [line for line in threads_and_code.running(set(threads_and_code.tasks())
             - {thread.native_id or 0}) if "thread" in line]
 

@@ -1,4 +1,4 @@
-"""The tables in knowledge/hardware: rates of instructions against those of cards, and sources."""
+"""The tables in knowledge/hardware: instruction rates agree with the cards'; all have sources."""
 
 from __future__ import annotations
 

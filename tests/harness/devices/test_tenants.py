@@ -101,7 +101,7 @@ def test_strangers_are_found_only_after_one_of_our_pids_was_listed(
 @pytest.mark.parametrize("query", [tenants.is_in_use, tenants.registered_pids])
 def test_user_registers_again_after_the_file_was_removed(query: Callable[[str], object],
                                                 locks: Path) -> None:
-    """A user of the removed file is not seen any more and counts as any other process."""
+    """A user that is registered in the removed file counts as any other process."""
     with tenants.registered("gpu-1"):
         (locks / "gpu-1.tenants").unlink()
         with tenants.registered("gpu-1"):

@@ -96,7 +96,7 @@ def test_module_that_keeps_the_weights_of_an_earlier_call_is_wrong(tmp_path: Pat
     assert not judge(tmp_path, KEEPS_WEIGHTS).correct
 
 
-def test_adapter_of_the_candidate_s_tree_is_not_used(tmp_path: Path) -> None:
+def test_adapter_in_the_candidates_tree_is_not_used(tmp_path: Path) -> None:
     wrong = judge(tmp_path, FUNCTIONAL.replace("min=0", "min=1"), adapter=RIGHT_WITHOUT_MODULE)
     assert wrong.valid and not wrong.correct
 

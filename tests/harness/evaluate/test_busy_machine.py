@@ -13,10 +13,10 @@ from harness.verdict import Row, Verdict
 
 @pytest.mark.parametrize(("load", "high", "says"), [
     (1e4, 0.3, True),
-    (1e4, 0.001, False),  # a tie within a tenth of a percent needs no excuse
+    (1e4, 0.001, False),  # a tie within a tenth of a percent needs no note
     (0.0, 0.3, False),
 ])
-def test_busy_machine_is_named_where_times_scatter_too_much(
+def test_note_states_a_busy_machine_if_times_scatter_too_much(
         load: float, high: float, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row(config_class="small", correct=True, outcome="tie", log_ratio=0.0,
               low=-high, high=high, pairs=18)
@@ -28,7 +28,7 @@ def test_busy_machine_is_named_where_times_scatter_too_much(
 
 
 @pytest.mark.parametrize(("stderr", "says"), [(0.2, True), (0.001, False)])
-def test_busy_machine_is_named_where_the_size_of_a_loss_is_hardly_known(
+def test_note_states_a_busy_machine_if_the_size_of_a_loss_is_uncertain(
         stderr: float, says: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     row = Row(config_class="small", correct=True, outcome="slower", log_ratio=-0.8, stderr=stderr,
               low=-9.0, high=9.0, pairs=18)

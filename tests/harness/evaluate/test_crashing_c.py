@@ -53,9 +53,9 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("beyond", ["n", "-1"])
-def test_baseline_that_goes_past_its_arrays_is_seen_by_what_it_writes(
+def test_baseline_that_writes_outside_its_arrays_is_detected(
         beyond: str, tmp_path: Path) -> None:
-    """What it computes of the poison beside its input is not the poison beside its output."""
+    """It doubles the poison beside its input; the poison beside its output has another value."""
     source = c(RIGHT + f"out[{beyond}] = 2 * x[{beyond}];")
     verdict = judge(tmp_path, source, incumbent=source, task=ONE_CLASS)
     where = "past the end" if beyond == "n" else "before the beginning"
@@ -64,7 +64,7 @@ def test_baseline_that_goes_past_its_arrays_is_seen_by_what_it_writes(
 
 LIKE_OTHERS = {"abort", "divide", "far past the end", "before the beginning", "unresolved",
                "forks for ever"}
-"""Those that end as another one does; test_guard limits the number of processes too."""
+"""Cases that end as another case does; test_guard tests the limit on processes, too."""
 
 
 @pytest.mark.parametrize("name", [
@@ -73,7 +73,7 @@ def test_every_failure_is_a_clean_verdict(name: str, bench: Bench) -> None:
     source, reason = CRASHES[name]
     verdict = bench.judge(source, plan=SHORT)
     if reason is None:
-        assert verdict.correct  # it reached nobody
+        assert verdict.correct  # the signal reached no other process
         return
     assert not verdict.valid and verdict.rejected_reason and verdict.latency_us is None
     assert re.match(reason.replace("(", r"\(").replace(")", r"\)"), verdict.rejected_reason), \

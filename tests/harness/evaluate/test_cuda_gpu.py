@@ -96,7 +96,8 @@ def test_launcher_without_a_stream_is_judged_too(tmp_path: Path) -> None:
     (GLOBAL.replace("out[i] = factor", "out[i + (1LL << 40)] = factor"), "illegal memory"),
     (GLOBAL.replace("factor * x[i]", "factor * y[i]"), 'identifier "y" is undefined')],
     ids=["wrong", "out of bounds", "does not compile"])
-def test_kernel_that_is_not_right_is_not_correct(tmp_path: Path, source: str, why: str) -> None:
+def test_wrong_crashing_or_uncompilable_kernel_is_not_correct(
+        tmp_path: Path, source: str, why: str) -> None:
     verdict = judge(tmp_path, source, GLOBAL)
     assert not verdict.correct and why in (verdict.rejected_reason or ""), verdict
 

@@ -112,7 +112,7 @@ def test_stateful_kernel_that_is_right_once_is_caught(bench: Bench) -> None:
     c("if (calls++ < 20) " + RIGHT, "static int calls;"),
     pytest.param(c("if (calls++ > 40) out[n / 2] = 0; else " + RIGHT, "static int calls;"),
                  marks=pytest.mark.slow, id="late"),
-    # remembers where it has been, and no contents come again
+    # does nothing at addresses that it has seen, though their contents are new
     pytest.param(c("static int seen[1 << 16]; int at = (uintptr_t)x >> 12 & 65535; "
                    "if (calls++ > 20 && seen[at]) return; seen[at] = 1; " + RIGHT,
                    "static int calls;"), marks=pytest.mark.slow, id="where it has been"),

@@ -220,7 +220,7 @@ def test_loop_finds_the_gain(tmp_path: Path) -> None:
 
 
 def test_trials_of_a_module_take_turns_in_one_process(tmp_path: Path) -> None:
-    """Its kernels are compiled ahead, and found where the trials look for them."""
+    """Its kernels are compiled ahead into the cache that the trials use."""
     of = big(language="python", entry="Model", adapter="call.py:call", returns=True,
              args=(Arg(name="x", dtype="float32", shape=("n",)),))
     folder = Path(tree(tmp_path / "tree", KNOBBED_MODULE))

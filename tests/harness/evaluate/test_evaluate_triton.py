@@ -63,7 +63,7 @@ def test_bfloat16_buffers_are_widened(tmp_path: Path) -> None:
 NO_MASK = DOUBLE.replace(", mask=at < n)\n\n", ")\n\n").replace(
     "def double(x, out):", "def double(x, given):").replace(
     "    n = x.numel()", "    n, out = x.numel(), torch.empty_like(x)")
-"""Stores behind a tensor that it has made itself: no zone of kopt's guards that."""
+"""Stores past the end of a tensor that it allocated itself, where kopt has no guard zone."""
 LOAD = "2 * tl.load(x + at, mask=at < n)"
 NEEDS_GPU = {
     "bfloat16": (DOUBLE.replace(LOAD, f"({LOAD}).to(tl.bfloat16)"), "bfloat16"),
@@ -93,7 +93,7 @@ def test_kernel_that_the_interpreter_cannot_run_is_not_judged(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("error", ["raise NotImplementedError('later')", "(1.0).to('cpu')"])
-def test_the_hosts_own_errors_are_the_candidates(error: str, tmp_path: Path) -> None:
+def test_errors_of_host_code_reject_the_candidate(error: str, tmp_path: Path) -> None:
     verdict = judge(tmp_path, DOUBLE.replace("    n = x.numel()", f"    {error}"))
     assert not verdict.valid and not verdict.not_judged
 
@@ -124,7 +124,7 @@ def test_tensor_descriptors_are_judged(tmp_path: Path) -> None:
     pytest.param(DOUBLE.replace("2 *", "4 *"), id="wrong"),
     pytest.param(DOUBLE.replace("    n = x.numel()", "    n = x.size"), id="failing",
                  marks=pytest.mark.slow)])
-def test_a_baseline_that_fails_in_the_interpreter_is_to_blame(
+def test_baseline_that_fails_in_the_interpreter_raises_environment_fault(
         candidate: str, baseline: str, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="the baseline fails "):
         judge(tmp_path, candidate, baseline)

@@ -1,4 +1,4 @@
-"""C kernels that attack the harness get nothing for it."""
+"""C kernels that attack the harness gain nothing."""
 
 from __future__ import annotations
 

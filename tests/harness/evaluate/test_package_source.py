@@ -1,4 +1,4 @@
-"""Guards how a source that belongs to a package is imported: as the package's module."""
+"""A source that belongs to a package is imported as the package's module."""
 
 from __future__ import annotations
 

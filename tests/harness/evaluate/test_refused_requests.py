@@ -14,7 +14,7 @@ from tests.support.evaluate_entry import PATCH, TASK, judged
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A manifest in order, of a project in order."""
+    """Return a valid manifest of a valid project."""
     return campaigns.project(tmp_path_factory.mktemp("plain") / "p")
 
 
@@ -65,7 +65,7 @@ def test_real_command_refuses_a_bad_candidate(plain: Path, tmp_path: Path,
     pytest.param(campaigns.KERNEL.replace("2.0f", "3.0f"), "", id="wrong")])
 def test_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel: str,
                                              words: str) -> None:
-    """To the end: what it is given is in order but for the candidate."""
+    """The whole evaluation runs, since only the candidate is bad."""
     path = tmp_path / "bad.patch"
     path.write_text("".join(difflib.unified_diff(
         campaigns.KERNEL.splitlines(True), kernel.splitlines(True), "a/scale.c", "b/scale.c")))
@@ -74,8 +74,8 @@ def test_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel
     assert verdict["valid"] == (not words) and words in (verdict["rejected_reason"] or "")
 
 
-def test_a_header_that_edit_leaves_out_is_named_with_what_to_add(plain: Path, tmp_path: Path,
-                                                                 ) -> None:
+def test_verdict_names_a_header_that_edit_excludes_and_what_to_add(
+        plain: Path, tmp_path: Path) -> None:
     path = tmp_path / "header.patch"
     with_header = '#include "tile.h"\n' + campaigns.KERNEL
     path.write_text("".join([

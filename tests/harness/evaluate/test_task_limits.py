@@ -1,4 +1,4 @@
-"""A verdict says what its task leaves open."""
+"""A verdict flags what its task leaves open: integers without a range, recorded values."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ HOSTILE = st.sampled_from([
 
 
 @given(st.lists(HOSTILE | st.text(max_size=8), max_size=12).map("".join))
-def test_printable_text_stays_and_any_other_loses_what_a_terminal_obeys(given: str) -> None:
+def test_escapes_and_control_characters_are_removed_and_other_text_kept(given: str) -> None:
     cleaned = text.plain(given, 10_000)
     assert not text._CONTROL.search(cleaned) and "\x1b" not in cleaned
     assert cleaned == text._CONTROL.sub("", text._ESCAPES.sub("", given.replace("\r", "\n")))

@@ -61,13 +61,13 @@ def test_filled_value_stays_one_shell_word_in_any_quoting(command: str) -> None:
 @pytest.mark.parametrize(("command", "place"), [
     ("run `cat {v}`", "backticks"), ('run "`cat {v}`"', "backticks"),
     ("run # {v}", "a comment"), ("run <<END\n{v}\nEND", "a here-document")])
-def test_value_is_refused_where_nothing_keeps_it_one_word(command: str, place: str) -> None:
+def test_value_is_refused_where_no_quoting_keeps_it_one_word(command: str, place: str) -> None:
     with pytest.raises(ValueError, match=f"{{v}} stands in {place}, where it cannot be quoted"):
         shell_command.fill(command, {"v": "x"})
     assert shell_command.fill(command, {"other": "x"}) == command
 
 
-def test_doubled_braces_are_braces() -> None:
+def test_doubled_braces_become_single_braces() -> None:
     assert shell_command.fill("echo ${{HOME}} '{{x}}' {word}", {"word": "w"}) == \
         "echo ${HOME} '{x}' w"
 

@@ -1,4 +1,4 @@
-"""Fixtures of this room."""
+"""Fixtures for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.zygote_case import kind
 
 @pytest.fixture(autouse=True, scope="module")
 def own_zygotes() -> Iterator[None]:
-    """Have each file's tests start the zygotes that they kill and count."""
+    """Start new zygotes for each test file, since its tests kill and count them."""
     kept: dict[tuple[str, ...], tuple[ZygoteKind, WarmStart]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Zygote, "inherited", zygote_broker.inherited)

@@ -51,7 +51,7 @@ def test_lock_is_exclusive_and_free_after_its_holder_is_killed() -> None:
     assert device_lock.holder("cpu") is None
 
 
-def test_process_that_wants_a_freed_lock_again_stands_behind_who_waits() -> None:
+def test_process_that_takes_the_lock_again_comes_after_those_that_wait() -> None:
     turns: list[str] = []
 
     def take(name: str) -> None:
@@ -80,9 +80,9 @@ def _someone_is_next() -> bool:
     return False
 
 
-def test_waiting_names_who_holds_the_lock_since_when_and_can_be_cancelled(
+def test_wait_states_holder_and_time_and_can_be_cancelled(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(device_lock.OWNER, raising=False)  # an engine of this process has set it
+    monkeypatch.delenv(device_lock.OWNER, raising=False)  # an engine in this process sets it
     messages: list[str] = []
     cancel = threading.Event()
 
@@ -173,8 +173,7 @@ def test_invalid_pid_in_a_lock_file_is_unknown(
         assert messages == ["waiting for cpu: held by another kopt"]
 
 
-def test_lock_path_must_be_a_regular_file(locks: Path,
-                                                                   tmp_path: Path) -> None:
+def test_lock_path_must_be_a_regular_file(locks: Path, tmp_path: Path) -> None:
     device_lock.lock_directory()
     precious = tmp_path / "precious"
     precious.write_text("precious")

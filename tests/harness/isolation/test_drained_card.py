@@ -1,4 +1,4 @@
-"""A card is free for a measurement when it has ended what a stopped process had launched."""
+"""A measurement waits until the card has finished the kernels of stopped processes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_lock_is_held_once_the_card_is_idle() -> None:
         assert list(answers) == []
 
 
-def test_card_that_cannot_tell_or_never_ends_is_waited_for_no_longer(
+def test_wait_ends_if_the_card_cannot_tell_or_stays_busy(
         monkeypatch: pytest.MonkeyPatch) -> None:
     for answer, limit_s, most in ((None, 60.0, 1), (False, 0.05, 50)):
         monkeypatch.setattr(device_lock, "DRAIN_S", limit_s)
@@ -64,7 +64,7 @@ def test_card_that_cannot_tell_or_never_ends_is_waited_for_no_longer(
             assert 1 <= next(asked) <= most
 
 
-def test_card_is_not_asked_where_no_process_was_stopped() -> None:
+def test_card_is_not_queried_for_the_cpu_or_if_no_process_was_stopped() -> None:
     asked: list[bool] = []
     with device_lock.acquire("card", is_idle=lambda: asked.append(True)):
         pass

@@ -1,4 +1,4 @@
-"""What a killed owner, guard or supervisor leaves behind: nothing."""
+"""A killed owner, guard or supervisor leaves no process behind."""
 
 from __future__ import annotations
 

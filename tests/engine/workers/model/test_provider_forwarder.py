@@ -51,7 +51,7 @@ def echo(host, port):
 
 
 def run(folder: Path, body: str, *args: object, api_base: str, wall_s: float = 60.0) -> list[str]:
-    """Run a program as the model's program runs, and return what it says, as JSON."""
+    """Run a program confined like the model's; return the texts that it prints as JSON."""
     with ProviderForwarder(api_base) as provider:
         outcome = guard.run(
             [sys.executable, "-I", "-c", f"{HEAD}\n{body}", str(provider.link), *map(str, args)],
@@ -118,7 +118,7 @@ print(json.dumps([connection.getresponse().read().decode()]))
 """, provider.port, certificate, api_base=f"https://localhost:{provider.port}") == ["secret"]
 
 
-def test_bytes_of_any_number_arrive_in_both_directions(
+def test_three_mib_arrive_in_both_directions(
         tmp_path: Path, listen: Callable[..., Listener]) -> None:
     size = 3 << 20
 
@@ -151,7 +151,7 @@ def test_address_that_cannot_be_reached_is_named_with_the_reason(tmp_path: Path)
     ("http://user:p%40ss@{proxy}", "HELLO"), ("{proxy}", "HELLO"),
     ("http://{refuses}", "the proxy of the environment answers HTTP/1.1 403 Forbidden"),
     ("http://{other}", "no answer of HTTP"), ("socks5://{proxy}", "is one of socks5")])
-def test_proxy_of_the_environment_is_asked_or_refused_in_one_line(
+def test_proxy_of_the_environment_is_used_or_its_failure_stated_in_one_line(
         tmp_path: Path, listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch,
         setting: str, told: str) -> None:
     asked: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A command with a network of its own reaches its providers by name, and nothing else."""
+"""A command in its own network namespace reaches its providers by name, and nothing else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ needs_namespaces = pytest.mark.skipif(bool(guard.confinement_problem()),
 
 def run(folder: Path, body: str, providers: list[ProviderAddress], *args: object,
         wall_s: float = 60.0) -> ProcessOutcome:
-    """Run a program that reaches these providers only."""
+    """Run a program that can reach only these providers."""
     (room := folder / "room").mkdir()
     with ProviderRoutes(providers, folder) as routes:
         return guard.run(
@@ -129,7 +129,8 @@ time.sleep(600)
 @needs_namespaces
 def test_provider_that_cannot_be_reached_is_in_the_log_once(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("kopt.engine"), "propagate", True)  # an engine stops it
+    # an engine that ran in this process has set it to False
+    monkeypatch.setattr(logging.getLogger("kopt.engine"), "propagate", True)
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     outcome = run(tmp_path, "print(tried(echo, *sys.argv[1:]), tried(echo, *sys.argv[1:]))",
@@ -139,14 +140,14 @@ def test_provider_that_cannot_be_reached_is_in_the_log_once(
         f"a command is not connected: cannot reach 127.0.0.1:{port}: Connection refused"]
 
 
-def test_address_that_no_program_can_be_restricted_to_is_refused(tmp_path: Path) -> None:
+def test_ipv6_addresses_and_more_than_64_addresses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="::1 is an IPv6 address"):
         ProviderRoutes([ProviderAddress("::1", 80)], tmp_path)
     with pytest.raises(InputError, match="64 addresses at most"):
         ProviderRoutes([ProviderAddress("127.0.0.1", 1 + n) for n in range(65)], tmp_path)
 
 
-def worked(root: Path, spec: CliSpec) -> Report:
+def run_agent(root: Path, spec: CliSpec) -> Report:
     (root / "worktree").mkdir()
     setup = campaigns.create(root)
     return CliWorker([spec]).work(
@@ -179,7 +180,7 @@ print({{(True, True): "both", (True, False): "provider", (False, True): "other",
     network = fields.get("network")
     if isinstance(network, tuple):
         fields = {**fields, "network": tuple(each.format(other=other.port) for each in network)}
-    report = worked(tmp_path, CliSpec(
+    report = run_agent(tmp_path, CliSpec(
         name="coder", command=f"{{python}} {program} {{prompt}} {provider.port} {other.port}",
         **{"env": ("HTTPS_PROXY",), **fields}))  # type: ignore[arg-type]
     assert report.ok, report
@@ -189,7 +190,7 @@ print({{(True, True): "both", (True, False): "provider", (False, True): "other",
 
 @needs_namespaces
 def test_command_that_cannot_be_restricted_does_not_run(tmp_path: Path) -> None:
-    report = worked(tmp_path, CliSpec(
+    report = run_agent(tmp_path, CliSpec(
         name="coder", command="touch ran {prompt}", network=("127.0.0.1:80", "0.0.0.0:80")))
     assert "exited with 127" in report.cut, report
     assert not (tmp_path / "worktree" / "ran").exists()

@@ -1,4 +1,4 @@
-"""An agent screens its change, reads the JSON, mends its kernel, screens again and submits."""
+"""An agent screens its change, reads the JSON, corrects its kernel, screens again and submits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow,
 
 
 class Screening:
-    """A script that decides by the verdicts that it reads."""
+    """A scripted model: it corrects its kernel if a screening finds it wrong, else submits."""
 
     def __init__(self) -> None:
         self.verdicts: list[dict[str, object]] = []
@@ -40,7 +40,7 @@ class Screening:
                             command="sed -i 's/3.0f/2.0f/' scale.c && kopt evaluate --json")
 
 
-def test_agent_mends_its_kernel_by_screenings_that_decide_nothing(tmp_path: Path) -> None:
+def test_agent_corrects_its_kernel_by_screenings_that_are_not_recorded(tmp_path: Path) -> None:
     script = Screening()
     with ScriptedProvider(script) as provider:
         setup = agent_case.create(tmp_path, provider)

@@ -1,4 +1,4 @@
-"""`kopt` in a slot: a confined process asks, the engine answers; forgeries cost it nothing."""
+"""`kopt evaluate` in a slot: a confined process asks, the engine answers all but forgeries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RIGHT = Verdict(valid=True, correct=True)
 
 
 class Screens:
-    """A desk in a folder whose screenings answer at once, or when `released`."""
+    """A desk whose screenings return or raise `verdict`, at once or when `released` is set."""
 
     def __init__(self, root: Path, *, most: int = 3, spacing_s: float = 0.0, allowed: int = 99,
                  verdict: Verdict | Exception = RIGHT) -> None:
@@ -75,7 +75,7 @@ class Screens:
 
 
 def error_in(outcome: ProcessOutcome) -> str:
-    """Return what the one line of JSON says is wrong."""
+    """Return the error that stdout states as JSON and stderr in one line."""
     what: str = json.loads(outcome.stdout)["error"]["what"]
     assert what in outcome.stderr.decode() and outcome.stderr.count(b"\n") == 1
     return what
