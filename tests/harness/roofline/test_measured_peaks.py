@@ -1,4 +1,4 @@
-"""A card's peaks are measured once, by a real child on torch's CPU device, cached and reported."""
+"""A card's peaks are measured once, cached and reported; here a child measures the CPU instead."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ H200 = GpuCeilings(card="NVIDIA H200", torch="2.13", copy_gb_per_s=4200.0,
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **constants: Any) -> None:
-    """Measure small copies and products without haste, or with other constants."""
+    """Measure small copies and products with long limits, or with other constants."""
     tiny = {"COPIES": (1 << 16, 1 << 20), "SQUARES": (64, 32), "BEGIN_S": 60.0, "WALL_S": 120.0}
     for name, value in (tiny | constants).items():
         monkeypatch.setattr(measured_peaks, name, value)
@@ -75,7 +75,7 @@ def test_peaks_are_measured_once_then_read_from_the_cache(tmp_path: Path, held: 
 
 
 class ProductsNeverEnd(Peer):
-    """Stops the measuring program as it is asked for a product: no machine is fast enough."""
+    """Pauses the measuring program at a request for a product, so that it never answers."""
 
     def send(self, op: str, descriptors: Sequence[int] = (), /, **fields: object) -> None:
         if op == "product":
@@ -85,7 +85,7 @@ class ProductsNeverEnd(Peer):
 
 def test_slow_products_are_dropped_and_earlier_answers_kept(
         tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a fork of a zygote, as in an evaluation."""
+    """The measuring program is a fork of a zygote, as in an evaluation."""
     zygote = shared_zygotes.zygote("python")
     limit(monkeypatch, SQUARES=(32,))
     other = replace(CARD, uuid="GPU-2")  # when it ends, the zygote has imported torch
@@ -128,7 +128,7 @@ def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
     one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
     with one_process.session:
         peaks = partial(device_limits.peaks_of, one_process.session, held, lambda: None)
-        assert peaks() is None  # it does not try, so it notes no failure either
+        assert peaks() is None  # no attempt, so no recorded failure
         assert not (tmp_path / "cache").exists()
         path = measured_peaks._path(CARD)
         path.parent.mkdir(parents=True)
