@@ -1,4 +1,4 @@
-"""Every file belongs to a room, other rooms import its face only, and generated pages are current."""
+"""Every file belongs to a room, other rooms import its face only, generated pages are current."""
 
 from __future__ import annotations
 
