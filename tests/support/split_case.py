@@ -114,9 +114,9 @@ def start_of(source: str, language: str) -> dict[str, Value]:
 
 
 def divided(source: str, *groups: ClassGroup, names: dict[str, str] = SAME) -> str:
-    own = start(source)
-    complete = [msgspec.structs.replace(group, config={**own, **group.config}) for group in groups]
-    return specialise.split(source, complete, names, start=own)
+    now = start(source)
+    complete = [msgspec.structs.replace(group, config={**now, **group.config}) for group in groups]
+    return specialise.split(source, complete, names, start=now)
 
 
 def built(folder: Path, source: str) -> ctypes.CDLL:

@@ -134,7 +134,7 @@ def test_loop_tries_every_configuration_and_returns_the_best_source(tmp_path: Pa
     assert len({trial.kernel_id for trial in seen}) == 1 and seen[0].at.endswith("Z")
 
 
-def test_default_is_returned_when_nothing_works(tmp_path: Path) -> None:
+def test_default_is_returned_if_no_configuration_is_correct(tmp_path: Path) -> None:
     source = KNOBS.replace("[0, 1, 2, 3, 4, 5]", "[2, 4]").replace("MODE 0 ", "MODE 4 ")
     result = search(tmp_path, source, budget=5)
     assert [trial.correct for trial in result.trials] == [False, False]

@@ -36,7 +36,7 @@ class Eager(AskTell):
         return super().next()
 
 
-def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
+def lazy_and_eager(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
     """Return a lazy and an eager search that use the same strategy, predictions first if guided."""
     def strategy() -> Strategy:
         made = BayesianSearch(SPACE, seed)
@@ -53,10 +53,10 @@ def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 17))
 def test_asking_the_strategy_later_changes_no_trial(seed: int, guided: bool,
                                                     killed_after: int) -> None:
-    lazy, eager = walks(seed, guided)
+    lazy, eager = lazy_and_eager(seed, guided)
     whole = tried(lazy, 17)
     assert whole == tried(eager, 17) and len(whole) == SPACE.size
-    again, _ = walks(seed, guided)
+    again, _ = lazy_and_eager(seed, guided)
     again.replay(whole[:killed_after])
     assert whole[:killed_after] + tried(again, 99, min(killed_after, len(whole))) == whole
 

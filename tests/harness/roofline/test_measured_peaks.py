@@ -151,9 +151,9 @@ def test_verdict_measures_its_card_once(tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     card = next(card for card in inventory.inventory() if card.kind != "cpu" and not card.unusable)
-    of = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}),))
+    task = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}),))
     quick = Plan(looks=(2,), alpha=0.05)
-    first = judge(tmp_path / "first", DOUBLE + "# other\n", of=of, device=card.id, plan=quick)
+    first = judge(tmp_path / "first", DOUBLE + "# other\n", of=task, device=card.id, plan=quick)
     found = measured_peaks.cached(card)
     lines = [fact.detail for fact in first.evidence if fact.kind == "ceiling"]
     print(found, *lines, sep="\n")
@@ -163,7 +163,7 @@ def test_verdict_measures_its_card_once(tmp_path: Path,
         assert 0.5 < found.copy_gb_per_s / published.gb_per_s < 1.02
         assert 0.3 < found.tflops["bf16"] / published.bf16 < 1.02 * published.over
     assert len(lines) == 2 and "copy" in lines[0] and "products" in lines[1]
-    again = judge(tmp_path / "again", DOUBLE + "# other\n", of=of, device=card.id, plan=quick)
+    again = judge(tmp_path / "again", DOUBLE + "# other\n", of=task, device=card.id, plan=quick)
     assert measured_peaks.cached(card) == found
     assert [fact.detail for fact in again.evidence if fact.kind == "ceiling"] == lines
 

@@ -142,11 +142,11 @@ def test_missing_prediction_is_a_note(tmp_path: Path) -> None:
     ("h200", "c", "c target")])
 def test_unknown_card_and_unpredictable_language_are_refused(card: str, language: str, words: str,
                                              tmp_path: Path) -> None:
-    of = target(language=language)
+    task = target(language=language)
     with pytest.raises(InputError, match=words):
-        judge(tmp_path, DOUBLE, of=of, predict=card)
+        judge(tmp_path, DOUBLE, of=task, predict=card)
     with pytest.raises(InputError, match=words):
-        search(tmp_path / "loop", of=of, predict=card)
+        search(tmp_path / "loop", task=task, predict=card)
 
 
 @pytest.mark.parametrize("name", ["H200", "h200", "NVIDIA H200", "MI300X", "RTX 4090", "a100-pcie"])
@@ -157,13 +157,13 @@ def test_cards_are_found_by_common_names(name: str) -> None:
     assert card_for("", "c") is None
 
 
-def search(folder: Path, *, of: Target = BIG, predict: str = "", **job: Any) -> LoopResult:
+def search(folder: Path, *, task: Target = BIG, predict: str = "", **job: Any) -> LoopResult:
     at = folder / "tree"
     if not at.exists():
         tree(at, KNOBS)
-    return loop(of, SearchJob(tree=str(at), reference=str(at), **job), inventory.find("cpu"),
+    return loop(task, SearchJob(tree=str(at), reference=str(at), **job), inventory.find("cpu"),
                 Settings(scratch=str(folder / "scratch"), predict=predict),
-                zygote=shared_zygotes.zygote(of.language))
+                zygote=shared_zygotes.zygote(task.language))
 
 
 @pytest.mark.slow

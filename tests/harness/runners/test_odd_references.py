@@ -53,12 +53,12 @@ def target(*more: Arg, language: str = "python") -> Target:
     return kernel_case.target(classes=(ROWS,), language=language, args=(args[0], *more, args[1]))
 
 
-def oracle(folder: Path, of: Target, reference: str, device: str = "cpu") -> Oracle:
+def oracle(folder: Path, task: Target, reference: str, device: str = "cpu") -> Oracle:
     base = Path(tree(folder / "base", "", reference))
-    place = kernels.place_on(inventory.find(device), of.language, scratch=str(folder), python=None,
-                             env={})
-    return Oracle(of, base, folder / "io", place,
-                  zygote=shared_zygotes.for_place(place, of.language) if device == "cpu" else None)
+    place = kernels.place_on(inventory.find(device), task.language, scratch=str(folder),
+                             python=None, env={})
+    zygote = shared_zygotes.for_place(place, task.language) if device == "cpu" else None
+    return Oracle(task, base, folder / "io", place, zygote=zygote)
 
 
 @pytest.fixture

@@ -80,8 +80,8 @@ def doubled(runner: StubRunner, slot: int) -> None:
 
 @pytest.fixture
 def returning(tmp_path: Path) -> Iterator[Oracle]:
-    of = task(FOUR[:1], returns=True, return_dtypes=("float32",))
-    with opened(tmp_path, of, "def double(x):\n    return 2 * x\n") as started:
+    target = task(FOUR[:1], returns=True, return_dtypes=("float32",))
+    with opened(tmp_path, target, "def double(x):\n    return 2 * x\n") as started:
         yield started
 
 
@@ -130,13 +130,13 @@ def test_returned_tensors_of_another_shape_are_an_error(returning: Oracle) -> No
 
 
 def test_arguments_changed_in_place_are_compared_and_judged(tmp_path: Path) -> None:
-    of = task((FOUR[0], Arg(name="y", dtype="float32", shape=("n",), role="inout")))
+    target = task((FOUR[0], Arg(name="y", dtype="float32", shape=("n",), role="inout")))
 
     def added(runner: StubRunner, slot: int) -> None:
         y = runner.view("y", slot)
         y += runner.view("x", slot)
 
-    with opened(tmp_path, of, "def double(x, y):\n    return y + x\n") as oracle:
+    with opened(tmp_path, target, "def double(x, y):\n    return y + x\n") as oracle:
         pair = Pair(oracle, added)
         pair.fill()
         assert not any(math.isnan(value) for slot in range(SLOTS)

@@ -268,16 +268,16 @@ def test_measurement_with_the_steps_for_a_gpu_ends_on_a_machine_without_one(
     def as_on_a_gpu(self: PairedTiming, plan: Plan, *args: Any, **kwargs: Any) -> None:
         began(self, replace(plan, cache_bytes=1 << 20), *args, **{**kwargs, "alone": False})
     monkeypatch.setattr(PairedTiming, "__init__", as_on_a_gpu)
-    of = kernel_case.target(language="python", classes=(
+    task = kernel_case.target(language="python", classes=(
         ConfigClass(name="one", shape={"n": 3000}), ConfigClass(name="two", shape={"n": 500})))
     slow = "    for _ in range(30): y = x + x\n"
     if returns:
-        of = replace(of, returns=True, return_dtypes=("float32",), args=of.args[:1])
+        task = replace(task, returns=True, return_dtypes=("float32",), args=task.args[:1])
         body, incumbent = "return x + x", f"def double(x):\n{slow}    return y\n"
     else:
         body, incumbent = "out.copy_(x + x)", f"def double(x, out):\n{slow}    out.copy_(y)\n"
     head = "def double(x):\n    " if returns else "def double(x, out):\n    "
-    verdict = kernel_case.judge(tmp_path, head + body + "\n", incumbent, of=of,
+    verdict = kernel_case.judge(tmp_path, head + body + "\n", incumbent, of=task,
                                 plan=replace(QUICK, looks=(2,)))
     assert verdict.correct and [row.pairs for row in verdict.rows] == [2, 2], verdict
     judged = next(line.detail for line in verdict.evidence if line.kind == "judged")

@@ -58,7 +58,8 @@ async def data(client: Client, tool: str, **words: Any) -> Any:
 
 
 @pytest.mark.slow
-async def test_client_reads_campaigns_events_and_knowledge_and_gets_errors_for_bad_requests(tmp_path: Path) -> None:
+async def test_client_reads_campaigns_events_and_knowledge_and_gets_errors_for_bad_requests(
+        tmp_path: Path) -> None:
     from mcp.shared.exceptions import MCPError
 
     setup = campaigns.create(tmp_path)
