@@ -49,7 +49,7 @@ def test_unknown_card_has_no_ceilings(name: str) -> None:
     assert ceilings.of_gpu(card(name), target()) is None
 
 
-def test_peak_follows_the_dtypes() -> None:
+def test_peak_depends_on_the_dtypes() -> None:
     h200 = datasheets.find("NVIDIA H200")
     assert h200 is not None
     assert h200.peak(frozenset({"bfloat16"})) == 989.5

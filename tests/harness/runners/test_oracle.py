@@ -133,7 +133,7 @@ def test_values_that_are_missing_or_changed_are_errors(cumulative: Oracle) -> No
     ("x", 0, -1, "before the beginning of x"), ("x", 0, -4096, "before the beginning of x"),
     ("x", 1, 0, "past the end of x"), ("out", 0, -1, "before the beginning of out"),
     ("out", 1, 0, "past the end of out"), ("out", 1, 4095, "past the end of out")])
-def test_writes_besides_the_tensors_are_errors(cumulative: Oracle, tensor: str, end: int,
+def test_writes_outside_the_tensors_are_errors(cumulative: Oracle, tensor: str, end: int,
                                                offset: int, words: str) -> None:
     case = cumulative.make(cumulative.target.classes[0], "normal")
     memory, runner = opened(cumulative, case)
@@ -247,7 +247,7 @@ TRIVIAL = {
 
 
 @pytest.mark.parametrize("name", TRIVIAL)
-def test_check_that_a_trivial_answer_passes_is_flagged(name: str, tmp_path: Path) -> None:
+def test_check_is_flagged_if_a_trivial_answer_passes_it(name: str, tmp_path: Path) -> None:
     body = TRIVIAL[name]
     task = c_target(classes=SMALL)
     reference = f"import numpy as np\ndef twice(x):\n    {body}\n    return out\n"

@@ -91,7 +91,7 @@ def test_contents_stay_within_their_bounds(pair: Pair) -> None:
 
 
 def magnitudes(values: tuple[float, ...]) -> int:
-    """Return the number of distinct absolute values but 0, apart from a noise of up to 32 %."""
+    """Return the number of distinct absolute values except 0; those within 32 % count as one."""
     found: list[float] = []
     for value in sorted(abs(value) for value in values if value):
         if not found or value > found[-1] * 1.32:

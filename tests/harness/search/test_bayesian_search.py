@@ -126,7 +126,7 @@ def test_gradient_matches_finite_differences(seed: int, count: int, features: in
         assert slope[i] == pytest.approx(numeric, rel=1e-3, abs=1e-4)
 
 
-def test_process_is_certain_near_observations_and_uncertain_far_away() -> None:
+def test_gaussian_process_is_certain_near_observations_and_uncertain_far_away() -> None:
     x = numpy.linspace(0.0, 1.0, 8)[:, None]
     none = numpy.zeros((8, 0))
     points, values = Points(x, none, none), numpy.sin(6 * x[:, 0])

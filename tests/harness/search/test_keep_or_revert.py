@@ -59,7 +59,7 @@ def test_best_trial_is_correct_measured_and_faster_or_simpler(trials: tuple[Tria
     assert ruled(*trials) == best
 
 
-def test_fewer_knobs_then_smaller_values_are_simpler() -> None:
+def test_configuration_is_simpler_with_fewer_changed_knobs_then_with_smaller_values() -> None:
     order = [{}, {"A": 1}, {"C": "on"}, {"A": 4}, {"A": 8}, {"A": 1, "B": 0.25},
              {"A": 8, "B": 0.25, "C": "on"}]
     ranks = [simplicity(SPACE, {**SPACE.default, **trial}) for trial in order]

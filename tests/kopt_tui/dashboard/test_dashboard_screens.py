@@ -283,8 +283,7 @@ async def test_unreadable_journal_is_reported_on_the_bottom_line(tmp_path: Path)
         assert "! " in (await until(pilot, "newer kopt")).splitlines()[-1]
 
 
-async def test_no_colour_is_used_if_no_color_is_set(workspace: Path,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_color_removes_colours(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
