@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Missing())
 
 
 @pytest.mark.slow
-def test_every_gpu_test_of_the_harness_is_collected_without_the_packages_of_development(
+def test_every_gpu_test_of_the_harness_is_collected_without_development_packages(
         tmp_path: Path) -> None:
     (tmp_path / "bare.py").write_text(BARE)
     env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

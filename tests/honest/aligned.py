@@ -1,6 +1,6 @@
-"""Honest: restrict, assumed alignment and instructions of this machine.
+"""Honest: restrict, assumed alignment and instructions of the processor (AVX2, FMA).
 
-It queries the processor's features and falls back to plain C where they are missing.
+Where the processor lacks these instructions, the kernel runs plain C.
 """
 
 from tests.honest.case import Honest, problems

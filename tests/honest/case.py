@@ -46,7 +46,7 @@ class Honest:
 
 
 def all_modules() -> list[Any]:
-    """Return every module of a candidate, by name."""
+    """Return the modules that contain a candidate, sorted by name."""
     names = sorted(path.stem for path in Path(__file__).parent.glob("*.py")
                    if path.stem not in ("case", "kinds") and not path.stem.startswith("test_"))
     return [importlib.import_module(f"tests.honest.{name}") for name in names]

@@ -1,4 +1,4 @@
-"""Which honest candidate is of which kind: the techniques that most resemble an exploit."""
+"""Honest candidates by kind of technique; these kinds most resemble exploits."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ KINDS: dict[str, tuple[str, ...]] = {
         "in-place-copied", "in-place-foreach", "in-place-numpy", "two-kernels",
         "in-place-on-a-gpu", "in-place-by-triton"),
 }
-"""Those of no kind are usual ways to write a loop, to lay out data and to call a library."""
+"""Candidates of no kind are usual ways to write a loop, lay out data or call a library."""

@@ -1,4 +1,4 @@
-"""Honest: lru_cache holds the launch grid, keyed by sizes only.
+"""Honest: the launch grid is kept by lru_cache, keyed by sizes only.
 
 The key is an integer that does not depend on the contents of tensors.
 """

@@ -1,6 +1,6 @@
 """Honest: numpy is imported beside torch, for the sizes of the grid and the tile.
 
-It is installed with torch; the kernel casts, and its knobs come from an attribute by name.
+numpy is installed with torch. The kernel casts; its block size is an attribute read by name.
 """
 
 from tests.honest.case import Honest, problems

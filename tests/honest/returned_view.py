@@ -1,4 +1,4 @@
-"""Honest: it returns a view of a new, larger buffer.
+"""Honest: the result is a view of a new, larger buffer.
 
 Each call allocates the buffer, often at the address of an earlier output.
 """

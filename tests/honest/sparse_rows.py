@@ -1,6 +1,6 @@
 """Honest: trailing zeros of each row are skipped.
 
-Its time depends on the data, its result does not.
+Its time depends on the data; its result equals that of the full sum.
 """
 
 from tests.honest.case import Honest, problems

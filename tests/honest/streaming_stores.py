@@ -1,6 +1,6 @@
 """Honest: non-temporal stores and memcpy.
 
-They bypass the caches, so the next reader of the output misses instead of this kernel.
+They bypass the caches, so the cache misses move to the next reader of the output.
 """
 
 from tests.honest import case

@@ -1,4 +1,4 @@
-"""Honest: a weight's layout is kept for as long as its version stays.
+"""Honest: a weight's layout is kept until the weight's version changes.
 
 An optimizer's step raises the version, and the layout is rebuilt (W1 of rule 11). The cache holds a
 reference to the weight, so no other tensor can get its address.

@@ -1,4 +1,4 @@
-"""Rooms: every file has one, other rooms import its face only, the page shows the code as it is."""
+"""Every file belongs to a room, other rooms import its face only, generated pages are current."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.support.paths import ROOT
 
 MAX_MODULES, MAX_TOP_FILES = 12, 8
 UNLIMITED = ("kopt_tui.commands", "kopt_tui.screens", "kopt_tui.widgets")
-"""One file a verb, a screen, a pane."""
+"""Rooms that have one file for each verb, screen or pane."""
 SHARED_FILE_NAMES = ("kopt_tui/commands", "kopt_tui/screens", "kopt_tui/widgets")
-"""A verb and a screen may have the name of the room that they show."""
+"""Here a file may have the name of another file: a verb or screen is named after what it shows."""
 
 ROOMS = room_map.rooms()
 MODULES = [module_of(path) for path in sources() if path.name != "__init__.py"]
@@ -62,6 +62,6 @@ def test_class_names_are_unique() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_the_pages_show_the_code_as_it_is() -> None:
+def test_generated_pages_are_current() -> None:
     stale = [path.name for path, text in draw_rooms.outputs().items() if path.read_text() != text]
     assert not stale, "run: make rooms"

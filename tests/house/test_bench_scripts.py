@@ -1,4 +1,4 @@
-"""Scripts of bench/ that measure on a GPU say so in one line where there is none."""
+"""Scripts of bench/ that measure on a GPU report in one line that there is none."""
 
 from __future__ import annotations
 

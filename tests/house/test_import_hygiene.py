@@ -53,7 +53,7 @@ def test_no_module_imports_a_framework() -> None:
     assert culprits() == []
 
 
-def test_dashboard_paints_before_the_journal_is_loaded() -> None:
+def test_dashboard_imports_neither_the_engine_nor_sqlite() -> None:
     code = "import sys, kopt_tui.dashboard.dashboard; print(*sys.modules, sep='\\n')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
                           check=True, timeout=60)

@@ -41,7 +41,7 @@ def kernel(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_idea_has_its_turn_after_a_split(kernel: Path) -> None:
+def test_ideas_apply_in_their_order_after_a_split(kernel: Path) -> None:
     for n, why in enumerate(WHY):
         before = kernel.read_text()
         assert ask(kernel.parent, "\n".join(WHY[:n])) == f"Hypothesis: {why}"
@@ -51,6 +51,6 @@ def test_every_idea_has_its_turn_after_a_split(kernel: Path) -> None:
     assert ask(kernel.parent, "\n".join(WHY)) == "no idea for this task"
 
 
-def test_idea_that_no_longer_applies_leaves_its_turn_to_the_next(kernel: Path) -> None:
+def test_idea_that_no_longer_applies_is_skipped(kernel: Path) -> None:
     kernel.write_text(kernel.read_text().replace("tl.exp(", "exp("))
     assert ask(kernel.parent, WHY[0]) == f"Hypothesis: {WHY[2]}"

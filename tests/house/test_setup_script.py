@@ -1,4 +1,4 @@
-"""The set-up script is silent when nothing is to do, and reports a problem in one line."""
+"""The set-up script is silent if there is nothing to do, and reports a problem in one line."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_missing_tool_is_reported_in_one_line(clone: Path) -> None:
 
 
 def fake_python(clone: Path, install: str) -> None:
-    """Put a python3 on the PATH whose virtual environments install by this script."""
+    """Put a python3 on the PATH; in its virtual environments, pip runs the script `install`."""
     give(clone, "git")
     give(clone, "gcc")
     for name in ("mkdir", "chmod", "touch"):

@@ -1,7 +1,7 @@
 """A provider for real coding agents: OpenAI's two protocols, Anthropic's and Gemini's.
 
-It has any of them run some commands by the shell tool that its request offers, then say a last
-word.
+It makes each agent run the given commands by the shell tool that its request offers, then end with
+a last text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHELLS = ("bash", "Bash", "run_shell_command", "exec_command", "shell")
 
 @contextmanager
 def agent_provider(commands: list[str], last: str) -> Iterator[str]:
-    """Run the provider; yield its address. Requests without a shell tool get the last word."""
+    """Run the provider; yield its address. Requests without a shell tool get the last text."""
     left = [*commands]
 
     class Handler(BaseHTTPRequestHandler):
@@ -76,9 +76,9 @@ def agent_provider(commands: list[str], last: str) -> Iterator[str]:
 
 
 def _shell_of(body: Json) -> Json | None:
-    """Return the shell tool that a request offers."""
-    offered = [own for tool in body.get("tools") or ()
-               for own in tool.get("functionDeclarations", [tool.get("function", tool)])]
+    """Return the shell tool that a request offers, None if it offers none."""
+    offered = [function for tool in body.get("tools") or ()
+               for function in tool.get("functionDeclarations", [tool.get("function", tool)])]
     return next((tool for tool in offered if tool.get("name") in SHELLS), None)
 
 

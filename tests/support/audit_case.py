@@ -68,7 +68,7 @@ def trees(folder: Path, candidate: Files, baseline: Files | None = None) -> tupl
 
 
 def triton(body: str = "", head: str = "", entry: str | None = None) -> str:
-    """Return the baseline's source with lines in the entry, before it, or another entry."""
+    """Return the baseline's source with `body` in the entry, `head` before it, or another entry."""
     source = TRITON if entry is None else TRITON[: TRITON.index("def norm(")] + entry
     indented = "".join(f"    {line}\n" for line in body.splitlines())
     return source.replace("def norm(", f"{head}\ndef norm(").replace(
@@ -76,7 +76,7 @@ def triton(body: str = "", head: str = "", entry: str | None = None) -> str:
 
 
 def c(body: str = "", head: str = "") -> str:
-    """Return the baseline's C source with lines in the entry and before it."""
+    """Return the baseline's C source with `body` in the entry and `head` before it."""
     return C.replace("void norm(", f"{head}\nvoid norm(").replace(
         "    for (", f"    {body}\n    for (")
 

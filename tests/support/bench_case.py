@@ -1,4 +1,4 @@
-"""A small data set in the form of flashinfer-bench: sums of gathered rows, scaled."""
+"""A small data set in the format of flashinfer-bench: sums of gathered rows, scaled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON schemas of what is exported to flashinfer-bench, after its documentation."""
+"""JSON schemas of exports to flashinfer-bench, written after its documentation."""
 
 from __future__ import annotations
 

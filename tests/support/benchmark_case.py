@@ -22,10 +22,10 @@ from harness.verdict import Verdict
 from tests.support import repos
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # wait for no other kopt
+os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # separate from other runs
 
 KERNEL = "COST = 100.0\n\ndef err(m):\n    return 0\n"
-"""What a candidate may change: its cost is what the benchmark reports, with some noise."""
+"""The file that a candidate may change; the benchmark reports its COST, with some noise."""
 PARTLY = """\
 class Cost:
     def __mul__(self, m):
@@ -111,7 +111,7 @@ def project(path: Path, **fields: Any) -> Path:
 
 
 def patch(manifest: Path, path: Path, **files: str) -> Path:
-    """Write the patch that gives some of a project's files other contents; `_` stands for `.`."""
+    """Write a patch that changes files of a project; `_` in a file's name stands for `.`."""
     for name, text in files.items():
         (manifest.parent / name.replace("_", ".")).write_text(text)
     path.write_text(repos.git(manifest.parent, "diff") + "\n")

@@ -26,8 +26,8 @@ def with_build(root: Path) -> Path:
 
 
 def make(folder: Path) -> list[str]:
-    """Build and return what was rebuilt."""
+    """Run make; return the last argument of each gcc command that ran."""
     env = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
     done = subprocess.run(["make"], cwd=folder, check=True, capture_output=True, text=True,
-                          env=env)  # `make -s test` would silence this one too
+                          env=env)  # under `make -s test`, MAKEFLAGS would silence it
     return [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("gcc")]

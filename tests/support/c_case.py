@@ -81,9 +81,9 @@ def settled(folder: Path, **settings: Any) -> Settings:
 
 
 class Bench:
-    """An incumbent and its oracle, and as many candidates as there are: one verdict on each.
+    """An incumbent and an oracle that the verdicts on several candidates share.
 
-    They are `judge`'s verdicts, but that no new oracle is started for each.
+    The verdicts are those of `judge`, without a new oracle for each.
     """
 
     def __init__(self, folder: Path, task: Target) -> None:
@@ -101,7 +101,7 @@ class Bench:
 
 
 class _OnBench(Evaluation):
-    """An evaluation whose incumbent is built and whose oracle runs already."""
+    """An evaluation that uses the bench's incumbent and oracle."""
 
     def __init__(self, bench: Bench, candidate: str, settings: Settings) -> None:
         super().__init__(bench.wanted, Trees(

@@ -24,7 +24,7 @@ class CFunction(NamedTuple):
 
 
 def compiled(function: CFunction, source: str, folder: Path, language: str = "c") -> list[float]:
-    """Return what a form of the function's source computes from random arrays."""
+    """Compile one form of the function's source and return its output for random arrays."""
     path, library = folder / f"kernel.{language}", folder / f"kernel-{abs(hash(source))}.so"
     path.write_text(source)
     done = subprocess.run(

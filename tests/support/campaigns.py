@@ -23,7 +23,7 @@ from tests.support.paths import ROOT
 T = TypeVar("T")
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # wait for no other kopt
+os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # separate from other runs
 
 KERNEL = """\
 #include <stdint.h>
@@ -68,9 +68,9 @@ def project(path: Path, *, kernel: str = KERNEL, reference: str = REFERENCE,
     return path / "manifest.yaml"
 
 
-def create(root: Path, **create_with_patch: Any) -> campaigns.Setup:
+def create(root: Path, **fields: Any) -> campaigns.Setup:
     """Make a project in `root`/p and a campaign on it in the workspace `root`/w."""
-    return campaigns.create(root / "w", project(root / "p", **create_with_patch))
+    return campaigns.create(root / "w", project(root / "p", **fields))
 
 
 def create_with_patch(root: Path, **fields: Any) -> campaigns.Setup:
@@ -155,14 +155,14 @@ def events(setup: campaigns.Setup) -> list[Event]:
 
 
 def slots(setup: campaigns.Setup, round: int = 2) -> dict[str, tuple[str, str]]:
-    """Return each slot's last stage and what it tells."""
+    """Return each slot's last stage and detail."""
     with reading(setup) as reader:
         return {slot.slot: (slot.stage, slot.detail) for slot in reader.slots(setup.id, round)}
 
 
 def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "",
           source: str = "scale.c") -> bytes:
-    """Return the diff that makes the kernel's source say `text`."""
+    """Return the diff that replaces the kernel's source by `text`."""
     from engine.repository.campaign_repo import CampaignRepo
 
     repo: CampaignRepo = setup.repo
@@ -174,15 +174,15 @@ def patch(setup: campaigns.Setup, text: str = FASTER, base: str = "",
 
 
 def consistent(setup: campaigns.Setup) -> list[str]:
-    """Check that journal, clone and the user's repository agree; returns the kept commits."""
+    """Check that journal, clone and the user's repository agree; return the kept commits."""
     kept = candidates(setup, "kept")
     repo, branch = setup.repo, f"refs/heads/optimize/{setup.id}"
     commits = repo.log(repo.best, repo.base)
     assert sorted(commits) == sorted(candidate.commit for candidate in kept)
     assert campaign(setup).best_commit == repo.best
     messages = [repos.message(repo.git_dir, commit) for commit in commits]
-    for one in kept:
-        assert sum(one.id in message for message in messages) == 1
+    for candidate in kept:
+        assert sum(candidate.id in message for message in messages) == 1
     user = repo.project
     if commits:
         assert repos.git(user, "rev-parse", branch) == repo.best
@@ -191,7 +191,8 @@ def consistent(setup: campaigns.Setup) -> list[str]:
 
 
 def processes(folder: Path) -> list[str]:
-    """Return the command lines of all processes that have to do with a folder."""
+    """Return the command lines of processes with the folder's path in arguments, cwd or variables.
+    """
     arguments = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -222,8 +223,8 @@ REQUESTS = ("approve", "reject", "pause", "resume", "stop", "set")
 def command(*words: str, workspace: Path, **env: str) -> tuple[int, str, str]:
     """Run a command to its end; return its exit code, stdout and stderr.
 
-    It runs in a fork of this process, unless other threads run here, whose locks a fork inherits.
-    A request waits as long for the engine's answer as a loaded machine may need.
+    It runs in a fork of this process, or in a new process if other threads run here, as a fork
+    would inherit their locks. A request waits up to 100 s for the engine's answer.
     """
     if words[0] in REQUESTS and "--wait" not in words:
         words = (*words, "--wait", "100")

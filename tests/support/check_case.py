@@ -19,7 +19,7 @@ from tests.support import shared_zygotes
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What a check says: whether it is right, why it ended, what it found on the way."""
+    """The result of a check; `reason` says why a wrong candidate failed, "" if it did not."""
 
     right: bool
     reason: str
@@ -34,7 +34,7 @@ class Checked:
 
 def check(folder: Path, source: str, of: Target, *, reference: str, baseline: str | None = None,
           **settings: Any) -> Checked:
-    """Check a source against a baseline, its own by default."""
+    """Check a source against a baseline, by default against itself."""
     trees = {}
     for side, text in (("candidate", source), ("baseline", baseline or source)):
         trees[side] = folder / side

@@ -23,7 +23,7 @@ from tests.support import forked_command, json_schema, samples
 from tests.support.paths import ROOT
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # wait for no other kopt
+os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # separate from other runs
 
 EXAMPLE = ROOT / "examples" / "rmsnorm_c"
 NASTY = "unroll \x1b[31mred\x1b[0m | <b>bold</b> \x07[link](http://x)"
@@ -35,7 +35,7 @@ def kopt(*words: str, workspace: Path | None = None, stdin: str | bytes = "",
          cwd: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
     """Run one command line to its end, in an empty folder unless `cwd` names another.
 
-    It runs in a fork, unless variables are for Python's own start.
+    It runs in a fork, unless `env` has variables that Python reads only when it starts.
     """
     place = ["--workspace", str(workspace)] if workspace else []
     data = stdin.encode() if isinstance(stdin, str) else stdin
@@ -54,7 +54,7 @@ def kopt(*words: str, workspace: Path | None = None, stdin: str | bytes = "",
 
 
 def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
-    """Return the JSON that a command printed, which follows the schema of its verb."""
+    """Return the JSON that a command printed, after a check by the schema of its verb."""
     assert done.returncode == code, done.stderr
     value = json.loads(done.stdout)
     if "--schema" not in done.args:
@@ -123,12 +123,12 @@ def _judge(writer: Writer, name: str, id: str, state: Any, kind: Any,
 
 
 def harmless(text: str) -> bool:
-    """Return whether a text holds no control character but line ends."""
+    """Return whether a text has no control characters except line ends."""
     return all(character.isprintable() or character == "\n" for character in text)
 
 
 def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
-    """Run kopt on its own terminal, in a fork; answer each question when it appears, in order."""
+    """Run kopt on a terminal; answer the questions in order; return exit code and screen."""
     leader, follower = pty.openpty()
     pid = forked_command.start(words, [follower] * 3, ROOT, os.environ, own_session=True)
     os.close(follower)

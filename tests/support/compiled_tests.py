@@ -1,4 +1,4 @@
-"""Compiles test files as pytest does, before its workers start: all of them would do the same."""
+"""Compiles test files for pytest before its workers start, as otherwise each worker would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from _pytest.assertion import rewrite
 
 
 def write(config: pytest.Config, folder: Path) -> None:
-    """Write what pytest keeps of each test file with its assertions, where nothing is kept."""
+    """Write pytest's cache file, with rewritten assertions, of each test file that has none."""
     missing = [path for path in folder.rglob("test_*.py") if not _kept(path).exists()]
     cores = (os.cpu_count() or 1) if missing else 0
     forks = []

@@ -93,7 +93,7 @@ def candidate_id(round: int, slot: str) -> str:
 
 
 def verdict_of(ratio: float | None, half: float, reason: str) -> Verdict:
-    """Return the harness's answer for a speedup, or a rejection without one."""
+    """Return a verdict with speedup `ratio` ± `half`, or a rejection if `ratio` is None."""
     if ratio is None:
         return Verdict(valid=False, rejected_reason=reason, device="cpu", audit=(
             Finding(rule="bounds", severity="reject", detail=reason),))
@@ -123,8 +123,8 @@ class Journal:
     def put(self, *records: msgspec.Struct, numbered: str = "") -> None:
         """Insert records; `numbered` is the column that SQLite numbers."""
         with self.db:
-            for one in records:
-                store(self.db, one, without=numbered)
+            for record in records:
+                store(self.db, record, without=numbered)
 
     def event(self, campaign: str, at: float, kind: str, ref: str = "", /, **facts: object) -> None:
         self.put(Event(seq=0, campaign=campaign, at=at, kind=kind, ref=ref,
@@ -248,7 +248,7 @@ def _now_running(journal: Journal, now: float) -> None:
 
 
 def own(workspace: Path, lease: Lease) -> None:
-    """Record who works on the campaign."""
+    """Record the lease of the engine that works on the campaign."""
     journal = Journal(workspace)
     journal.put(lease)
     journal.close()

@@ -48,7 +48,7 @@ def shown(app: Dashboard) -> str:
 
 
 async def until(pilot: Pilot[None], wanted: str | Callable[[], object], limit: float = 30.0) -> str:
-    """Wait until a text is on the screen or a condition holds; returns the screen."""
+    """Wait until a text is on the screen or a condition holds; return the screen."""
     app = pilot.app
     assert isinstance(app, Dashboard)
     deadline = time.monotonic() + limit

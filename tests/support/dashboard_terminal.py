@@ -36,7 +36,7 @@ class Terminal:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def read(self, seconds: float) -> int:
-        """Take what is written for some time and return how many bytes that were."""
+        """Read what the process writes for some time; return the number of bytes."""
         deadline, count = time.perf_counter() + seconds, 0
         while (left := deadline - time.perf_counter()) > 0:
             if not select.select([self.fd], [], [], left)[0]:
@@ -50,7 +50,7 @@ class Terminal:
         return count
 
     def until(self, mark: bytes, limit: float = 30.0) -> float:
-        """Return the seconds since the start at which `mark` was on the wire."""
+        """Read until `mark` has been written; return the seconds since the start."""
         deadline = time.perf_counter() + limit
         while mark not in self.screen:
             if time.perf_counter() > deadline or not select.select(

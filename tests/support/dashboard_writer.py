@@ -25,7 +25,7 @@ OUTCOMES = (("tie", 1.003, "within the margin of 1%"), ("regression", 0.94, "squ
 
 
 def live(writer: Writer, seconds: float) -> None:
-    """Tick and judge until the time is over."""
+    """Update the slots and record candidates until the time is over."""
     round_, deadline = 4, time.monotonic() + seconds
     writer.start_round(Round(campaign=CAMPAIGN, n=round_, scope="hot", incumbent="c" * 40,
                              started_at=time.time()))

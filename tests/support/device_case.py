@@ -29,7 +29,7 @@ REFERENCE = "def twice(x, factor, n):\n    return factor * x\n"
 LAUNCH = Launch(grid=("(n + TILE - 1) // TILE",), block=("TILE",))
 HAS_NVCC = shutil.which("nvcc") is not None
 NVRTC_PYTHON = os.environ.get("KOPT_NVRTC_PYTHON", sys.executable)
-"""A Python beside whose packages NVRTC lies."""
+"""The Python whose packages include NVRTC."""
 HAS_NVRTC = sys.executable != NVRTC_PYTHON or importlib.util.find_spec("nvidia") is not None \
     or any(Path("/usr/local/cuda/lib64").glob("libnvrtc.so*"))
 needs_nvcc = pytest.mark.skipif(not HAS_NVCC, reason="nvcc is not installed")

@@ -1,7 +1,7 @@
-"""Calls the command's entry in this process, for many cases that end before a harness starts.
+"""Calls `kopt evaluate` in this process, for many cases that end before a harness starts.
 
-What is printed is held against the contract of `--json`: one document, and the exit code says the
-same.
+The output is checked against the contract of `--json`: one document, with which the exit code
+agrees.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kopt_tui.main import main
 from tests.support import campaigns
 
 CASE_S = 30.0
-"""What one case may take, on a machine that is busy; most take some milliseconds."""
+"""Limit of one case on a busy machine; most cases take some milliseconds."""
 MANIFEST: dict[str, Any] = {
     **campaigns.MANIFEST, "target_backend": "c", "target_shapes": [[4, 5], {"n": 3}],
     "edit": ["scale.c", "src/*.c"], "frozen": ["reference.py", "task.yaml"], "project": ".",
@@ -55,12 +55,12 @@ PATCH = """diff --git a/scale.c b/scale.c
 
 
 class TooLong(BaseException):
-    """A case ran longer than it may; no handler of errors takes this for one."""
+    """A case exceeded its limit. It is no Exception, so that no handler of errors catches it."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Interrupt what takes longer."""
+    """Raise TooLong if the block takes longer."""
     def ring(*_: object) -> None:
         raise TooLong
     handler = signal.signal(signal.SIGALRM, ring)
@@ -120,7 +120,7 @@ class Entry:
                       else read(repo, base, path))
 
     def evaluate(self, request: EvaluateRequest, **_: object) -> Verdict:
-        """Stand in for the harness process: what is asked has to survive the way there."""
+        """Replace the harness process; check that the request survives serialisation."""
         assert from_json(to_json(request), Request) == request
         self.asked += 1
         return Verdict(valid=True, correct=True)
@@ -133,7 +133,7 @@ class Entry:
 
 
 def judged(code: int, out: str, err: str) -> Any:
-    """Return the one document that was printed; it and the exit code must say the same."""
+    """Return the printed document, after a check that the exit code agrees with it."""
     assert code in (0, 1, 2, 3)
     assert out.endswith("\n") and out.count("\n") == 1, out
     document = json.loads(out)

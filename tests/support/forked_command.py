@@ -1,7 +1,7 @@
-"""Runs programs in forks of the test's process: Python need not start anew.
+"""Runs kopt in forks of the test's process, which is faster than to start Python.
 
-A fork has descriptors, a folder, variables and an end of its own, as a process that was started.
-Modules of kopt that one fork has imported are imported here before the next.
+A fork has its own descriptors, folder, variables and exit, as a new process has. Modules of kopt
+that one fork has imported are imported here before the next fork.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def start(words: Sequence[str], streams: Sequence[int], cwd: Path | None, env: M
 
 
 OURS = ("engine.", "harness.", "kopt_tui.cli.", "kopt_tui.commands.", "kopt_tui.snapshot.")
-"""Modules that change nothing when they are imported."""
+"""Modules whose import has no side effects."""
 _names = os.memfd_create("imported-by-forks")
 fcntl.fcntl(_names, fcntl.F_SETFL, os.O_APPEND)
 

@@ -1,4 +1,4 @@
-"""Verdicts from costs that the sources declare, for campaigns whose rules need no measurement."""
+"""Verdicts computed from costs in the sources, for tests of campaigns without measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Cost = Callable[[Setup, str], float]
 
 
 class Judged(Exception):
-    """The verdict on a tree that is wrong or broken."""
+    """Carries the verdict on a tree that is wrong or broken."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ class Judged(Exception):
 
 
 def passes(setup: Setup, tree: str) -> float:
-    """Return the cost of `campaigns.KERNEL`: its number of passes, 1 of an unknown kernel's."""
+    """Return the cost of `campaigns.KERNEL`: its number of passes; 1 for another kernel."""
     found = re.search(rb"PASSES (\d+)", setup.repo.read(tree, "scale.c"))
     return float(found[1]) if found else 1.0
 
 
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch, *, baseline: bool = False) -> Iterator[None]:
-    """Answer no request for a verdict on a candidate, or the baseline, before the block ends."""
+    """Delay the verdicts on candidates, and if `baseline` on the baseline, until the block ends."""
     released = threading.Event()
 
     def cost(setup: Setup, tree: str) -> float:
@@ -53,7 +53,7 @@ def held(monkeypatch: pytest.MonkeyPatch, *, baseline: bool = False) -> Iterator
 
 
 def install(monkeypatch: pytest.MonkeyPatch, cost: Cost = passes) -> None:
-    """Answer every request for a verdict from the costs of its two trees."""
+    """Compute every verdict from the costs of its two trees."""
     monkeypatch.setattr(Verifier, "_verdict",
                         lambda verifier, job: _verdict(verifier.setup, job, cost))
 

@@ -14,7 +14,7 @@ from kopt_tui.main import VERBS
 
 
 def faults(value: object, schema: dict[str, Any]) -> list[str]:
-    """Return what a value breaks, with its place."""
+    """Return the violations of a schema, each with its place in the value."""
     return [f"{error.json_path}: {error.message}"
             for error in Draft202012Validator(schema).iter_errors(value)]
 

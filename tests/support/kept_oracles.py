@@ -1,4 +1,4 @@
-"""Oracles of a small task on the CPU, with a shelf for the next one."""
+"""Oracles of a small task on the CPU, which a shelf keeps for the next verdict."""
 
 from __future__ import annotations
 

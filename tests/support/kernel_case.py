@@ -77,7 +77,7 @@ class Bench:
         self._count = 0
 
     def run(self, source: str) -> Errors:
-        """Build, load and call a source once; raises what an evaluation turns into a verdict."""
+        """Build, load and call a source once. Raises the errors that an evaluation handles."""
         self._count += 1
         made = kernel.make(self.target, Path(tree(self.folder / str(self._count), source)),
                            "candidate", self.place)
@@ -88,7 +88,7 @@ class Bench:
 
 def judge(folder: Path, source: str, incumbent: str = DOUBLE, *, of: Target | None = None,
           device: str = "cpu", plan: Plan | None = None, **settings: Any) -> Verdict:
-    """Evaluate a source against another."""
+    """Evaluate a source against an incumbent's."""
     given: dict[str, Any] = {"scratch": str(folder / "scratch"), "distributions": ("normal",),
                              "plan": plan or QUICK, "static_audit": False}
     trees = Trees(candidate=tree(folder / "candidate", source),

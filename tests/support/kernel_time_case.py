@@ -1,8 +1,8 @@
-"""A machine without a GPU that looks as if it had one: a CUPTI of ours, whose records are real.
+"""A stand-in for CUPTI on a machine without a GPU; its records have CUPTI's layout.
 
-`kernels.txt` in the working folder says what was launched: name, launches, ns of each, by tabs. The
-records go through the buffers and callbacks of `harness/benchmark/kernel_time/cupti.c`, as CUPTI
-does it.
+`kernels.txt` in the working folder lists the launched kernels: name, launches, ns of each, blocks,
+separated by tabs. As in CUPTI, the records go through the buffers and callbacks of
+`harness/benchmark/kernel_time/cupti.c`.
 """
 
 from __future__ import annotations
@@ -105,5 +105,5 @@ def cupti(folder: Path) -> Path:
 
 
 def launched(*kernels: tuple[str, int, int] | tuple[str, int, int, int]) -> str:
-    """Return what kernels.txt says: names, launches, ns of each, blocks (8 if it is not said)."""
+    """Return the text of kernels.txt: name, launches, ns of each and blocks (default 8)."""
     return "".join("\t".join(map(str, (*kernel, 8)[:4])) + "\n" for kernel in kernels)

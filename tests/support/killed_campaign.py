@@ -32,7 +32,7 @@ TIPS = "historical_experience/**/*"
 _TIMES = re.compile(r"\b\d+(\.\d+)? (s|min|h)\b")
 _WALL = re.compile(r'("wall_s": )[\d.e+-]+')
 _PHASES = re.compile(r"(?<=phases: ).*")
-"""Each engine adds its own."""
+"""Times of phases: another engine that continues the campaign adds its own."""
 
 
 def create(root: Path, manifest: dict[str, Any] = MANIFEST) -> Setup:
@@ -56,20 +56,20 @@ def host(setup: Setup) -> subprocess.Popen[bytes]:
 
 
 def records(setup: Setup) -> dict[str, str]:
-    """Return the record files of a campaign without durations and what follows from them.
+    """Return a campaign's record files without durations and values that depend on them.
 
-    The ids of commits do, as commits hold the verdicts, and the sizes of what processes printed.
+    Commit ids depend on durations, as commits hold verdicts; so do the sizes of outputs.
     """
     folder, workspace, repo = setup.folder.path, setup.workspace, setup.repo
     commits = repo.log(repo.tip, repo.base)
     found = [path for place, patterns in ((folder, RECORDS), (workspace, (TIPS,)))
              for pattern in patterns for path in sorted(place.glob(pattern))
              if path.is_file() and path.parent.name != "artifacts"]
-    return {str(path.relative_to(workspace)): _said(path, commits).replace(
+    return {str(path.relative_to(workspace)): _without_durations(path, commits).replace(
         str(workspace.resolve().parent), "") for path in found}
 
 
-def _said(path: Path, commits: list[str]) -> str:
+def _without_durations(path: Path, commits: list[str]) -> str:
     text = _PHASES.sub("-", _WALL.sub(r"\1-", _TIMES.sub("- s", path.read_text())))
     for n, commit in enumerate(commits):
         text = re.sub(f"{commit[:8]}[0-9a-f]*", f"commit {n}", text)

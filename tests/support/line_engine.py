@@ -15,7 +15,7 @@ from tests.support import repos, samples
 
 
 def add(writer: Writer, repo: CampaignRepo, name: str, line: int, *, asks: bool) -> None:
-    """Capture a gain on the tip, unless that was done, and put it onto the line."""
+    """Capture a gain on the tip, unless it was captured, and put it onto the waiting line."""
     reader = Reader(writer.workspace)
     known = {candidate.id: candidate for candidate in reader.candidates("rms")}
     if name not in known:

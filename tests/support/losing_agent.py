@@ -16,13 +16,13 @@ def passes(count: int) -> None:
 
 
 def waits() -> None:
-    """Find a gain and go on for ever."""
+    """Make the kernel faster, then never end."""
     passes(1)
     time.sleep(1000)
 
 
 def loses() -> None:
-    """Be slower, another way each time; the log shows what was asked."""
+    """Make the kernel slower, differently each time; print the prompt to the log."""
     print(Path(sys.argv[2]).read_text())
     passes(60 + int.from_bytes(os.urandom(2)) % 500)
 

@@ -63,7 +63,7 @@ def create(root: Path, **pool: Any) -> Setup:
 
 
 def hand_in(setup: Setup, text: str = FASTER) -> None:
-    """Put a patch into the inbox with which the problem's file says `text`."""
+    """Put a patch into the inbox that replaces the problem's file by `text`."""
     (setup.folder.inbox / "given.patch").write_text("".join(difflib.unified_diff(
         PROBLEM.splitlines(True), text.splitlines(True), "a/problem.py", "b/problem.py")))
 

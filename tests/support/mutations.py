@@ -36,7 +36,7 @@ SCRAPS = (b"\t", b"\n\t", b"\0", b"\x7f", b"\xff\xfe", b"\xc3", b"\xed\xa0\x80",
           b"{a: " * 200, b"- " * 3000, b"? " * 500, b"x" * 20_000, b" " * 20_000, b"\n" * 5000,
           b"0" * 5000, b"1e99999", b".nan", b"-.inf", b"0o9", b"1:30:00", b"NaN", b"Infinity", b"-",
           b"+", b'"\\UFFFFFFFF"')
-"""What may be put in between."""
+"""Bytes that may be inserted."""
 
 Rng = random.Random
 
@@ -54,7 +54,8 @@ def structured(rng: Rng, document: Any) -> Any:
 
 
 def _holders(value: Any) -> list[Any]:
-    """Return every mapping and every list inside, but for those that are empty and its own."""
+    """Return the non-empty mappings and lists in a value, at most 200; a new one if there is none.
+    """
     holders = [value] if isinstance(value, dict | list) and value else []
     for part in value.values() if isinstance(value, dict) else \
             value if isinstance(value, list) else ():
@@ -96,7 +97,7 @@ def _retyped(rng: Rng, value: Any) -> Any:
 
 
 def text(rng: Rng, document: bytes) -> bytes:
-    """Return the bytes with something cut out, put in, doubled or turned."""
+    """Return the bytes with parts removed, inserted, doubled or reversed."""
     changed = document
     for _ in range(rng.choice((1, 1, 2, 4))):
         changed = rng.choice(TEXTUAL)(rng, changed)
@@ -156,7 +157,7 @@ TEXTUAL: tuple[Callable[[Rng, bytes], bytes], ...] = (
 
 
 def as_yaml(document: Any) -> bytes:
-    """Write a document as YAML of blocks; what YAML cannot hold is written as JSON is."""
+    """Return a document as block YAML, or as JSON if YAML cannot express it."""
     try:
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True).encode()
     except (yaml.YAMLError, UnicodeEncodeError):
@@ -164,5 +165,5 @@ def as_yaml(document: Any) -> bytes:
 
 
 def as_json(document: Any) -> bytes:
-    """Write a document as JSON of our own time: NaN, Infinity and lone surrogates included."""
+    """Return a document as JSON, with NaN, Infinity and lone surrogates where it has them."""
     return json.dumps(document, ensure_ascii=False).encode(errors="surrogatepass")

@@ -17,7 +17,7 @@ FOLDER = "KOPT_TEST_SHARED"
 
 
 def value(name: str, compute: Callable[[], T]) -> T:
-    """Return a value that is costly and the same for all tests."""
+    """Return a value that is the same for all tests; `compute` is costly and runs once."""
     folder = Path(os.environ.get(FOLDER) or tempfile.mkdtemp(prefix="kopt-shared-"))
     path = folder / f"{name}.pickle"
     with (folder / f"{name}.lock").open("w") as lock:

@@ -33,7 +33,7 @@ def marked(word: str) -> dict[int, str]:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process still holds anything: dying takes a while, and ends as a zombie."""
+    """Return whether a process exists and is no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b") ", 1)[1].split()[0]
     except (OSError, IndexError):
@@ -51,7 +51,7 @@ def resident(pid: int) -> int:
 
 
 def until(true: Callable[[], object], seconds: float = 60.0) -> bool:
-    """Poll until `true()`; False when it did not come true in time."""
+    """Poll until `true()` holds; return False if it does not within `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if true():
@@ -66,7 +66,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 
 def owner(code: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a process of its own that imports the harness, as an owner of guarded processes."""
+    """Start a Python process that can import the harness and own guarded processes."""
     return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=ROOT,
                             stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
 

@@ -12,7 +12,7 @@ RECORDED_IN = "/tmp/recorded"
 
 
 def unpack(name: str, folder: Path) -> Path:
-    """Unpack a recorded workspace and its project, name their folders as they are here."""
+    """Unpack a recorded workspace and its project, replace recorded paths; return the workspace."""
     with tarfile.open(DATA / "journal" / name) as archive:
         archive.extractall(folder, filter="data")
     [manifest] = (folder / "w").glob("*/manifest.yaml")

@@ -68,13 +68,13 @@ def submodule(path: Path, other: Path, place: str, *more: str) -> None:
 
 
 def pointer(data: bytes) -> str:
-    """Return what a commit has in the place of a file that is stored with Git LFS."""
+    """Return what a commit contains instead of a file that is stored with Git LFS."""
     return (f"version https://git-lfs.github.com/spec/v1\n"
             f"oid sha256:{hashlib.sha256(data).hexdigest()}\nsize {len(data)}\n")
 
 
 def store(path: Path, data: bytes) -> None:
-    """Put the contents of such a file where `git lfs` keeps them."""
+    """Put the contents of a file where `git lfs` keeps them."""
     name = hashlib.sha256(data).hexdigest()
     place = path / ".git/lfs/objects" / name[:2] / name[2:4] / name
     place.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Rings of slots as tests make, fill and read them; small enough that contents count as large."""
+"""Small rings of slots for tests, in which inputs of LARGE elements count as large."""
 
 from __future__ import annotations
 

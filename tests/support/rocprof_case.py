@@ -1,7 +1,7 @@
 """A program in the place of rocprofv3 that runs the command and replays a recorded kernel trace.
 
 Only the program is a stand-in: it takes rocprofv3's options, and what it writes is recorded output
-(tests/data/rocprofv3). The command's `trace.csv` says which recording its process has.
+(tests/data/rocprofv3). The command writes the recording to replay to `trace.csv`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A campaign that keeps three gains, of which some fail the final tests."""
+"""A campaign that keeps three gains, some of which fail the final tests."""
 
 from __future__ import annotations
 

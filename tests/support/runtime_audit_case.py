@@ -62,7 +62,7 @@ class Bench:
 
     @property
     def _alone(self) -> AbstractContextManager[object]:
-        """Hold the lock of the card."""
+        """The lock of the card; on the CPU none."""
         on_cpu = self._device.kind == "cpu"
         return nullcontext() if on_cpu else device_lock.acquire(
             self._device.lock_name)

@@ -32,17 +32,17 @@ class ScriptedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScriptedProvider:
-    """A server on the loopback, a context manager.
+    """A context manager that runs a server on the loopback interface.
 
-    A request gets the turn of its number of earlier answers. A script that is a function makes the
-    turn from the request's messages.
+    The n-th request gets the n-th turn of the script. A script may also be a function that makes
+    the turn from the request's messages.
     """
 
     def __init__(self, script: Sequence[ScriptedTurn] | Callable[[list[Message]], ScriptedTurn],
                  port: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
-        """The keys that requests brought."""
+        """The API keys of the requests."""
         self.closing = threading.Event()
         self._script, self._lock = script, threading.Lock()
         self._server = ThreadingHTTPServer(

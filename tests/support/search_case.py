@@ -14,7 +14,7 @@ def knob(name: str, value: int, *choices: int) -> Knob:
 
 
 def ask_all(search: BayesianSearch, rng: random.Random, budget: int = 10_000) -> list[Config]:
-    """Ask until the space is exhausted, telling random scores and failures."""
+    """Ask until the space is exhausted, with random scores and failures; return what was asked."""
     configs: list[Config] = []
     while len(configs) < budget and (config := search.ask()) is not None:
         configs.append(config)

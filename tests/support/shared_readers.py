@@ -21,7 +21,7 @@ _shared: list[Peer] = []
 
 
 class SharedReader:
-    """Stands in for the reader of one verdict, whose end does not end it."""
+    """Replaces the reader of one verdict; `close` leaves the shared process running."""
 
     def __init__(self, program: str, *, python: str | None, cwd: Path, **settings: Any) -> None:
         self._own = _real(program, python=python, cwd=cwd, **settings) if python or \
@@ -47,7 +47,7 @@ class SharedReader:
 
 @pytest.fixture(autouse=True, scope="module")
 def one_reader() -> Iterator[None]:
-    """Have the verdicts of a test module read their tables through one process."""
+    """Let the verdicts of a test module read their tables through one process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result_table, "Peer", SharedReader)
         yield

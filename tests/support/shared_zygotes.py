@@ -23,18 +23,18 @@ _inspect = triton_aot.inspect  # tests replace it
 
 def zygote(language: str, device: str = "cpu",
            env: Mapping[str, str] | None = None) -> Zygote:
-    """Return what forks programs of a language for a device."""
+    """Return the zygote of programs in a language for a device."""
     return for_place(kernel.place_on(inventory.find(device), language, scratch="", python=None,
                                      env=env or {}), language)
 
 
 def compiler() -> Zygote:
-    """Return what forks programs that compile Triton for cards that are not here."""
+    """Return the zygote of programs that compile Triton for cards that are not here."""
     return for_place(Place(device="cpu", scratch=""), "triton")
 
 
 def module_reader() -> Zygote:
-    """Return what forks programs that learn of a PyTorch module: torch imports much for that."""
+    """Return the zygote of programs that inspect a PyTorch module, which imports much of torch."""
     kind = kernel.kind_of(Place(device="cpu", scratch=""), "python")
     return _kept(replace(kind, modules=("torch", "torch._dynamo", "torch.utils.flop_counter")))
 
@@ -44,7 +44,7 @@ def for_place(place: Place, language: str) -> Zygote:
 
 
 def inspect(*given: Any, **fields: Any) -> Inspection:
-    """Do what `triton_aot.inspect` does, in a process that is forked."""
+    """Run `triton_aot.inspect` in a forked process."""
     return _inspect(*given, **{"zygote": compiler()} | fields)
 
 

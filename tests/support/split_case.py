@@ -1,6 +1,6 @@
 """A small C kernel whose best tile depends on the context, and a benchmark that counts steps.
 
-What the benchmark reports is the kernel's own count of steps, so that no machine's noise decides.
+The benchmark reports the kernel's own count of steps, so that the machine's noise has no effect.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.search.space import knobs
 from harness.verdict import Value
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # independent of other kopts
+os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # separate from other runs
 
 KERNEL = """\
 /* The sum of what each of some heads holds, tile by tile. */
@@ -114,9 +114,9 @@ def start_of(source: str, language: str) -> dict[str, Value]:
 
 
 def divided(source: str, *groups: ClassGroup, names: dict[str, str] = SAME) -> str:
-    own = start(source)
-    complete = [msgspec.structs.replace(group, config={**own, **group.config}) for group in groups]
-    return specialise.split(source, complete, names, start=own)
+    now = start(source)
+    complete = [msgspec.structs.replace(group, config={**now, **group.config}) for group in groups]
+    return specialise.split(source, complete, names, start=now)
 
 
 def built(folder: Path, source: str) -> ctypes.CDLL:

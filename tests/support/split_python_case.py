@@ -42,7 +42,7 @@ def total(x, context, *, scale=1.0):
 
 
 def divided(source: str, *groups: ClassGroup, language: Python = PY, **names: str) -> str:
-    own = start_of(source, language.knobs)
-    complete = [msgspec.structs.replace(group, config={**own, **group.config}) for group in groups]
+    now = start_of(source, language.knobs)
+    complete = [msgspec.structs.replace(group, config={**now, **group.config}) for group in groups]
     named = names or {column: column for group in groups for column in group.points[0]}
-    return specialise.split(source, complete, named, start=own, language=language)
+    return specialise.split(source, complete, named, start=now, language=language)

@@ -35,7 +35,7 @@ def number(row: Row, name: str) -> float:
 
 
 def work(row: Row) -> float:
-    """Return what a decode reads, in microseconds of one card."""
+    """Return the microseconds that a card needs to read the data of a decode."""
     return number(row, "context") * number(row, "batch") * 1e-3
 
 

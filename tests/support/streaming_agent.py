@@ -24,7 +24,7 @@ def good() -> None:
 
 
 def torn() -> None:
-    """Write a line in pieces, and the last one without an end."""
+    """Write a line in pieces, and the last line without a line end."""
     line = json.dumps({"step": "1", "command": "cat scale.c"})
     for piece in (line[:7], line[7:20], f"{line[20:]}\n", json.dumps(DONE)):
         sys.stdout.write(piece)

@@ -1,5 +1,4 @@
-"""A runner in this process: it maps the slots that the oracle shares, and a test reads and writes.
-"""
+"""A runner in this process, which maps the oracle's slots for a test to read and write."""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ TASK: dict[str, Any] = {
 START = "from kernel import Array as A, scale\nimport kernel, os, sys\n"
 TWO = "scale(A(2, 3), A(2, 3))\n"
 KIND = ("2", "3", "4")
-"""The shape of that call: m, n and width."""
+"""The shape of the call TWO: m, n and width."""
 
 
 def project(path: Path, *, task: dict[str, Any] | None = None, program: str = "",
             **fields: Any) -> Path:
-    """Make a project of a Python kernel; returns the manifest's path."""
+    """Make a project of a Python kernel; return the manifest's path."""
     repos.project(path, {
         "kernel.py": SOURCE, "reference.py": "def scale(x, w):\n    return x\n",
         "task.yaml": yaml_document.dump({**TASK, **(task or {})}), "run.py": program,
@@ -60,7 +60,7 @@ def trace(manifest: Path, *words: str, python: tuple[str, ...] = (), program: st
 
 
 def counted(manifest: Path, *words: str, **env: str) -> dict[tuple[str, ...], int]:
-    """Return the calls of each shape, which the written file has too."""
+    """Return the number of calls of each shape, after a check that the written file agrees."""
     found = answer(trace(manifest, "--json", *words, **env))
     calls = {tuple(shape["shape"].values()): shape["calls"] for shape in found["shapes"]}
     read = weights.parse(Path(found["file"]).read_bytes(), "it")

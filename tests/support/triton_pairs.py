@@ -242,9 +242,10 @@ for entry, arguments, before, after in json.load(open(sys.argv[1])):
 
 
 def changes(cases: Sequence[tuple[str, str, str, str]], folder: Path) -> list[tuple[str, str]]:
-    """Return for each entry, arguments, source before and after what its results differ in.
+    """Return for each case its entry and how the results differ, "" if they do not.
 
-    Triton interprets the kernels in one process, without a GPU. "" is for the same bits.
+    A case is an entry, its arguments, and the sources before and after. Triton interprets the
+    kernels in one process, without a GPU.
     """
     rows = []
     for number, (entry, arguments, *sources) in enumerate(cases):

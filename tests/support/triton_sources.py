@@ -161,7 +161,7 @@ for name, path in (own.split("=") for own in sys.argv[1:]):
 
 
 def differences(sources: Sequence[tuple[str, str]], folder: Path) -> list[tuple[float, str]]:
-    """Return how far each source's function is from what it should compute, and its error.
+    """Return for each source the largest absolute error of its result, and its exception's text.
 
     Triton interprets the kernels in one process, without a GPU.
     """

@@ -29,7 +29,7 @@ SMALL = {"B": 5.0}
 RIVAL = {"A": 100.0}
 """1.5 times as fast; it changes the same line as LARGE."""
 SECOND = {"B": 2.0, "C": 2.0, "D": 2.0}
-"""On top of LARGE more than 2 times as fast: it waits as well."""
+"""More than 2x on top of LARGE, so it waits as well."""
 LARGER = {"A": 1.0, "B": 2.0, "C": 2.0, "D": 2.0}
 """Faster than LARGE; it changes the same line."""
 
@@ -57,8 +57,7 @@ def create(root: Path, **fields: Any) -> Setup:
 
 def try_change(setup: Setup, costs: dict[str, float], name: str, *,
                of: dict[str, float] | None = None) -> Candidate:
-    """Hand in a change of the baseline, or `of` other costs; run the campaign; return what came.
-    """
+    """Submit a change of the baseline, or of costs `of`; run the campaign; return the candidate."""
     before = {candidate.id for candidate in campaigns.candidates(setup)}
     hand_in(setup, costs, name, of=of)
     engine = campaigns.run(setup)
@@ -75,7 +74,7 @@ def hand_in(setup: Setup, costs: dict[str, float], name: str, *,
 
 
 def decide(setup: Setup, verb: str, candidate: Candidate, **expected: object) -> str:
-    """Send a person's decision to the ended campaign; return the answer of its short engine."""
+    """Send a person's decision to the ended campaign; run an engine and return its answer."""
     number = request(setup.workspace, setup.id, verb, by="ann@test",  # type: ignore[arg-type]
                      candidate=candidate.id, **expected)  # type: ignore[arg-type]
     assert campaigns.run(setup, decide_only=True).error is None

@@ -1,4 +1,4 @@
-"""A Python function, a test of it, and what the test showed of the function."""
+"""Python functions, a test that calls them, and what kopt observes of these calls."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def project(path: Path) -> Path:
 
 @functools.cache
 def observe(function: str) -> tuple[EntrySource, WatchedProgram, Path]:
-    """Return a function, what the test showed of it, and the project; once per test run."""
+    """Return a function, what was observed of its calls, and the project; once per test run."""
     return once_per_run.value(f"observed-{function}", lambda: _observed(function))
 
 

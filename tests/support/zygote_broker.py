@@ -16,22 +16,22 @@ from harness.isolation.guard import INHERITED
 from harness.isolation.zygote_client import Zygote, ZygoteKind
 
 VARIABLE = "KOPT_TEST_ZYGOTES"
-"""The abstract socket of the run's broker, without its first byte."""
+"""The variable with the name of the broker's abstract socket, without its first byte, 0."""
 PASSIVE = ("OMP_WAIT_POLICY", "passive")
-"""Threads of torch that wait for a core that a test has do not spin: it took most of their time."""
+"""torch's threads sleep while they wait: spinning took most of the cores' time from tests."""
 
 OF_CARDS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Variables that a program reads when it first uses a card; no import does."""
 
 _usual = {name: os.environ.get(name) for name in INHERITED}
 inherited = Zygote.inherited
-"""What was passed to this process alone."""
+"""Returns the zygote that was passed to this process, without the broker."""
 
 
 def inherited_or_of_run(kind: ZygoteKind) -> Zygote | None:
     """Return the zygote that was passed to this process, or the run's.
 
-    None without a broker, and where a test has set variables of the kind: it starts its own.
+    None if there is no broker, or if a test has set variables of the kind: it starts its own.
     """
     if (passed := inherited(kind)) is not None:
         return passed

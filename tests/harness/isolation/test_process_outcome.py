@@ -1,4 +1,4 @@
-"""What a failed command is quoted with is the line that says why it failed."""
+"""A failed command is reported by the line of its output that says why it failed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def outcome(folder: Path, *command: str) -> ProcessOutcome:
 
 @pytest.mark.parametrize(("recipe", "reason"), [
     ("cc -c a.c", "error: "), ("no-such-compiler -c a.c", "no-such-compiler: ")])
-def test_reason_of_a_failed_build_is_not_makes_summary(recipe: str, reason: str,
-                                                       tmp_path: Path) -> None:
+def test_reason_of_a_failed_build_is_the_error_above_makes_summary(recipe: str, reason: str,
+                                                                   tmp_path: Path) -> None:
     (tmp_path / "a.c").write_text("int f(void) {\nreturn x + y;\n}\n")
     (tmp_path / "Makefile").write_text(f"all:\n\t{recipe}\n")
     assert reason in outcome(tmp_path, "make").reason_line

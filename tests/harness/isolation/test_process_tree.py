@@ -1,4 +1,4 @@
-"""All descendants of a process stop, also new ones, with few looks at the process table."""
+"""All descendants of a process are stopped, also new ones, with few reads of the process table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def await_stop(*pids: int) -> None:
         pass
 
 
-def test_all_descendants_stop_and_go_on(parent: Parent) -> None:
+def test_all_descendants_are_stopped_and_resumed(parent: Parent) -> None:
     children = {parent.child(), parent.child()}
     stopped = process_tree.stop(parent.process.pid)
     assert stopped == children
@@ -60,7 +60,7 @@ def test_all_descendants_stop_and_go_on(parent: Parent) -> None:
         pass
 
 
-def test_descendants_that_came_since_the_last_stop_are_stopped_too(parent: Parent) -> None:
+def test_descendants_started_since_the_last_stop_are_stopped_too(parent: Parent) -> None:
     known = {parent.child()}
     process_tree.resume(process_tree.stop(parent.process.pid, known))
     new = parent.child()
@@ -71,15 +71,15 @@ def test_descendants_that_came_since_the_last_stop_are_stopped_too(parent: Paren
 def test_known_descendants_are_looked_up_once(parent: Parent,
                                               monkeypatch: pytest.MonkeyPatch) -> None:
     known = {parent.child()}
-    looks, found = [], process_tree.descendants
+    lookups, found = [], process_tree.descendants
     process_tree.stop(parent.process.pid, known)
     await_stop(*known)
-    monkeypatch.setattr(process_tree, "descendants", lambda pid: looks.append(pid) or found(pid))
+    monkeypatch.setattr(process_tree, "descendants", lambda pid: lookups.append(pid) or found(pid))
     assert process_tree.stop(parent.process.pid, known) == known
-    assert len(looks) == 1
+    assert len(lookups) == 1
 
 
-def test_busiest_process_is_known_by_its_time_on_a_core_and_its_sleeps() -> None:
+def test_busiest_process_is_reported_by_its_cpu_time_and_number_of_sleeps() -> None:
     spin = "import time\nwhile time.process_time() < 0.2: pass\nprint(1, flush=True)\ninput()"
     with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE, text=True,
                           stdout=subprocess.PIPE) as busy:

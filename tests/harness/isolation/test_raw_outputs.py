@@ -15,7 +15,7 @@ def kept(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_every_guarded_process_leaves_its_streams_and_a_line(tmp_path: Path) -> None:
+def test_every_guarded_process_leaves_its_output_and_a_line_in_runs_tsv(tmp_path: Path) -> None:
     program = "import sys; print('a\\x1b[31m'); print('b', file=sys.stderr); sys.exit(3)"
     with raw_outputs.recording(str(tmp_path / "out")):
         guard.run([sys.executable, "-c", program], cwd=tmp_path, name="a side/../x")
@@ -30,7 +30,7 @@ def test_every_guarded_process_leaves_its_streams_and_a_line(tmp_path: Path) -> 
     assert not files and "\x1b" not in runs[0][4]
 
 
-def test_long_output_keeps_its_ends_and_the_newest_files_stay(
+def test_long_output_keeps_its_start_and_end_and_the_newest_files_stay(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_outputs, "FILE_BYTES", 100)
     monkeypatch.setattr(raw_outputs, "MOST_BYTES", 400)

@@ -56,14 +56,14 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, mmap.PAGESIZE, 64 * mmap.PAGESIZE])
 def test_receiver_cannot_change_the_size_of_the_memory(size: int) -> None:
-    """A process that reads memory which was taken away is killed by SIGBUS."""
+    """If the memory shrank, its other user would be killed by SIGBUS at the next read."""
     memory = HostMemory.create(4 * mmap.PAGESIZE)
     with closing(memory):
         received = os.dup(memory.fd)
         with pytest.raises(PermissionError):
             os.ftruncate(received, size)
         with pytest.raises(PermissionError):
-            fcntl.fcntl(received, 1033, 0)  # F_ADD_SEALS: nor can it change what is sealed
+            fcntl.fcntl(received, 1033, 0)  # F_ADD_SEALS: the seals are fixed too
         assert os.fstat(received).st_size == 4 * mmap.PAGESIZE
         reopened = os.open(f"/proc/self/fd/{received}", os.O_RDWR)
         with pytest.raises(PermissionError):
@@ -85,24 +85,24 @@ def test_writes_are_visible_in_both_mappings() -> None:
 
 
 def test_received_memory_is_mapped_while_it_is_used_and_keeps_no_file_open() -> None:
-    def found() -> tuple[int, int]:
+    def count_maps_and_files() -> tuple[int, int]:
         with open("/proc/self/maps") as maps:
             mapped = sum("memfd:kopt" in line for line in maps)
         files = Path("/proc/self/fd")
         return mapped, sum("memfd:kopt" in os.readlink(files / name)
                            for name in os.listdir(files) if (files / name).is_symlink())
 
-    mapped, opened = found()
+    mapped, opened = count_maps_and_files()
     memory = HostMemory.create(4096)
     received = HostMemory.received([os.dup(memory.fd)], 4096)
     view = memoryview(received.map)
     memory.close()
     del memory
-    assert found() == (mapped + 1, opened)
+    assert count_maps_and_files() == (mapped + 1, opened)
     del received
-    assert found() == (mapped + 1, opened) and len(view) == 4096
+    assert count_maps_and_files() == (mapped + 1, opened) and len(view) == 4096
     del view
-    assert found() == (mapped, opened)
+    assert count_maps_and_files() == (mapped, opened)
 
 
 # Descriptors over a socket
@@ -125,7 +125,7 @@ def test_channel_delivers_descriptors_with_their_request() -> None:
 
 
 def answering(folder: Path, monkeypatch: pytest.MonkeyPatch, *, takes: bool) -> Peer:
-    """Start a child that reads the descriptors it is sent, and sends some."""
+    """Start a child that reads the descriptors it receives, and sends some of its own."""
     script = folder / "answers.py"
     script.write_text(ANSWERS.format(root=str(PROGRAM.parents[2])))
     monkeypatch.setattr("harness.isolation.rpc.PROGRAM", script)
@@ -189,7 +189,7 @@ def test_exempted_process_runs_while_its_owner_measures(tmp_path: Path) -> None:
 
 
 def test_process_yields_to_others_after_its_exemption(tmp_path: Path) -> None:
-    """A later measurement waits until it has stopped, also if it was never stopped in between."""
+    """A later measurement waits until the process has stopped, though it ran in between."""
     with Guarded(python(BUSY_LOOP), cwd=tmp_path, env=guard.clean_env(),
                  limits=Limits(wall_s=120), yields=device_lock.turnstile()) as guarded:
         assert until(lambda: progress(tmp_path) != "")

@@ -1,4 +1,4 @@
-"""A process has one zygote for each purpose, also after it was killed; a fork has its own."""
+"""A process has one zygote of each kind, replaced if it dies; a fork starts its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pid_of(wanted: ZygoteKind) -> int:
     return zygote._process.pid
 
 
-def test_one_zygote_serves_a_purpose_until_it_dies_or_its_variables_change() -> None:
+def test_zygote_of_a_kind_is_used_until_it_dies_or_its_variables_change() -> None:
     first = pid_of(kind(A="1"))
     assert pid_of(kind(A="1")) == first
     kill(first)
@@ -38,7 +38,7 @@ def test_one_zygote_serves_a_purpose_until_it_dies_or_its_variables_change() -> 
     assert third != second and not alive(second) and pid_of(kind(A="2")) == third
 
 
-def test_fork_starts_one_of_its_own_which_ends_with_it(tmp_path: Path) -> None:
+def test_fork_starts_its_own_zygote_which_ends_with_the_fork(tmp_path: Path) -> None:
     own, written = pid_of(kind()), tmp_path / "pid"
     assert exit_code(lambda: written.write_text(str(pid_of(kind())))) == 0
     other = int(written.read_text())
@@ -46,7 +46,7 @@ def test_fork_starts_one_of_its_own_which_ends_with_it(tmp_path: Path) -> None:
     assert pid_of(kind()) == own and alive(own)
 
 
-def test_forked_file_has_its_words_variables_and_descriptors_of_the_owner(tmp_path: Path) -> None:
+def test_forked_program_has_its_arguments_variables_and_passed_descriptors(tmp_path: Path) -> None:
     (program := tmp_path / "program.py").write_text(PROGRAM)
     pairs = [os.pipe() for _ in range(3)]
     reads = [read for read, _ in pairs[::-1]]

@@ -1,4 +1,4 @@
-"""Programs forked from a zygote are guarded like those started anew, and share only code."""
+"""Programs forked from a zygote are guarded like newly started ones and share only its code."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def double(x, out):
 """
 
 
-def test_languages_with_other_imports_have_other_zygotes() -> None:
+def test_languages_that_import_other_modules_have_other_zygotes() -> None:
     assert kind("c") != kind("python")
     assert kind_of(replace(PLACE, python="/their/python"), "c") == kind("c"), "numpy is ours"
     assert kind("triton") != kind("python")
     assert kind() == kind() and kind().name != kind("triton").name
 
 
-def test_fork_has_torch_without_importing_it_and_starts_without_its_zygote_too(
+def test_fork_has_torch_imported_and_without_a_zygote_a_new_process_imports_it(
         zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "first") as peer:
         ready(peer)  # the zygote itself may still be importing
@@ -73,7 +73,7 @@ def test_fork_has_torch_without_importing_it_and_starts_without_its_zygote_too(
         forked_s = cpu_time_s(peer)
     gone = Zygote.start(kind())
     gone.close()
-    with runner(gone, tmp_path / "third") as peer:  # starts anew
+    with runner(gone, tmp_path / "third") as peer:  # starts a new process
         assert ready(peer)["torch"]
         assert forked_s < cpu_time_s(peer) / 2
 
@@ -101,7 +101,7 @@ def cpu_time_s(peer: Peer) -> float:
     return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
 
 
-def test_fork_has_only_the_given_environment_and_folder(
+def test_fork_sees_only_the_given_environment_and_writes_only_to_its_folder(
         zygote: Zygote, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -196,7 +196,7 @@ def test_killed_fork_leaves_the_zygote_and_other_forks(zygote: Zygote, tmp_path:
         ready(third)
 
 
-def test_forks_count_as_own_processes(zygote: Zygote, tmp_path: Path) -> None:
+def test_forks_count_as_processes_of_kopt(zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "home") as peer:
         ready(peer)
         pid = peer._guarded.pid
@@ -204,7 +204,8 @@ def test_forks_count_as_own_processes(zygote: Zygote, tmp_path: Path) -> None:
     assert until(lambda: pid not in tenants.own_processes())
 
 
-def test_forked_pids_do_not_wait_for_other_threads(zygote: Zygote, tmp_path: Path) -> None:
+def test_forked_pids_does_not_wait_for_a_thread_that_awaits_a_fork(
+        zygote: Zygote, tmp_path: Path) -> None:
     with runner(zygote, tmp_path / "home") as peer, ThreadPoolExecutor(1) as threads:
         ready(peer)
         process = peer._guarded._process
@@ -219,7 +220,7 @@ def test_forked_pids_do_not_wait_for_other_threads(zygote: Zygote, tmp_path: Pat
         assert process.poll() == 0
 
 
-def test_pid_is_known_while_another_thread_waits_for_the_end() -> None:
+def test_pid_can_be_read_while_another_thread_awaits_the_fork() -> None:
     (out, _), (err, _), (life, supervisor) = pipes = [os.pipe() for _ in range(3)]
     process = ForkedSupervisor(out, err, life)
     with ThreadPoolExecutor(2) as threads:

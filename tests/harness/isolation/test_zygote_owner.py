@@ -97,7 +97,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_killed_harness_is_awaited_until_its_runners_are_gone(
+def test_engine_waits_until_the_runners_of_a_killed_harness_are_gone(
         zygote: Zygote, tmp_path: Path) -> None:
     with harness_client._wait_for_runners() as held:
         process = subprocess.run([sys.executable, "-c", LEAVING, str(tmp_path)], cwd=ROOT,

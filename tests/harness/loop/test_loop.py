@@ -64,7 +64,7 @@ def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
 
 
 def test_no_process_of_the_baseline_outlives_a_trial(tmp_path: Path) -> None:
-    """It would keep the lock of its card: every other measurement would wait for ever."""
+    """Such a process would keep the card's lock, and other measurements would wait for ever."""
     inexact = "#define MODE 0  // kopt: knob MODE in [0, 1]\n" + HEAD + \
         "    for (int64_t i = 0; i < n; i++) out[i] = (MODE ? 1.9998f : 2.0002f) * x[i];\n}\n"
     folder = tree(tmp_path / "tree", inexact, REFERENCE)
@@ -78,17 +78,17 @@ def test_no_process_of_the_baseline_outlives_a_trial(tmp_path: Path) -> None:
         assert baseline._errors and baseline._peer is None
 
 
-def test_loop_says_what_it_waits_for_and_tries_the_default_with_a_budget_of_one(
+def test_loop_reports_its_wait_and_tries_the_default_with_a_budget_of_one(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     folder, waits = tree(tmp_path / "tree", KNOBS, REFERENCE), list[str]()
-    held, told = threading.Event(), threading.Event()
+    held, reported = threading.Event(), threading.Event()
     lock = Session.lock
 
     def hold() -> None:
         with device_lock.acquire("cpu"):
             held.set()
-            told.wait(60)
+            reported.wait(60)
 
     def lock_held_by_another(self: Session, *args: Any) -> DeviceLock:
         if not held.is_set():
@@ -100,8 +100,8 @@ def test_loop_says_what_it_waits_for_and_tries_the_default_with_a_budget_of_one(
     result = loop(
         ONE_CLASS, SearchJob(tree=folder, reference=folder, budget=1), inventory.find("cpu"),
         Settings(scratch=str(tmp_path / "scratch"), wall_s=6.0),
-        on_wait=lambda text: (waits.append(text), told.set())[0])
-    told.set()
+        on_wait=lambda text: (waits.append(text), reported.set())[0])
+    reported.set()
     assert [trial.config for trial in result.trials] == [{"MODE": 0}], "the default comes first"
     assert (result.best, result.source) == ({"MODE": 0}, KNOBS)
     assert waits[0].startswith(f"waiting for cpu: held by process {os.getpid()} since ")
@@ -124,7 +124,7 @@ def test_loop_tries_every_configuration_and_returns_the_best_source(tmp_path: Pa
     assert result.source == KNOBS.replace("MODE 0 ", "MODE 1 ")
     assert (tmp_path / "tree" / "twice.c").read_text() == KNOBS  # the tree itself is not touched
     assert [trial.kept for trial in seen if trial.config["MODE"] in (0, 1)] == [True, True]
-    assert {mode: (one.correctness, one.tag) for mode, one in by_mode.items()} == {
+    assert {mode: (trial.correctness, trial.tag) for mode, trial in by_mode.items()} == {
         0: ("PASS", "kept"), 1: ("PASS", "kept"), 2: ("FAIL", "revert"),
         3: ("REJECTED", "rejected"), 4: ("FAIL", "revert"), 5: ("FAIL", "revert")}
     for trial in seen:
@@ -134,7 +134,7 @@ def test_loop_tries_every_configuration_and_returns_the_best_source(tmp_path: Pa
     assert len({trial.kernel_id for trial in seen}) == 1 and seen[0].at.endswith("Z")
 
 
-def test_default_is_returned_when_nothing_works(tmp_path: Path) -> None:
+def test_default_is_returned_if_no_configuration_is_correct(tmp_path: Path) -> None:
     source = KNOBS.replace("[0, 1, 2, 3, 4, 5]", "[2, 4]").replace("MODE 0 ", "MODE 4 ")
     result = search(tmp_path, source, budget=5)
     assert [trial.correct for trial in result.trials] == [False, False]
@@ -147,7 +147,7 @@ def test_stopped_loop_returns_its_trials(tmp_path: Path) -> None:
     class Seen(list[Trial]):
         def append(self, trial: Trial) -> None:
             super().append(trial)
-            threading.Timer(0.05, cancel.set).start()  # in the midst of the second trial
+            threading.Timer(0.05, cancel.set).start()  # during the second trial
 
     seen = Seen()
     result = search(tmp_path, KNOBS, budget=6, cancel=cancel, seen=seen)
@@ -247,7 +247,7 @@ def test_record_is_locked_by_one_loop(tmp_path: Path, monkeypatch: pytest.Monkey
     with TrialLog(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop is"):
         TrialLog(tmp_path / "record", "a")
     with TrialLog(tmp_path / "record", "a", corpus_bytes=7) as again:
-        assert again.corpus_bytes == 0  # as it was when the record began
+        assert again.corpus_bytes == 0  # the size when the record began
     with pytest.raises(InputError, match="of another loop"):
         TrialLog(tmp_path / "record", "b")
 

@@ -23,23 +23,23 @@ from harness.verdict import Correctness, Tag
 TAGS: dict[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "rejected"}
 
 
-class Loops:
-    """A fleet of two cards; work on the first ends as given, on the other well."""
+class TwoCardFleet:
+    """The trials of the first run end as given; a second run has one trial, which passes."""
 
     def __init__(self, ends: Sequence[Correctness], *, dies: bool) -> None:
         self.news: list[DeviceNotice] = []
         self.ran: list[str] = []
-        self.looks: list[str] = []
+        self.checked: list[str] = []
         self.dead: set[str] = set()
         self.cancel = threading.Event()
         self._ends, self._dies = ends, dies
         self.fleet = Fleet([(Device(id=f"cuda:{i}", kind="nvidia", name="a card", uuid=f"GPU-s{i}",
                                     index=i), WarmStart(None)) for i in range(2)],
-                           retry_s=600.0, limit_s=3600.0, look=self._look, news=self.news.append)
+                           retry_s=600.0, limit_s=3600.0, look=self._check, news=self.news.append)
 
-    def _look(self, device: Device, *, just_left: bool,
-              stranger_detector: StrangerDetector | None) -> str:
-        self.looks.append(device.id)
+    def _check(self, device: Device, *, just_left: bool,
+               stranger_detector: StrangerDetector | None) -> str:
+        self.checked.append(device.id)
         return "GPU is lost" if device.id in self.dead else ""
 
     def run(self) -> LoopResult | None:
@@ -50,8 +50,8 @@ class Loops:
     def _on(self, card: Any, on_trial: OnTrial) -> LoopResult:
         self.ran.append(card.device.id)
         first = len(self.ran) == 1
-        trials = tuple(Trial(number=number, config={"K": number}, correctness=one, tag=TAGS[one])
-                       for number, one in enumerate(self._ends if first else ["PASS"]))
+        trials = tuple(Trial(number=number, config={"K": number}, correctness=end, tag=TAGS[end])
+                       for number, end in enumerate(self._ends if first else ["PASS"]))
         for trial in trials:
             on_trial(trial)
         if first and self._dies:
@@ -61,32 +61,33 @@ class Loops:
 
 @pytest.mark.parametrize("ends", [["PASS", "FAIL", "FAIL"], ["PASS", "FAIL", "REJECTED"]])
 def test_loop_whose_card_died_is_repeated_on_another(ends: list[Correctness]) -> None:
-    """Refused trials after a failure did not use the card, and hide nothing."""
-    loops = Loops(ends, dies=True)
-    result = loops.run()
-    assert loops.ran == ["cuda:0", "cuda:1"]
+    """Rejected trials did not run on the card: the failure before them still leads to a check."""
+    runs = TwoCardFleet(ends, dies=True)
+    result = runs.run()
+    assert runs.ran == ["cuda:0", "cuda:1"]
     assert result is not None and [trial.correctness for trial in result.trials] == ["PASS"]
-    assert [notice.device for notice in loops.news] == ["cuda:0"]
-    assert "GPU is lost" in loops.news[0].text
+    assert [notice.device for notice in runs.news] == ["cuda:0"]
+    assert "GPU is lost" in runs.news[0].text
 
 
-def test_failure_at_the_end_costs_one_check_of_the_card() -> None:
-    loops = Loops(["PASS", "FAIL"], dies=False)
-    result = loops.run()
+def test_failure_at_the_end_costs_one_more_check_of_the_card() -> None:
+    runs = TwoCardFleet(["PASS", "FAIL"], dies=False)
+    result = runs.run()
     assert result is not None and len(result.trials) == 2
-    assert (loops.ran, loops.looks, loops.news) == (["cuda:0"], ["cuda:0", "cuda:0"], [])
+    assert runs.checked == ["cuda:0", "cuda:0"]
+    assert (runs.ran, runs.news) == (["cuda:0"], [])
 
 
 @pytest.mark.parametrize("ends", [["FAIL", "PASS"], ["FAIL", "PASS", "REJECTED"], ["REJECTED"]])
-def test_loop_whose_last_run_was_right_needs_no_check(ends: list[Correctness]) -> None:
-    loops = Loops(ends, dies=True)
-    assert loops.run() is not None
-    assert (loops.ran, loops.looks, loops.news) == (["cuda:0"], ["cuda:0"], [])
+def test_loop_whose_last_trial_on_the_card_passed_needs_no_check(ends: list[Correctness]) -> None:
+    runs = TwoCardFleet(ends, dies=True)
+    assert runs.run() is not None
+    assert (runs.ran, runs.checked, runs.news) == (["cuda:0"], ["cuda:0"], [])
 
 
 def test_stopped_loop_keeps_its_result() -> None:
-    """It does not wait for another card."""
-    loops = Loops(["PASS", "FAIL"], dies=True)
-    loops.cancel.set()
-    result = loops.run()
-    assert result is not None and len(result.trials) == 2 and loops.ran == ["cuda:0"]
+    """The stopped loop does not wait for another card."""
+    runs = TwoCardFleet(["PASS", "FAIL"], dies=True)
+    runs.cancel.set()
+    result = runs.run()
+    assert result is not None and len(result.trials) == 2 and runs.ran == ["cuda:0"]

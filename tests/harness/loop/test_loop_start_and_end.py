@@ -36,8 +36,8 @@ class Eager(AskTell):
         return super().next()
 
 
-def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
-    """Return a lazy and an eager search of one strategy; predictions have ties and infinities."""
+def lazy_and_eager(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
+    """Return a lazy and an eager search that use the same strategy, predictions first if guided."""
     def strategy() -> Strategy:
         made = BayesianSearch(SPACE, seed)
         return (
@@ -53,16 +53,16 @@ def walks(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
 @given(st.integers(0, 10**6), st.booleans(), st.integers(0, 17))
 def test_asking_the_strategy_later_changes_no_trial(seed: int, guided: bool,
                                                     killed_after: int) -> None:
-    lazy, eager = walks(seed, guided)
+    lazy, eager = lazy_and_eager(seed, guided)
     whole = tried(lazy, 17)
     assert whole == tried(eager, 17) and len(whole) == SPACE.size
-    again, _ = walks(seed, guided)
+    again, _ = lazy_and_eager(seed, guided)
     again.replay(whole[:killed_after])
     assert whole[:killed_after] + tried(again, 99, min(killed_after, len(whole))) == whole
 
 
-class Slow:
-    """Records when it is asked; it asks for the default in the middle of its design."""
+class RecordingStrategy:
+    """Records its calls; the default is the second configuration that it proposes."""
 
     def __init__(self, space: Space) -> None:
         self.calls: list[str] = []
@@ -81,12 +81,12 @@ class Slow:
 
 
 def test_default_comes_before_the_strategy_is_asked() -> None:
-    slow = Slow(SPACE)
-    walk = AskTell(slow, SPACE)
-    assert walk.next() == SPACE.default and slow.calls == []
-    assert [trial["A"] for trial in walk.planned()] == [8, 4]  # the default is under way
+    strategy = RecordingStrategy(SPACE)
+    walk = AskTell(strategy, SPACE)
+    assert walk.next() == SPACE.default and strategy.calls == []
+    assert [trial["A"] for trial in walk.planned()] == [8, 4]  # the default is being tried
     walk.tell(Trial(number=0, config=dict(SPACE.default), correctness="FAIL", tag="revert"))
-    assert (walk.next() or {})["A"] == 8 and slow.calls == ["tell 2", "ask"]
+    assert (walk.next() or {})["A"] == 8 and strategy.calls == ["tell 2", "ask"]
     assert (walk.next() or {})["A"] == 4 and walk.next() is None
 
 
@@ -106,7 +106,7 @@ def test_note_states_why_the_default_failed() -> None:
         "no configuration worked; the default: FAIL"
 
 
-@pytest.mark.slow  # the loop itself: test_default_is_returned_when_nothing_works
+@pytest.mark.slow  # as a command; test_loop.py tests the loop itself
 def test_command_reports_that_nothing_worked(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace(
         "2.0f;", "3.0f;"))
@@ -141,7 +141,7 @@ def test_terminated_loop_answers_and_leaves_no_process(times: int, tmp_path: Pat
     assert not list(scratch.glob("kopt-*")) and "Traceback" not in err
 
 
-def test_loop_terminated_at_its_start_leaves_no_process(tmp_path: Path) -> None:
+def test_loop_terminated_before_its_first_trial_leaves_no_process(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)
     scratch = tmp_path / "tmp"
     scratch.mkdir()
@@ -156,8 +156,8 @@ def test_loop_terminated_at_its_start_leaves_no_process(tmp_path: Path) -> None:
     assert not list(scratch.glob("kopt-*"))
 
 
-def test_sweep_lists_every_configuration_with_the_default_first() -> None:
-    """A budget that suffices for every valid configuration compiles all of them ahead."""
+def test_sweep_lists_every_valid_configuration_with_the_default_first() -> None:
+    """If the budget suffices for every valid configuration, all are known and compiled ahead."""
     source = TunableSource.parse(
         "#define A 2  // kopt: knob A in [1, 2, 4]\n#define B 1  // kopt: knob B in [1, 2]\n"
         "// kopt: require A * B <= 4\n", language="c")

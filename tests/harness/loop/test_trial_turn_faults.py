@@ -1,4 +1,4 @@
-"""No configuration is blamed for a start or a card that no longer works."""
+"""No trial fails because the initial configuration or the card no longer works."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DIES, RAISES = "os._exit(9)", "raise RuntimeError('CUDA error: uncorrectable ECC
 
 
 class Broken:
-    """A screening whose start, or card, is broken while a file exists."""
+    """A screening whose initial configuration fails while `sick` exists, all while `lost` does."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, how: str) -> None:
         self.sick, self.lost = folder / "sick", folder / "lost"
@@ -47,30 +47,30 @@ class Broken:
         self.screen = trial_turn_case.open_screening(folder, 60.0, source)
         self.patch = patch
 
-    def of(self, mode: str) -> tuple[str, str]:
+    def measure(self, mode: str) -> tuple[str, str]:
         found = trial_turn_case.measure(self.screen, mode)
         return found.correctness, found.reason
 
     def recover_on_restart(self) -> None:
-        """Let the start work again in the next process."""
+        """Let the initial configuration work again in the next process."""
         restart = TrialProcess.restart
 
-        def well(process: TrialProcess) -> None:
+        def restart_repaired(process: TrialProcess) -> None:
             self.sick.unlink(missing_ok=True)
             restart(process)
 
-        self.patch.setattr(TrialProcess, "restart", well)
+        self.patch.setattr(TrialProcess, "restart", restart_repaired)
 
     def break_beside(self) -> None:
-        """Have the start break when a trial's own first blocks are over."""
+        """Let the initial configuration fail after a trial's own first blocks."""
         first = RunningTrial.first
 
-        def then_sick(trial: RunningTrial) -> dict[str, float]:
+        def first_then_break(trial: RunningTrial) -> dict[str, float]:
             found = first(trial)
             self.sick.touch()
             return found
 
-        self.patch.setattr(RunningTrial, "first", then_sick)
+        self.patch.setattr(RunningTrial, "first", first_then_break)
 
 
 @pytest.fixture(params=[
@@ -82,7 +82,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         yield made
 
 
-def test_failing_start_ends_the_loop_and_blames_no_trial(broken: Broken) -> None:
+def test_failing_initial_configuration_ends_the_loop_and_fails_no_trial(broken: Broken) -> None:
     broken.sick.touch()
     with pytest.raises(IncumbentFault, match="the loop's start does not run"):
         broken.of("fast")
@@ -90,7 +90,7 @@ def test_failing_start_ends_the_loop_and_blames_no_trial(broken: Broken) -> None
     assert broken.of("fast")[0] == "PASS", "the bench works again when the start does"
 
 
-def test_failed_start_is_tried_in_another_process(broken: Broken) -> None:
+def test_failed_initial_configuration_is_tried_in_another_process(broken: Broken) -> None:
     broken.sick.touch()
     broken.recover_on_restart()
     assert broken.of("fast") == ("PASS", "")
@@ -103,7 +103,7 @@ def test_incumbent_that_fails_during_a_trial_does_not_fail_the_trial(broken: Bro
     assert broken.of("fast") == ("PASS", "")
 
 
-def test_start_that_stays_broken_is_the_cards_fault(broken: Broken) -> None:
+def test_initial_configuration_that_keeps_failing_is_the_cards_fault(broken: Broken) -> None:
     assert broken.of("start")[0] == "PASS"
     broken.break_beside()
     broken.patch.setattr(broken.screen.session, "on_cpu", False)
@@ -111,18 +111,18 @@ def test_start_that_stays_broken_is_the_cards_fault(broken: Broken) -> None:
         broken.of("fast")
 
 
-def test_trial_that_breaks_the_start_repeatedly_fails(broken: Broken) -> None:
-    """The start runs alone, so the card works; the next trial works too."""
+def test_trial_that_breaks_the_initial_configuration_repeatedly_fails(broken: Broken) -> None:
+    """The initial configuration still runs alone, so the card works, as the next trial shows."""
     assert broken.of("start")[0] == "PASS"
     broken.recover_on_restart()
     with broken.patch.context() as patch:
         reload, first = TrialProcess.reload, RunningTrial.first
 
-        def sick(process: TrialProcess, trial: LoadedTrial) -> None:
+        def reload_and_break(process: TrialProcess, trial: LoadedTrial) -> None:
             reload(process, trial)
             broken.sick.touch()
 
-        patch.setattr(TrialProcess, "reload", sick)
+        patch.setattr(TrialProcess, "reload", reload_and_break)
         broken.break_beside()
         correctness, reason = broken.of("fast")
         broken.patch.setattr(RunningTrial, "first", first)
@@ -137,12 +137,12 @@ def test_trial_in_progress_when_its_card_is_lost_has_not_failed(
         assert (made.of("start")[0], made.of("fast")[0]) == ("PASS", "PASS")
         load = TrialProcess.load
 
-        def lost(process: TrialProcess, trial: LoadedTrial) -> None:
+        def load_and_lose_card(process: TrialProcess, trial: LoadedTrial) -> None:
             if trial.number:
                 made.lost.touch()
             load(process, trial)
 
-        monkeypatch.setattr(TrialProcess, "load", lost)
+        monkeypatch.setattr(TrialProcess, "load", load_and_lose_card)
         monkeypatch.setattr(made.screen.session, "on_cpu", False)
         with pytest.raises(DeviceFault):
             made.of("little")
@@ -164,8 +164,8 @@ void double_it(const float *x, float *out, int64_t n) {
 """
 
 
-def test_crashing_start_adds_nothing_to_the_priors(tmp_path: Path) -> None:
-    """Also with a process for each side."""
+def test_crashing_initial_configuration_adds_nothing_to_the_corpus(tmp_path: Path) -> None:
+    """Here, as the kernels are in C, each side has a process of its own."""
     at = tree(tmp_path / "tree", "")
     (Path(at) / "kernel.c").write_text(CRASHES)
     task = target(language="c", source="kernel.c", entry="double_it",

@@ -1,4 +1,4 @@
-"""Trials run in one process in turns with the start; here in Python on the CPU."""
+"""Trials run in one process in turns with the initial configuration, here in Python on the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screening]:
 
 
 @pytest.mark.slow
-def test_trials_take_turns_with_the_start_and_failures_affect_no_other(screen: Screening) -> None:
+def test_trials_take_turns_with_the_initial_configuration_and_failures_affect_no_other(
+        screen: Screening) -> None:
     first = measure(screen, "start")
     assert first.correctness == "PASS" and not first.reason
     assert first.log_ratio is not None
@@ -44,7 +45,7 @@ def test_trials_take_turns_with_the_start_and_failures_affect_no_other(screen: S
 
 
 def test_damaged_buffers_do_not_fail_the_next_trial(screen: Screening) -> None:
-    """Inputs are shared, and a trial that cannot become the best is not checked on all classes."""
+    """Trials share inputs, and one that cannot be the best leaves its damage to them unchecked."""
     screen.summary.best = BestQuickTimes(screen.target)
     assert measure(screen, "fast").correctness == "PASS"
     screen.summary.best.take(9.0, {"small": 1e9, "large": 1e9})
@@ -82,7 +83,7 @@ def test_trial_that_cannot_be_best_is_checked_only_on_the_cheapest_class(screen:
 
 
 def test_file_in_use_stays_whole_while_it_is_replaced(tmp_path: Path) -> None:
-    """A process that runs many configurations has loaded the launcher that each of them brings."""
+    """The process that runs the trials has the launcher loaded that every trial's cache holds."""
     key = "A" * 52
     cache, into = tmp_path / "cache" / key, tmp_path / "into"
     cache.mkdir(parents=True)

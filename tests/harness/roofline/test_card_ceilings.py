@@ -13,7 +13,7 @@ from tests.support.kernel_case import target
 from tests.support.paths import EXAMPLES
 
 
-def test_architectures_are_found_by_the_tools_names() -> None:
+def test_architectures_are_found_by_the_names_that_compilers_use() -> None:
     assert datasheets.find_arch("gfx942:sramecc+:xnack-") is datasheets.find_arch("gfx942")
     assert datasheets.find_arch("sm_90a") is datasheets.find_arch("sm_90")
     assert datasheets.find_arch("") is None and datasheets.find_arch("gfx1100") is None
@@ -49,7 +49,7 @@ def test_unknown_card_has_no_ceilings(name: str) -> None:
     assert ceilings.of_gpu(card(name), target()) is None
 
 
-def test_peak_follows_the_dtypes() -> None:
+def test_peak_depends_on_the_dtypes() -> None:
     h200 = datasheets.find("NVIDIA H200")
     assert h200 is not None
     assert h200.peak(frozenset({"bfloat16"})) == 989.5
@@ -106,7 +106,7 @@ def test_every_card_has_an_architecture_and_a_unique_name() -> None:
     assert datasheets.find_by_short_name("t4") is None and datasheets.find_by_short_name("") is None
 
 
-def test_floor_follows_the_precision_that_the_task_allows() -> None:
+def test_floor_depends_on_the_precision_that_the_task_allows() -> None:
     exact = target(flops="n*100000000")
     bounds = [ceilings.floor_us(ceilings.of_card(h200, task), task, task.classes[0])
               for h200 in [datasheets.find("NVIDIA H200")] if h200 is not None
@@ -115,7 +115,7 @@ def test_floor_follows_the_precision_that_the_task_allows() -> None:
     assert bounds[1] == bounds[2] == pytest.approx(bounds[0] / 2, rel=1e-2)
 
 
-def test_class_in_the_cache_is_bounded_by_the_cache() -> None:
+def test_floor_of_data_that_fit_the_cache_follows_from_the_caches_rate() -> None:
     limits = ceilings.of_gpu(card("NVIDIA H200"), target())
     assert limits is not None
     assert limits.floor_us(0.0, 33e6) == pytest.approx(33e6 / (132 * 128 * 1980e6) * 1e6)

@@ -1,4 +1,4 @@
-"""The physical floor follows from a device's ceilings; the CPU's are measured once and cached."""
+"""A device's ceilings give the physical floor; those of the CPU are measured once and cached."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CEILINGS = Ceilings(gflops=100.0, copy_gb_per_s=10.0, levels=(
     (0, 1e8, 1e4),                  # 100 MB from memory
     (1e6, 1e4, 10.0), (1e3, 1e6, 10.0), (0, 0, 0.0),
 ])
-def test_the_floor_is_the_larger_of_work_and_traffic(flops: float, moved: float,
-                                                     us: float) -> None:
+def test_floor_is_the_longer_of_compute_time_and_transfer_time(flops: float, moved: float,
+                                                               us: float) -> None:
     assert CEILINGS.floor_us(flops, moved) == pytest.approx(us)
 
 

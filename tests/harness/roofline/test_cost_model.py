@@ -103,7 +103,7 @@ def test_wasteful_kernel_is_not_predicted_faster(kernel: KernelResources, more: 
     assert latency(target, kernel, replace(H200, gb_per_s=2400.0)) >= now
 
 
-def test_wide_loads_full_waves_and_matrix_instructions_are_faster() -> None:
+def test_wide_loads_full_waves_and_matrix_instructions_are_predicted_faster() -> None:
     long = task(1 << 26)
     narrow = resources(sections=(Section(loop=True, load_bytes=2, instructions=20),))
     assert latency(long, narrow) > 2 * latency(long, resources())
@@ -115,7 +115,7 @@ def test_wide_loads_full_waves_and_matrix_instructions_are_faster() -> None:
     assert tail > 1.8 * fits
 
 
-def test_best_autotune_config_counts_and_launches_add_up() -> None:
+def test_fastest_autotune_config_counts_and_times_of_launches_add_up() -> None:
     target = task(1 << 26)
     slow, fast = resources(config="a", spills=512), resources(config="b")
     both = predict(target, target.classes[0], [slow, fast], H200)

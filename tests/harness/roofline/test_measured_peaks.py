@@ -1,4 +1,4 @@
-"""A card's peaks are measured once, by a real child on torch's CPU device, cached and reported."""
+"""A card's peaks are measured once, cached and reported; here a child measures the CPU instead."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ H200 = GpuCeilings(card="NVIDIA H200", torch="2.13", copy_gb_per_s=4200.0,
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **constants: Any) -> None:
-    """Measure small copies and products without haste, or with other constants."""
+    """Measure small copies and products with long limits, or with other constants."""
     tiny = {"COPIES": (1 << 16, 1 << 20), "SQUARES": (64, 32), "BEGIN_S": 60.0, "WALL_S": 120.0}
     for name, value in (tiny | constants).items():
         monkeypatch.setattr(measured_peaks, name, value)
@@ -75,7 +75,7 @@ def test_peaks_are_measured_once_then_read_from_the_cache(tmp_path: Path, held: 
 
 
 class ProductsNeverEnd(Peer):
-    """Stops the measuring program as it is asked for a product: no machine is fast enough."""
+    """Pauses the measuring program at a request for a product, so that it never answers."""
 
     def send(self, op: str, descriptors: Sequence[int] = (), /, **fields: object) -> None:
         if op == "product":
@@ -85,7 +85,7 @@ class ProductsNeverEnd(Peer):
 
 def test_slow_products_are_dropped_and_earlier_answers_kept(
         tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a fork of a zygote, as in an evaluation."""
+    """The measuring program is a fork of a zygote, as in an evaluation."""
     zygote = shared_zygotes.zygote("python")
     limit(monkeypatch, SQUARES=(32,))
     other = replace(CARD, uuid="GPU-2")  # when it ends, the zygote has imported torch
@@ -128,7 +128,7 @@ def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
     one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
     with one_process.session:
         peaks = partial(device_limits.peaks_of, one_process.session, held, lambda: None)
-        assert peaks() is None  # it does not try, so it notes no failure either
+        assert peaks() is None  # no attempt, so no recorded failure
         assert not (tmp_path / "cache").exists()
         path = measured_peaks._path(CARD)
         path.parent.mkdir(parents=True)
@@ -151,9 +151,9 @@ def test_verdict_measures_its_card_once(tmp_path: Path,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     card = next(card for card in inventory.inventory() if card.kind != "cpu" and not card.unusable)
-    of = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}),))
+    task = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}),))
     quick = Plan(looks=(2,), alpha=0.05)
-    first = judge(tmp_path / "first", DOUBLE + "# other\n", of=of, device=card.id, plan=quick)
+    first = judge(tmp_path / "first", DOUBLE + "# other\n", of=task, device=card.id, plan=quick)
     found = measured_peaks.cached(card)
     lines = [fact.detail for fact in first.evidence if fact.kind == "ceiling"]
     print(found, *lines, sep="\n")
@@ -163,7 +163,7 @@ def test_verdict_measures_its_card_once(tmp_path: Path,
         assert 0.5 < found.copy_gb_per_s / published.gb_per_s < 1.02
         assert 0.3 < found.tflops["bf16"] / published.bf16 < 1.02 * published.over
     assert len(lines) == 2 and "copy" in lines[0] and "products" in lines[1]
-    again = judge(tmp_path / "again", DOUBLE + "# other\n", of=of, device=card.id, plan=quick)
+    again = judge(tmp_path / "again", DOUBLE + "# other\n", of=task, device=card.id, plan=quick)
     assert measured_peaks.cached(card) == found
     assert [fact.detail for fact in again.evidence if fact.kind == "ceiling"] == lines
 

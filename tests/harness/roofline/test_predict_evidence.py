@@ -68,7 +68,7 @@ def test_evidence_is_bounded_and_free_of_control_characters() -> None:
 @pytest.mark.parametrize("fits", [True, False])
 def test_verdict_carries_the_evidence_of_its_prediction(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: bool) -> None:
-    """It is compiled once, also when the card cannot launch it."""
+    """The candidate is compiled once, also if the card cannot launch it."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     calls: list[object] = []
 

@@ -84,7 +84,7 @@ def test_verdict_names_its_prediction_and_the_card(predicted: Verdict) -> None:
     big, small = predicted.rows
     assert big.latency_us and small.latency_us and big.latency_us > 8 * small.latency_us
     h200 = card_for("h200", "triton")
-    assert h200 is not None  # for the card's shapes, not the interpreter's
+    assert h200 is not None  # the shapes are those for the card, not `interpret_shape`
     assert big.floor_us == ceilings.floor_us(ceilings.of_card(h200, BIG), BIG, BIG.classes[0])
     assert math.log(predicted.latency_us or 0.0) == pytest.approx(
         (2 * math.log(big.latency_us) + math.log(small.latency_us)) / 3)
@@ -97,7 +97,7 @@ def test_verdict_names_its_prediction_and_the_card(predicted: Verdict) -> None:
 
 
 def test_nothing_is_kept_on_a_prediction(predicted: Verdict) -> None:
-    """Not even with rows that only a measurement can have."""
+    """The second verdict also has a row with the values of a measurement."""
     faster = Row(config_class="big", correct=True, outcome="faster", latency_us=1.0, low=0.4,
                  incumbent_us=2.0, log_ratio=0.7, high=0.9, stderr=0.01, pairs=6)
     for verdict in (predicted, replace(predicted, rows=(faster,))):
@@ -142,11 +142,11 @@ def test_missing_prediction_is_a_note(tmp_path: Path) -> None:
     ("h200", "c", "c target")])
 def test_unknown_card_and_unpredictable_language_are_refused(card: str, language: str, words: str,
                                              tmp_path: Path) -> None:
-    of = target(language=language)
+    task = target(language=language)
     with pytest.raises(InputError, match=words):
-        judge(tmp_path, DOUBLE, of=of, predict=card)
+        judge(tmp_path, DOUBLE, of=task, predict=card)
     with pytest.raises(InputError, match=words):
-        search(tmp_path / "loop", of=of, predict=card)
+        search(tmp_path / "loop", task=task, predict=card)
 
 
 @pytest.mark.parametrize("name", ["H200", "h200", "NVIDIA H200", "MI300X", "RTX 4090", "a100-pcie"])
@@ -157,18 +157,18 @@ def test_cards_are_found_by_common_names(name: str) -> None:
     assert card_for("", "c") is None
 
 
-def search(folder: Path, *, of: Target = BIG, predict: str = "", **job: Any) -> LoopResult:
+def search(folder: Path, *, task: Target = BIG, predict: str = "", **job: Any) -> LoopResult:
     at = folder / "tree"
     if not at.exists():
         tree(at, KNOBS)
-    return loop(of, SearchJob(tree=str(at), reference=str(at), **job), inventory.find("cpu"),
+    return loop(task, SearchJob(tree=str(at), reference=str(at), **job), inventory.find("cpu"),
                 Settings(scratch=str(folder / "scratch"), predict=predict),
-                zygote=shared_zygotes.zygote(of.language))
+                zygote=shared_zygotes.zygote(task.language))
 
 
 @pytest.mark.slow
 def test_loop_follows_predictions_and_keeps_none(tmp_path: Path) -> None:
-    """The default comes first, then by prediction; unlaunchable ones come last and are rejected."""
+    """The default comes first, then the fastest predictions; unlaunchable ones are rejected."""
     places: dict[str, Any] = {"record": str(tmp_path / "record"),
                               "corpus": str(tmp_path / "corpus.jsonl")}
     first = search(tmp_path, predict="h200", budget=3, **places)
@@ -203,7 +203,7 @@ def test_loop_without_a_predicted_card_predicts_nothing(tmp_path: Path) -> None:
     settings = Settings(scratch=str(tmp_path))
     job = SearchJob(tree="", reference="")
     names = {key(BIG, job, CARD, replace(settings, predict=name)) for name in ("", "h200", "l4")}
-    assert len(names) == 3  # a record belongs to one card, or to none
+    assert len(names) == 3  # a record's key contains the predicted card
 
 
 def test_trials_on_a_measuring_machine_are_recorded_for_its_device(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_trials_on_a_measuring_machine_are_recorded_for_its_device(tmp_path: Pat
 
 
 class Scripted:
-    """A strategy that plans three ahead, then asks depending on its results."""
+    """A strategy that plans three configurations; later ones depend on the number of results."""
 
     def __init__(self) -> None:
         self.left: list[Config] = [{"A": 3}, {"A": 1}, {"A": 2}]
@@ -246,7 +246,7 @@ class Scripted:
         self.told.append((config, score))
 
 
-def test_planned_configurations_are_sorted_and_later_ones_keep_their_place() -> None:
+def test_planned_configurations_are_sorted_and_later_proposals_keep_their_order() -> None:
     requests: list[Sequence[Config]] = []
 
     def expect(configs: Sequence[Config]) -> list[float]:
@@ -263,10 +263,10 @@ def test_planned_configurations_are_sorted_and_later_ones_keep_their_place() -> 
 
 
 @pytest.mark.slow
-def test_predict_option_reaches_the_evaluation(capsys: pytest.CaptureFixture[str], tmp_path: Path,
-                                            monkeypatch: pytest.MonkeyPatch,
-                                            predicted: Verdict) -> None:
-    """To the loop, and to the verdict on its result."""
+def test_predict_option_reaches_the_evaluation_and_the_loop(
+        capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        predicted: Verdict) -> None:
+    """After a loop, it also reaches the verdict on the loop's best."""
     cards: list[str] = []
 
     def evaluated(request: EvaluateRequest, **_: object) -> Verdict:

@@ -1,4 +1,4 @@
-"""The roofline counts all bytes at the measured rate of their level; the guard's floor is lower."""
+"""The roofline counts all bytes at the measured rate of their level; the floor lies below it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def of_h200(target: Target, *, cold: bool = True, peaks: GpuCeilings | None = PE
 
 
 def verdict(target: Target, latency_us: float, *, cold: bool = True) -> Verdict:
-    """Return the verdict on a latency given by hand, on an H200."""
+    """Return an H200's verdict on a chosen latency."""
     seen = EvaluationResults(
         target=target, plan=Plan(), errors={"c": RIGHT},
         timings={"c": ClassTiming(config_class="c", candidate_us=latency_us,
@@ -71,7 +71,7 @@ def test_cold_call_counts_all_its_bytes_at_the_measured_copy_rate() -> None:
     assert not row.note
 
 
-def test_class_that_nearly_fits_the_cache_keeps_its_share_of_the_roofline() -> None:
+def test_data_that_nearly_fit_the_cache_still_count_for_the_roofline() -> None:
     [row] = verdict(rmsnorm(4095), 35.2).rows
     assert row.pct_of_roofline == pytest.approx(45, abs=0.5)
     assert row.floor_us is not None and 100 * row.floor_us / 35.2 < 20
@@ -126,8 +126,8 @@ def test_latency_below_the_floor_is_withheld() -> None:
     assert judged.rows[0].latency_us is judged.rows[0].pct_of_roofline is None
 
 
-def test_verdicts_and_trials_recorded_with_a_bound_still_decode() -> None:
-    """Until the roofline was separate, both recorded the floor as `bound_us`."""
+def test_verdicts_and_trials_of_earlier_versions_still_decode() -> None:
+    """Earlier versions recorded the floor as `bound_us` in verdicts and in trials."""
     row = {"config_class": "c", "correct": True, "latency_us": 34.0, "bound_us": 14.3,
            "pct_of_roofline": 42.0}
     old = from_json(to_json({"valid": True, "correct": True, "latency_us": 34.0, "bound_us": 14.3,

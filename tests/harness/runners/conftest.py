@@ -1,4 +1,4 @@
-"""An oracle with a pair of runners whose slots it fills and judges; arrays of numpy and torch."""
+"""Fixtures: an oracle, a pair of runners whose slots it fills, and arrays of all libraries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pair(oracle: Oracle) -> Iterator[Pair]:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have numpy's arrays count inputs from LARGE elements on as large."""
+    """Let numpy's arrays treat inputs of LARGE or more elements as large."""
     monkeypatch.setattr(NumpyArrays, "large", LARGE)
 
 
@@ -40,7 +40,7 @@ def torch_arrays() -> Any:
     from harness.child.oracle.arrays_torch import TorchArrays
 
     arrays = TorchArrays("cpu")
-    torch.set_num_threads(1)  # other workers have the other cores: threads would spin for them
+    torch.set_num_threads(1)  # other test workers use the other cores
     arrays.large = LARGE
     return arrays
 

@@ -1,4 +1,4 @@
-"""How far answers lie from each other, as numpy, torch and a card's kernels find it."""
+"""numpy, torch and a card's kernels compute how much two answers differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = {"right": 0.0, "off": 0.5, "not a number": math.nan, "infinite": math.i
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int32"])
-def test_error_bound_never_passes_a_row_that_differs(arrays: Any, dtype: str) -> None:
+def test_quick_bound_on_the_error_misses_no_row_that_differs(arrays: Any, dtype: str) -> None:
     if dtype not in OF_NUMPY and isinstance(arrays, NumpyArrays):
         pytest.skip("numpy has no such dtype")
     rng = random.Random(7)
@@ -100,7 +100,7 @@ def test_kernels_of_a_card_find_what_torch_finds(card_arrays: Any, dtype: str,
 
 
 class TorchErrors:
-    """The errors as torch's own operations give them."""
+    """Computes the errors by torch's operations on the CPU."""
 
     def __init__(self, torch: Any) -> None:
         from harness.child.oracle.arrays_torch import TorchArrays

@@ -1,4 +1,4 @@
-"""Slots of timed calls fit what is free on a card; the oracle's kernels use its memory only."""
+"""Slots of timed calls use the card's free memory; the oracle's kernels write only to the card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.gpu
 GIB = 1 << 30
 ROUNDING = 64 << 20
-"""How much more than was left a card may say is free: it rounds each allocation."""
+"""Bytes by which the reported free memory may exceed the expected: allocations are rounded."""
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def on_card(tmp_path: Any) -> Any:
 
 @pytest.fixture
 def kept(on_card: Any) -> Iterator[list[Any]]:
-    """Tensors that a failing test holds no longer than itself: others need the card."""
+    """Tensors that are freed after the test, also if it fails: other tests need the card."""
     tensors: list[Any] = []
     yield tensors
     tensors.clear()
@@ -31,7 +31,7 @@ def kept(on_card: Any) -> Iterator[list[Any]]:
 
 
 def free_bytes(cuda: Any) -> int:
-    """Return what is free once the processes of earlier tests have given theirs back."""
+    """Return the card's free bytes once the processes of earlier tests have freed theirs."""
     before, until = -1, time.monotonic() + 20
     while (free := int(cuda.mem_get_info()[0])) != before and time.monotonic() < until:
         before = free
@@ -43,9 +43,9 @@ def test_memory_that_torch_keeps_is_freed_for_slots(on_card: Any, kept: list[Any
     cuda = on_card.torch.cuda
     kept.append(on_card.torch.empty(free_bytes(cuda) - 2 * GIB, dtype=on_card.torch.uint8,
                                     device="cuda"))
-    assert on_card.room(4 * GIB) <= 2 * GIB + ROUNDING  # it is used: nothing to free
+    assert on_card.room(4 * GIB) <= 2 * GIB + ROUNDING  # tensors use the rest
     kept.clear()
-    assert cuda.mem_get_info()[0] <= 2 * GIB + ROUNDING  # torch keeps it
+    assert cuda.mem_get_info()[0] <= 2 * GIB + ROUNDING  # torch still caches the rest
     assert on_card.room(4 * GIB) == 4 * GIB
     [(memory, raw)] = on_card.share(4 * GIB, 1)
     assert memory.kind == "device" and raw.is_cuda

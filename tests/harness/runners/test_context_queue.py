@@ -1,4 +1,4 @@
-"""Urgent contexts come first; patient ones take turns over all kopt processes of a host."""
+"""Urgent contexts are created first; patient waiters of all kopt processes take turns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PatientThread:
         assert not self.thread.is_alive()
 
 
-def test_patient_waiters_proceed_a_few_at_a_time() -> None:
+def test_only_a_few_patient_waiters_proceed_at_once() -> None:
     first = [PatientThread() for _ in range(context_queue.AT_ONCE)]
     assert all(waiter.started.wait(LONG_S) for waiter in first)
     late = PatientThread()

@@ -1,4 +1,4 @@
-"""An oracle waits between verdicts, knows nothing of the last one, and ends with its owners."""
+"""An oracle is kept for the next verdict without the last one's cases, and ends with its owners."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_unclaimed_oracle_ends_after_its_timeout(tmp_path: Path, shelf: OracleSh
     assert not shelf.holds_one
 
 
-def test_waiting_oracle_holds_no_device_lock_and_the_next_verdicts_lock_again(
+def test_kept_oracle_holds_no_device_lock_until_the_next_verdict_passes_its_own(
         tmp_path: Path, shelf: OracleShelf) -> None:
     with device_lock.acquire("kept") as lock, started(tmp_path, shelf, lock=lock):
         pass
@@ -94,9 +94,9 @@ def test_waiting_oracle_holds_no_device_lock_and_the_next_verdicts_lock_again(
     until(lambda: device_lock.holder("kept") is None)
 
 
-def test_lock_of_the_next_verdict_is_held_also_if_its_order_follows_at_once(
+def test_lock_of_the_next_verdict_is_held_also_if_it_follows_at_once(
         tmp_path: Path, shelf: OracleShelf) -> None:
-    """The supervisor reads the order to let go and the one to hold in one piece."""
+    """The supervisor then reads the orders to release a lock and to hold one together."""
     with device_lock.acquire("kept") as lock, started(tmp_path, shelf, lock=lock) as first:
         supervisor = pid_of(first)
         os.kill(supervisor, signal.SIGSTOP)
@@ -117,8 +117,8 @@ def test_output_of_the_reference_stays_with_its_verdict(tmp_path: Path, shelf: O
         assert kept.read_text().startswith("doubled")
 
 
-def test_output_stays_with_its_verdict_if_the_supervisor_is_late(tmp_path: Path,
-                                                                 shelf: OracleShelf) -> None:
+def test_output_stays_with_its_verdict_also_if_the_supervisor_is_late(tmp_path: Path,
+                                                                      shelf: OracleShelf) -> None:
     with raw_outputs.recording(str(tmp_path / "outputs")), started(tmp_path, shelf) as oracle:
         supervisor = pid_of(oracle)
         os.kill(supervisor, signal.SIGSTOP)
@@ -128,7 +128,7 @@ def test_output_stays_with_its_verdict_if_the_supervisor_is_late(tmp_path: Path,
     assert kept.read_text().startswith("doubled")
 
 
-def test_oracle_that_may_not_leave_or_has_failed_ends_with_its_verdict(
+def test_oracle_that_may_not_be_kept_or_has_failed_ends_with_its_verdict(
         tmp_path: Path, shelf: OracleShelf) -> None:
     with started(tmp_path, shelf, may_leave=lambda: False):
         pass

@@ -1,4 +1,4 @@
-"""A compiled entry gets its arguments as C passes them, then torch's stream; tried on the CPU."""
+"""A compiled entry gets its arguments as in C, then torch's stream; here tested on the CPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TENSORS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return what loads a library of the host, which stands for one that launches kernels."""
+    """Return a request to load a CPU library in place of one that launches kernels."""
     from harness.child.run import load_device_code
 
     library = tmp_path / "kernel.so"
@@ -72,7 +72,7 @@ def test_baseline_computes_the_expected_values(job: dict[str, Any]) -> None:
     assert torch.equal(expected, 2 * drawn["x"])
 
 
-def test_failed_launch_is_the_error_of_the_call(job: dict[str, Any]) -> None:
+def test_failed_launch_raises_an_error_at_the_call(job: dict[str, Any]) -> None:
     import torch
 
     from harness.child.run.load_device_code import DeviceKernel

@@ -1,4 +1,4 @@
-"""What the oracle does when a reference has no answer, only a part of one, or no room on a card."""
+"""References with no answer, with part of one, or with too little memory on the card."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ import torch
 def double(x):
     return torch.stack([x * k for k in range(8)]).sum(0) / 14
 """
-"""Takes eight times the memory of its input, and as much again."""
+"""Needs sixteen times the memory of its input."""
 
 
 def target(*more: Arg, language: str = "python") -> Target:
@@ -53,12 +53,12 @@ def target(*more: Arg, language: str = "python") -> Target:
     return kernel_case.target(classes=(ROWS,), language=language, args=(args[0], *more, args[1]))
 
 
-def oracle(folder: Path, of: Target, reference: str, device: str = "cpu") -> Oracle:
+def oracle(folder: Path, task: Target, reference: str, device: str = "cpu") -> Oracle:
     base = Path(tree(folder / "base", "", reference))
-    place = kernels.place_on(inventory.find(device), of.language, scratch=str(folder), python=None,
-                             env={})
-    return Oracle(of, base, folder / "io", place,
-                  zygote=shared_zygotes.for_place(place, of.language) if device == "cpu" else None)
+    place = kernels.place_on(inventory.find(device), task.language, scratch=str(folder),
+                             python=None, env={})
+    zygote = shared_zygotes.for_place(place, task.language) if device == "cpu" else None
+    return Oracle(task, base, folder / "io", place, zygote=zygote)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def masked(tmp_path: Path) -> Iterator[Oracle]:
 @pytest.mark.parametrize(("place", "value", "bad"), [
     (5, 7.0, 0), (3, 7.0, 1), (3, -math.inf, 1), (4, math.nan, 1)],
     ids=["instead of NaN", "instead of infinity", "the other infinity", "NaN instead of a number"])
-def test_values_beside_those_that_are_not_finite_are_compared(
+def test_finite_and_infinite_expected_values_are_compared_and_nan_is_not(
         place: int, value: float, bad: int, masked: Oracle) -> None:
     case = masked.make(ROWS, "normal")
     assert case.notes == ("2 of 32 expected values of out are not finite in float32, first number "
@@ -102,14 +102,14 @@ def test_index_out_of_range_names_the_input_and_what_to_write(tmp_path: Path) ->
     assert not caught.value.may_pass
 
 
-def test_parameter_that_is_no_input_is_named_beside_the_inputs(tmp_path: Path) -> None:
+def test_error_on_a_parameter_that_is_no_input_lists_the_inputs(tmp_path: Path) -> None:
     with oracle(tmp_path, target(), "def double(y):\n    return 2 * y\n") as started, \
             pytest.raises(OracleError, match="its parameter y is not an input of the task, whose "
                           "inputs are x"):
         started.make(ROWS, "normal")
 
 
-def test_reference_that_finds_no_room_twice_runs_on_the_cpu_and_the_case_says_so(
+def test_reference_that_runs_out_of_memory_twice_runs_on_the_cpu_with_a_note(
         tmp_path: Path) -> None:
     with oracle(tmp_path, target(), NO_ROOM) as started:
         case = started.make(ROWS, "normal")

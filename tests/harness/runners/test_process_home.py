@@ -1,4 +1,4 @@
-"""Each runner process has a folder of its own; nothing that one writes is found by another."""
+"""Each runner process has a folder of its own; none finds what another one wrote."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_folder_of_a_crashed_process_is_removed(tmp_path: Path) -> None:
 
 
 def found_by(runners: RunnerPool, kernel: Kernel) -> str:
-    """Return what compiled code a new process of a kernel finds, empty if none."""
+    """Return the error in which a new process names the compiled code it found, empty if none."""
     try:
         runners.start_all([kernel])[0].close()
     except PeerError as error:
@@ -114,7 +114,7 @@ def test_code_compiled_in_a_timed_process_is_not_shared(tmp_path: Path) -> None:
     with pool() as runners:
         assert found_by(runners, built) == ""
         assert found_by(runners, built) == ""
-        runners.start(built).close()  # after it was timed
+        runners.start(built).close()  # a check, but after the kernel was timed
         assert found_by(runners, built) == ""
 
 
@@ -159,7 +159,7 @@ def test_a_confined_process_writes_to_no_shared_folder(folder: str, tmp_path: Pa
 
 
 @confined
-def test_memory_that_a_process_shares_is_its_own(tmp_path: Path) -> None:
+def test_each_process_has_its_own_dev_shm(tmp_path: Path) -> None:
     source = "import os\nassert not os.listdir('/dev/shm')\nopen('/dev/shm/count', 'w')\n" \
         "def double(x, out): pass\n"
     built = make_kernel(tmp_path, source=source)
@@ -223,15 +223,16 @@ def test_a_c_kernel_has_no_caches(tmp_path: Path) -> None:
     assert not home.path.exists()
 
 
-def test_ends_are_announced_once_the_process_is_gone(tmp_path: Path) -> None:
-    told: list[str] = []
+def test_peer_announces_the_end_of_its_process_before_and_after(tmp_path: Path) -> None:
+    announced: list[str] = []
     peer = Peer("run.runner", cwd=tmp_path, limits=PYTHON_LIMITS, bare=True,
-                on_ending=lambda: told.append("ending"), on_ended=lambda: told.append("ended"))
+                on_ending=lambda: announced.append("ending"),
+                on_ended=lambda: announced.append("ended"))
     peer.close()
-    assert told == ["ending", "ended"]
+    assert announced == ["ending", "ended"]
 
 
-def test_an_incumbent_is_compiled_once_before_it_is_timed(tmp_path: Path) -> None:
+def test_candidate_and_incumbent_are_compiled_before_they_are_timed(tmp_path: Path) -> None:
     source = "import os\nbuilt = os.path.join(os.environ['TORCH_EXTENSIONS_DIR'], 'built')\n" \
         "os.makedirs(built, exist_ok=True)\nopen(os.path.join(built, '{name}'), 'w')\n" \
         "def double(x, out):\n    out.copy_(2 * x)\n"

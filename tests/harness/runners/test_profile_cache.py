@@ -56,7 +56,7 @@ OTHERS: dict[str, Callable[[Kernel], Kernel]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_code_card_python_or_classes_are_profiled_anew(
+def test_profile_is_not_loaded_for_other_code_card_python_or_classes(
         name: str, incumbent: Kernel, tmp_path: Path) -> None:
     names = [entry.name for entry in incumbent.target.classes]
     ProfileCache(tmp_path, incumbent).save(dict.fromkeys(names, PROFILE))

@@ -1,4 +1,4 @@
-"""What is special about the memory of returned tensors is known by address."""
+"""Unusual memory of returned tensors, such as an argument's, is recognised by its addresses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 ARGUMENT, SHARED = "an argument's memory", "elements that share memory"
 
 
-@pytest.mark.parametrize(("returned", "says"), [
+@pytest.mark.parametrize(("returned", "description"), [
     (lambda x: 2 * x, ""),
     (lambda x: (2 * x)[:, :2], ""),
     (lambda x: x.sum(), ""),
@@ -24,13 +24,13 @@ ARGUMENT, SHARED = "an argument's memory", "elements that share memory"
     (lambda x: (2 * x).reshape(-1).unfold(0, 4, 1), SHARED),
     (lambda x: (2 * x).as_strided((2, 2, 2), (4, 2, 1)), ""),
 ])
-def test_returned_memory_is_described(returned: object, says: str) -> None:
+def test_returned_memory_is_described(returned: object, description: str) -> None:
     torch = pytest.importorskip("torch")
     from harness.child.run.returned_memory import memories_of
 
     x = torch.ones(4, 3)
     value = torch.as_tensor(returned(x))  # type: ignore[operator]
-    assert memories_of([value], [x, 7]) == [says]
+    assert memories_of([value], [x, 7]) == [description]
 
 
 def test_outputs_that_share_memory_are_described() -> None:

@@ -1,4 +1,4 @@
-"""The contents of slots, as numpy and torch write them: equal, new in each draw, and cheap."""
+"""Contents of slots are equal in numpy and torch, new in each draw, and cheap to write."""
 
 from __future__ import annotations
 
@@ -108,30 +108,30 @@ def test_number_of_patches_of_a_slot_is_bounded(arrays: Any,
 def test_rows_of_few_columns_seldom_come_again(arrays: Any, fields: dict[str, Any]) -> None:
     kinds = ["normal", "shifted", "tied", "constant"]
     columns = fields.get("columns", 16)
-    of = {**tensor("x", 0), **fields, "shape": [64, columns]}
-    rows = written(arrays, of, kinds, 120).reshape(-1, columns)
+    spec = {**tensor("x", 0), **fields, "shape": [64, columns]}
+    rows = written(arrays, spec, kinds, 120).reshape(-1, columns)
     assert len(set(map(bytes, rows))) > 0.98 * len(rows)
 
 
 def test_permutations_do_not_come_again_not_even_rotated(arrays: Any) -> None:
-    of = {**tensor("x", 20000, "int32", structure="distinct"), "low": 5, "high": 20005}
-    rows = written(arrays, of, ["normal"], 10)
+    spec = {**tensor("x", 20000, "int32", structure="distinct"), "low": 5, "high": 20005}
+    rows = written(arrays, spec, ["normal"], 10)
     assert all(len(set(row.tolist())) == 20000 and row.min() == 5 for row in rows)
     assert len({bytes((row - row[0]) % 20000) for row in rows}) > 36
 
 
-def written(arrays: Any, of: dict[str, Any], kinds: list[str], slots: int) -> Any:
-    """Return what a tape writes to the slots of four blocks, one row a slot."""
+def written(arrays: Any, spec: dict[str, Any], kinds: list[str], slots: int) -> Any:
+    """Return the contents that a tape writes to the slots of four blocks, one row per slot."""
     import numpy
 
-    tape, rng, blocks = Tape(arrays, of, 5, kinds), random.Random(2), []
+    tape, rng, blocks = Tape(arrays, spec, 5, kinds), random.Random(2), []
     for _ in range(4):
-        nbytes = slots * tape.count * BYTES[of["dtype"]]  # a card may share more
+        nbytes = slots * tape.count * BYTES[spec["dtype"]]  # a card may allocate more
         [(memory, raw)] = arrays.share(nbytes, 1)
-        rows = arrays.typed(raw[:nbytes].reshape(slots, -1), of["dtype"])
+        rows = arrays.typed(raw[:nbytes].reshape(slots, -1), spec["dtype"])
         tape.write(rows, tape.patch([slot % len(kinds) for slot in range(slots)], rng))
         blocks.append(rows.copy() if isinstance(arrays, NumpyArrays) else rows.cpu().numpy())
-        del memory  # it ends with its object
+        del memory  # frees it
     return numpy.concatenate(blocks)
 
 
@@ -175,7 +175,7 @@ def test_operations_do_not_grow_with_the_number_of_slots(torch_arrays: Any) -> N
 
 
 def operations(work: Any) -> int:
-    """Return how many operations of torch some work takes, without views."""
+    """Return how many torch operations, other than views, a function runs."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Count(TorchDispatchMode):

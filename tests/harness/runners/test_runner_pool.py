@@ -1,4 +1,4 @@
-"""Runners are started before they are needed: new, guarded, and under the device lock."""
+"""Runners are started before they are needed; each is used once and holds the device lock."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_passed_lock_is_held_until_the_runner_is_dead(
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     built = make_kernel(tmp_path)
     with pool(ahead=1) as runners:
-        runners.prestart(built, 1)  # before there is a lock
+        runners.prestart(built, 1)  # no lock is held yet
         held = device_lock.acquire("gpu-test")
         peer = runners.start(built, lock=held)
         held.release()
@@ -110,7 +110,7 @@ def test_hanging_profiling_run_ends_with_the_pool(tmp_path: Path,
 @pytest.mark.parametrize("trigger", ["used", "awaited"])
 def test_needed_runner_makes_its_context_before_its_turn(
         trigger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU no context is made: only the requests for it are recorded."""
+    """The test records the requests for a context; without a GPU, none is created."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     with_context: list[Peer] = []
     ask = Peer.ask
@@ -140,7 +140,7 @@ def test_runner_without_a_context_is_replaced(
         runners.prestart(built, 1, asleep=True)
         [waiting] = runners._waiting["candidate"]
         runners.create_contexts(held)
-        runners.wait_contexts()  # fails: this machine has no card
+        runners.wait_contexts()  # fails without a card
         runner = runners.start(built, lock=held)
         assert runner is not waiting and running(runner._guarded.pid)
         runners.end([runner])
@@ -148,7 +148,7 @@ def test_runner_without_a_context_is_replaced(
 
 def test_runner_that_waited_too_long_is_not_used(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its wall limit runs while it waits, and would end it during its work."""
+    """A runner's time limit includes its wait, so it could end during its work."""
     built = make_kernel(tmp_path)
     with pool(ahead=2) as runners:
         runners.prestart(built, 2)
@@ -183,7 +183,7 @@ def test_waiting_runners_never_use_a_released_card(
                          ids=["one serves all classes", "one that dies is replaced"])
 def test_all_classes_of_a_side_are_profiled_in_one_process(
         call: str, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A context and a profiler cost more than the profiles of all classes."""
+    """A context and a profiler take longer to start than all classes take to profile."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     requests: list[str] = []
     send = Peer.send
@@ -198,7 +198,7 @@ def test_all_classes_of_a_side_are_profiled_in_one_process(
         runners.wait_profiles()
         assert requests.count("load") == processes
         assert requests.count("prepare") >= 2, requests
-        assert runners.profiles == {}  # nothing is profiled where there is no GPU
+        assert runners.profiles == {}  # without a GPU, nothing is profiled
 
 
 @pytest.mark.parametrize(("one_queue", "variables", "expected"), [

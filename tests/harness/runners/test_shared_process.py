@@ -1,4 +1,4 @@
-"""Both kernels run in one process, as on a card that accepts no second one; here on the CPU."""
+"""Both kernels run in one process, as on a card that allows only one; here on the CPU."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_wrong_or_crashing_candidate_is_judged_as_usual(tmp_path: Path) -> None:
     assert not failed.valid and "enough" in (failed.rejected_reason or "")
 
 
-def test_runner_leaves_a_dead_process(tmp_path: Path) -> None:
+def test_runner_that_cannot_leave_a_dead_process_is_dropped(tmp_path: Path) -> None:
     """The next kernel then starts a new process."""
     peer = Peer("run.runner", cwd=tmp_path, limits=Limits(wall_s=60.0))
     shared = SharedProcess(peer)

@@ -1,4 +1,4 @@
-"""The reference judges slots of timed calls by what was given, on both sides."""
+"""The reference judges both sides' answers in slots of timed calls by the inputs given to them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_reference_judges_both_sides_of_a_slot(pair: Pair) -> None:
     assert wrong.case.distribution == "slot" and wrong.case.config_class == "one"
 
 
-def test_contents_of_a_judged_slot_are_a_case(pair: Pair) -> None:
+def test_contents_of_a_judged_slot_can_be_called_again_as_a_case(pair: Pair) -> None:
     pair.run()
     pair.ring.judge(6)
     [judged] = pair.source.judged
@@ -56,7 +56,7 @@ def test_contents_of_a_judged_slot_are_a_case(pair: Pair) -> None:
     assert tuple(runner.values("x")) == pair.contents(6, "x")
 
 
-def test_reference_sees_what_was_given_not_what_the_sides_made_of_it(pair: Pair) -> None:
+def test_reference_uses_the_given_inputs_also_if_both_sides_overwrote_them(pair: Pair) -> None:
     pair.fill()
     for runner in pair.sides.values():
         for slot in range(SLOTS):
@@ -80,8 +80,8 @@ def doubled(runner: StubRunner, slot: int) -> None:
 
 @pytest.fixture
 def returning(tmp_path: Path) -> Iterator[Oracle]:
-    of = task(FOUR[:1], returns=True, return_dtypes=("float32",))
-    with opened(tmp_path, of, "def double(x):\n    return 2 * x\n") as started:
+    target = task(FOUR[:1], returns=True, return_dtypes=("float32",))
+    with opened(tmp_path, target, "def double(x):\n    return 2 * x\n") as started:
         yield started
 
 
@@ -102,7 +102,7 @@ def test_returned_tensors_are_compared_and_judged(returning: Oracle) -> None:
 @pytest.mark.parametrize(("memory", "slots"), [("", 2), ("an argument's memory", 0)])
 def test_inputs_differ_while_returned_values_are_copied(returning: Oracle, memory: str,
                                                         slots: int) -> None:
-    """So a value that is read from an input only then is wrong."""
+    """A kernel that postpones its reading of an input until then returns wrong values."""
     returned = [{**RETURNED[0], "memory": memory}]
     first = Pair(returning, doubled, slots=2, returned=returned)
     pair = Pair(returning, doubled, returned=returned, like=first.ring)
@@ -130,13 +130,13 @@ def test_returned_tensors_of_another_shape_are_an_error(returning: Oracle) -> No
 
 
 def test_arguments_changed_in_place_are_compared_and_judged(tmp_path: Path) -> None:
-    of = task((FOUR[0], Arg(name="y", dtype="float32", shape=("n",), role="inout")))
+    target = task((FOUR[0], Arg(name="y", dtype="float32", shape=("n",), role="inout")))
 
     def added(runner: StubRunner, slot: int) -> None:
         y = runner.view("y", slot)
         y += runner.view("x", slot)
 
-    with opened(tmp_path, of, "def double(x, y):\n    return y + x\n") as oracle:
+    with opened(tmp_path, target, "def double(x, y):\n    return y + x\n") as oracle:
         pair = Pair(oracle, added)
         pair.fill()
         assert not any(math.isnan(value) for slot in range(SLOTS)

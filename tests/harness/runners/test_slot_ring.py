@@ -1,4 +1,4 @@
-"""Every timed call has contents of its own, and all that it answers or overwrites is seen."""
+"""Every timed call has its own inputs; wrong outputs and overwritten memory are found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL = [*range(SLOTS)]
 # Contents
 
 
-def test_no_contents_come_twice_and_both_sides_get_the_same(pair: Pair) -> None:
+def test_contents_never_repeat_and_are_the_same_on_both_sides(pair: Pair) -> None:
     seen = set()
     for _ in range(4):
         pair.fill()
@@ -31,12 +31,12 @@ def test_no_contents_come_twice_and_both_sides_get_the_same(pair: Pair) -> None:
     assert len(seen) == 4 * SLOTS
 
 
-def test_sums_of_contents_do_not_come_twice(pair: Pair) -> None:
+def test_sums_of_contents_rarely_repeat(pair: Pair) -> None:
     seen = set()
     for _ in range(4):
         pair.fill()
         seen |= {math.fsum(pair.contents(slot, "x")) for slot in range(SLOTS)}
-    assert len(seen) > 3.5 * SLOTS  # rows of zeros may come again
+    assert len(seen) > 3.5 * SLOTS  # rows of zeros may repeat
 
 
 def test_two_verdicts_have_different_contents(oracle: Oracle) -> None:
@@ -51,7 +51,7 @@ def test_two_verdicts_have_different_contents(oracle: Oracle) -> None:
 
 def test_sides_take_turns_at_the_memory_that_is_allocated_first(
         oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an H100, memory that was always one side's made identical code 1.5 % faster."""
+    """On an H100, identical code was 1.5 % faster on the side whose memory was always first."""
     orders, share = [], oracle.share
 
     def shared(op: str, **fields: Any) -> Any:
@@ -69,7 +69,7 @@ def test_sides_take_turns_at_the_memory_that_is_allocated_first(
                       [*SIDES[::-1]], [*SIDES]]
 
 
-def test_answers_are_each_sides_own_in_memory_of_either_order(oracle: Oracle) -> None:
+def test_sides_are_not_confused_in_memory_of_either_order(oracle: Oracle) -> None:
     first = Pair(oracle)
     second = Pair(oracle, source=first.source)
     for pair in (first, second):
@@ -91,7 +91,7 @@ def test_contents_stay_within_their_bounds(pair: Pair) -> None:
 
 
 def magnitudes(values: tuple[float, ...]) -> int:
-    """Return how many sizes the values other than zero have; noise makes each smaller twice."""
+    """Return the number of distinct absolute values except 0; those within 32 % count as one."""
     found: list[float] = []
     for value in sorted(abs(value) for value in values if value):
         if not found or value > found[-1] * 1.32:
@@ -142,7 +142,7 @@ def test_only_the_slots_of_a_block_are_filled(pair: Pair) -> None:
     assert changed == [slot < SLOTS // 2 for slot in range(SLOTS)]
 
 
-# What is seen after a block
+# What is found after a block
 
 
 def test_right_answers_agree(pair: Pair) -> None:
@@ -179,8 +179,7 @@ def test_a_skipped_call_is_seen(pair: Pair) -> None:
 
 
 def test_only_slots_that_a_block_called_are_compared(pair: Pair) -> None:
-    """Others hold answers to earlier contents: both may be right, and further apart than `limits`.
-    """
+    """In other slots, right answers to earlier contents may differ by more than `limits`."""
     pair.run()
     for slot in (3, 5, 7):
         pair.candidate.view("out", slot)[0] = math.nan
@@ -195,7 +194,7 @@ def test_values_that_are_finite_on_neither_side_agree(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("side", SIDES)
-def test_right_answer_that_comes_after_the_block_is_seen(side: str, pair: Pair) -> None:
+def test_right_answer_written_after_the_block_is_reported(side: str, pair: Pair) -> None:
     pair.run()
     pair.fill()
     for name in SIDES:
@@ -218,7 +217,7 @@ def test_overwritten_input_is_seen(side: str, name: str, pair: Pair) -> None:
     assert damage == {**dict.fromkeys(SIDES, ""), side: f"overwrote its input {name}"}
 
 
-def test_input_that_both_sides_overwrote_alike_is_seen_when_the_slot_is_judged(pair: Pair) -> None:
+def test_input_overwritten_alike_by_both_sides_is_reported_once_it_is_judged(pair: Pair) -> None:
     pair.run()
     assert pair.ring.judge(4) == dict.fromkeys(SIDES, "")
     for runner in pair.sides.values():
@@ -241,8 +240,8 @@ def test_input_of_the_last_call_is_compared_in_every_block(pair: Pair) -> None:
     ("out", 0, -1, "before the beginning of out"), ("w", 1, 0, "past the end of w"),
     ("out", 1, 0, "past the end of out"),
     ("out", 1, 4095, "past the end of out")])
-def test_write_besides_the_tensors_is_seen(name: str, end: int, offset: int, words: str, slot: int,
-                                           pair: Pair) -> None:
+def test_write_outside_the_tensors_is_reported(name: str, end: int, offset: int, words: str,
+                                               slot: int, pair: Pair) -> None:
     pair.run()
     pair.candidate.raw[slot, pair.candidate.place_of(name)[end] + offset] = 0
     damage = pair.ring.compare(SLOTS, ALL).damage

@@ -44,12 +44,12 @@ def fits(values: list[int], structure: str) -> bool:
 @pytest.mark.parametrize("structure", ["ascending", "increasing", "distinct", "offsets"])
 def test_drawn_values_and_those_of_timed_calls_have_the_declared_structure(
         arrays: Any, structure: str) -> None:
-    of = tensor(structure=structure)
-    drawn = [[int(value) for value in draw(arrays, of, seed, kind)]
+    spec = tensor(structure=structure)
+    drawn = [[int(value) for value in draw(arrays, spec, seed, kind)]
              for seed in range(3) for kind in KINDS]
     assert all(fits(values, structure) for values in drawn)
     assert len({tuple(values) for values in drawn}) > 2
-    tape, rng = Tape(arrays, of, 5, KINDS), random.Random(1)
+    tape, rng = Tape(arrays, spec, 5, KINDS), random.Random(1)
     [(_, raw)] = arrays.share(8 * 40 * 4, 1)
     rows = arrays.typed(raw[:8 * 40 * 4].reshape(8, -1), "int32")
     tape.write(rows, tape.patch([slot % len(KINDS) for slot in range(8)], rng))
@@ -72,13 +72,13 @@ def is_row_of(values: list[float], structure: str) -> bool:
 @pytest.mark.parametrize("structure", ["two_valued", "probabilities", "log_probabilities"])
 def test_rows_of_drawn_floats_and_of_timed_calls_have_the_declared_structure(
         arrays: Any, structure: str) -> None:
-    bounds = (-1.0, 3.0) if structure == "two_valued" else (None, None)
-    of = tensor(structure=structure, dtype="float32", shape=[5, 40], low=bounds[0], high=bounds[1])
+    low, high = (-1.0, 3.0) if structure == "two_valued" else (None, None)
+    spec = tensor(structure=structure, dtype="float32", shape=[5, 40], low=low, high=high)
     for kind in DISTRIBUTIONS:
-        rows = [draw(arrays, of, seed, kind).reshape(-1, 40).tolist() for seed in range(2)]
+        rows = [draw(arrays, spec, seed, kind).reshape(-1, 40).tolist() for seed in range(2)]
         assert all(is_row_of(row, structure) for drawn in rows for row in drawn), kind
         assert rows[0] != rows[1] or kind == "constant"
-    ring = made(arrays, [{**of, "stored": "float32", "nbytes": 800}], 8)
+    ring = made(arrays, [{**spec, "stored": "float32", "nbytes": 800}], 8)
     seen: set[tuple[float, ...]] = set()
     for _ in range(3):
         redraw(ring, 8)

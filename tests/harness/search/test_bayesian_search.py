@@ -1,4 +1,4 @@
-"""The Bayesian search asks only legal configurations, none twice, and beats random search."""
+"""The Bayesian search proposes each legal configuration at most once and beats random search."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def space(*sizes: int) -> Space:
                                            for name, values in choices.items()})
 
 
-def test_space_holds_the_variable_knobs() -> None:
+def test_space_contains_the_selected_knobs() -> None:
     knobs = (knob("A", 2, 1, 2, 4), knob("B", 0, 0, 1))
     made = of_knobs(knobs)
     assert (made.size, made.default) == (6, {"A": 2, "B": 0})
@@ -75,7 +75,7 @@ def test_huge_space_can_be_searched() -> None:
 
 
 def rugged(config: Config, made: Space, seed: int) -> float:
-    """A hill over the knobs with bumps and holes; higher is better."""
+    """Return a score, higher is better: one hill over the knobs, with noise and failures (-inf)."""
     key = made.key(config)
     bump = random.Random(f"{seed} {key}").random()
     if bump < 0.1:
@@ -126,7 +126,7 @@ def test_gradient_matches_finite_differences(seed: int, count: int, features: in
         assert slope[i] == pytest.approx(numeric, rel=1e-3, abs=1e-4)
 
 
-def test_process_is_certain_near_observations_and_uncertain_far_away() -> None:
+def test_gaussian_process_is_certain_near_observations_and_uncertain_far_away() -> None:
     x = numpy.linspace(0.0, 1.0, 8)[:, None]
     none = numpy.zeros((8, 0))
     points, values = Points(x, none, none), numpy.sin(6 * x[:, 0])
@@ -140,7 +140,7 @@ def test_process_is_certain_near_observations_and_uncertain_far_away() -> None:
 
 
 def test_odd_factor_of_a_number_is_a_feature() -> None:
-    """Powers of two behave alike on a machine; 96 and 48 have an odd factor."""
+    """Powers of two have the odd factor 1, 96 and 48 the odd factor 3."""
     columns = encoding._columns((32, 48, 64, 96, 128))
     assert len(columns) == 2
     assert columns[1][0].tolist() == pytest.approx([0, math.log2(3), 0, math.log2(3), 0])
@@ -187,13 +187,13 @@ def test_long_search_stays_fast() -> None:
 
 
 STEEP = 0.05
-"""Log ratio of one step on the hill."""
+"""Log ratio per unit of the hill's score."""
 
 
 def recorded_observations(
     made: Space, seed: int, sign: float, every: int = 1
 ) -> tuple[Observation, ...]:
-    """Another machine's recording of a slightly different hill, or of the opposite one."""
+    """Return another machine's trials on the same hill (sign 1) or on the inverse one (-1)."""
     configs = [dict(zip(made.choices, key, strict=True))
                for key in itertools.product(*made.choices.values())][::every]
     scores = [rugged(config, made, seed) for config in configs]
@@ -216,7 +216,7 @@ def advised(made: Space, seed: int, budget: int, history: tuple[Observation, ...
 
 
 @pytest.mark.parametrize("every", [1, 7])
-def test_recording_of_another_device_leads_to_the_top(every: int) -> None:
+def test_trials_of_another_device_make_the_search_find_the_best_sooner(every: int) -> None:
     made = space(6, 6, 6, 6)
     with_it = [
         advised(made, seed, 8, recorded_observations(made, seed, 1.0, every)) for seed in range(6)
@@ -226,7 +226,7 @@ def test_recording_of_another_device_leads_to_the_top(every: int) -> None:
     assert all(search.advised for _, search in with_it)
 
 
-def test_misleading_recording_is_dropped_and_costs_little() -> None:
+def test_misleading_trials_of_another_device_are_dropped_and_cost_little() -> None:
     made = space(6, 6, 6, 6)
     misled = [advised(made, seed, 60, recorded_observations(made, seed, -1.0)) for seed in range(5)]
     without = [advised(made, seed, 60, ())[0] for seed in range(5)]

@@ -35,7 +35,7 @@ VALUES = st.integers(-10**9, 10**9) | st.floats(allow_nan=False, allow_infinity=
 CONFIGS = st.dictionaries(TEXTS, VALUES, max_size=4)
 
 
-@settings(max_examples=40)  # each writes and reads a file
+@settings(max_examples=40)  # each example writes and reads a file
 @given(st.lists(st.tuples(CONFIGS, TEXTS, st.none() | st.floats(1e-3, 1e6)), max_size=5))
 def test_written_records_are_read_back(tmp_path_factory: pytest.TempPathFactory,
                                        drawn: list[tuple[Any, str, float | None]]) -> None:
@@ -72,8 +72,8 @@ def test_record_names_device_kernel_and_classes(tmp_path: Path) -> None:
 @given(st.lists(st.binary(max_size=60) | st.sampled_from(
     [b"{}", b"[]", b"null", b'{"op":"twice"', b'{"op": 1}', b"\xff", b"[" * 5000, b"9" * 5000]),
     max_size=8), st.integers(0, 300))
-def test_no_content_makes_reading_fail(tmp_path_factory: pytest.TempPathFactory,
-                                       garbage: list[bytes], torn: int) -> None:
+def test_corpus_of_any_content_can_be_read(tmp_path_factory: pytest.TempPathFactory,
+                                           garbage: list[bytes], torn: int) -> None:
     path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl"
     corpus.append(path, record())
     whole = path.read_bytes()
@@ -97,7 +97,7 @@ def test_missing_corpus_is_empty_and_reading_stops_at_the_offset(tmp_path: Path)
         corpus.read(tmp_path)
 
 
-def test_records_of_the_same_kernel_are_preferred() -> None:
+def test_only_records_of_the_same_kernel_match_if_there_are_any() -> None:
     same, akin = record(), record(kernel="k2")
     others = (record(op="other"), record(language="triton"), record(config={"A": 4}))
     wanted: dict[str, Any] = {"op": "twice", "language": "c", "names": ["B", "A", "C"]}
@@ -105,7 +105,7 @@ def test_records_of_the_same_kernel_are_preferred() -> None:
     assert corpus.matching((akin, same, *others), kernel="k9", **wanted) == (akin, same)
 
 
-def test_advice_is_limited_to_this_space() -> None:
+def test_only_records_inside_the_space_become_observations() -> None:
     space = Space(choices={"A": (1, 2, 4)}, default={"A": 2})
     records = (record(), record(None), record(device="H200"), record(config={"A": 3}),
                record(config={"B": 0.5}), record(config={"A": 4, "B": 0.25, "C": "off"}))

@@ -22,7 +22,7 @@ def predicted(us: float, config: Config | None = None) -> Trial:
 
 
 def ruled(*trials: Trial) -> int | None:
-    """Return the best of some trials."""
+    """Return the index of the best of some trials, None if none is kept."""
     ruling = Incumbent(SPACE, 0.01)
     taken = [index for index, one in enumerate(trials) if ruling.take(one)]
     assert ruling.best is (trials[taken[-1]] if taken else None)
@@ -35,15 +35,15 @@ WITHHELD = trial(1.0, {"A": 8}, log_ratio=None, latency_us=None, latency_kind=No
 
 
 @pytest.mark.parametrize(("trials", "best"), [
-    ((trial(None), trial(0.5), trial(None)), 1),  # correct first
+    ((trial(None), trial(0.5), trial(None)), 1),  # a correct one before a wrong one
     ((trial(None), trial(None)), None),
-    ((trial(1), trial(1.0101, {"A": 4})), 1),  # by the margin
+    ((trial(1), trial(1.0101, {"A": 4})), 1),  # faster by more than the margin
     ((trial(1), trial(1.009, {"A": 4})), 0),
-    ((trial(1.2, {"A": 4, "C": "on"}), trial(1.195, {"A": 4})), 1),  # fewer knobs moved
+    ((trial(1.2, {"A": 4, "C": "on"}), trial(1.195, {"A": 4})), 1),  # fewer knobs changed
     ((trial(1.2, {"A": 4}), trial(1.195, {"A": 1})), 1),  # smaller values
     ((trial(1.2, {"A": 4}), trial(1.195, {"A": 8})), 0),
     ((trial(1.2, {"A": 4}), trial(1.195, {"A": 4})), 0),
-    ((trial(1.2, {"A": 4}), trial(1.18)), 0),  # simpler, and slower than the margin lets it be
+    ((trial(1.2, {"A": 4}), trial(1.18)), 0),  # simpler, but slower by more than the margin
     ((trial(1.2, {"A": 8, "B": 0.25, "C": "on"}), trial(1.192, {"A": 8, "C": "on"}),
       trial(1.184, {"A": 8})), 1),  # small losses do not add up
     ((trial(1.0), predicted(0.1, {"A": 4})), 0),  # a prediction never beats a measurement
@@ -51,7 +51,7 @@ WITHHELD = trial(1.0, {"A": 8}, log_ratio=None, latency_us=None, latency_kind=No
     ((predicted(2.0), predicted(1.0, {"A": 4}), predicted(1.5, {"A": 8})), 1),
     ((UNTIMED, UNTIMED, predicted(5.0, {"A": 4})), 2),
     ((trial(1.0), UNTIMED), 0),
-    ((WITHHELD, trial(0.3)), 1),  # what nothing can be is never kept
+    ((WITHHELD, trial(0.3)), 1),  # an impossibly low latency
     ((WITHHELD,), None),
 ])
 def test_best_trial_is_correct_measured_and_faster_or_simpler(trials: tuple[Trial, ...],
@@ -59,7 +59,7 @@ def test_best_trial_is_correct_measured_and_faster_or_simpler(trials: tuple[Tria
     assert ruled(*trials) == best
 
 
-def test_fewer_knobs_then_smaller_values_are_simpler() -> None:
+def test_configuration_is_simpler_with_fewer_changed_knobs_then_with_smaller_values() -> None:
     order = [{}, {"A": 1}, {"C": "on"}, {"A": 4}, {"A": 8}, {"A": 1, "B": 0.25},
              {"A": 8, "B": 0.25, "C": "on"}]
     ranks = [simplicity(SPACE, {**SPACE.default, **trial}) for trial in order]
@@ -72,7 +72,7 @@ def test_fewer_knobs_then_smaller_values_are_simpler() -> None:
     {"latency_kind": None}, {"latency_us": None}, {"latency_us": 0.0}, {"latency_us": math.inf},
     {"latency_kind": "predicted"},
     {"tag": "kept", "latency_us": None, "latency_kind": None, "log_ratio": None, "reason": "x"}])
-def test_dishonest_trial_cannot_be_built(fields: dict[str, Any]) -> None:
+def test_contradictory_trial_cannot_be_created(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         trial(1.0, **fields)
 
@@ -90,7 +90,8 @@ def test_resumed_search_continues_as_if_never_ended(seed: int, killed_after: int
 
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 16))
-def test_changed_strategy_loses_and_repeats_nothing(seed: int, other: int, done: int) -> None:
+def test_resumed_search_with_another_strategy_neither_omits_nor_repeats_a_configuration(
+        seed: int, other: int, done: int) -> None:
     first = tried(AskTell(BayesianSearch(SPACE, seed), SPACE), done)
     again = AskTell(BayesianSearch(SPACE, other), SPACE)
     again.replay(first)
@@ -101,7 +102,7 @@ def test_changed_strategy_loses_and_repeats_nothing(seed: int, other: int, done:
 
 
 class Stubborn:
-    """Asks for the same configuration forever, and not for the default."""
+    """Always proposes the same configuration, which is not the default."""
 
     def ask(self) -> Config | None:
         return {"A": 8, "B": 0.5, "C": "on"}

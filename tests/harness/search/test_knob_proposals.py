@@ -1,4 +1,4 @@
-"""Guards knobs that a source does not declare: what is proposed, declared, and inlined again."""
+"""Guards knobs that kopt proposes for a source without any, declares in it, and removes again."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_launch_constants_defaults_and_helpers_become_knobs() -> None:
     compile(text, "norm.py", "exec")
 
 
-def test_inlining_the_present_values_gives_the_source_back() -> None:
+def test_inlining_unchanged_values_restores_the_source() -> None:
     assert ast_of(knob_proposals.inlined(declared())) == ast_of(SOURCE)
 
 
@@ -99,7 +99,7 @@ def ast_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("language", ["c", "cuda"])
-def test_constants_of_c_get_a_comment_and_lose_it_again(language: str) -> None:
+def test_constants_in_c_get_a_knob_comment_which_inlining_removes(language: str) -> None:
     proposals = knob_proposals.propose(C, language)
     assert [(each.name, each.value) for each in proposals] == [("TILE", 32), ("BLOCK_M", 64)]
     text = knob_proposals.declare(C, proposals, language)
@@ -147,7 +147,7 @@ def test_chosen_values_are_inlined_in_c() -> None:
     assert "__launch_bounds__(256)" in text and "<<<(n + 255) / 256, 256, 0" in text
 
 
-def test_template_argument_is_named_by_its_parameter_beside_any_launch_bounds() -> None:
+def test_knob_of_a_template_argument_has_the_parameters_name_also_with_launch_bounds() -> None:
     source = CUDA.replace("__launch_bounds__(128)", "__launch_bounds__(BLOCK)")
     names = [each.name for each in knob_proposals.propose(source, "hip")]
     assert names == ["OTHER_LAUNCH_BOUNDS", "OTHER_BLOCKS_PER_SM", "SCALE_KERNEL_BLOCK",

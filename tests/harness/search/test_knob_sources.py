@@ -84,7 +84,8 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 @settings(max_examples=20)
 @given(st.dictionaries(NAMES, CHOICES, min_size=1, max_size=3), st.integers(0, 99))
-def test_search_asks_every_point_once(choices: dict[str, list[Value]], seed: int) -> None:
+def test_search_proposes_every_configuration_once(choices: dict[str, list[Value]],
+                                                  seed: int) -> None:
     declared = tuple(knobs.Knob(name=name, line=1, value=values[0], choices=tuple(values))
                   for name, values in choices.items())
     space = of_knobs(declared)

@@ -172,7 +172,7 @@ def test_generated_or_empty_lists_are_not_knobs(listed: str) -> None:
     assert knobs.find(source, language="triton") == ()
 
 
-def test_lines_end_as_the_language_defines() -> None:
+def test_only_line_ends_of_the_language_separate_lines() -> None:
     source = "s = 'a\u2028b\x0cc'\r\n" + TUNED + "W = 4  # kopt: knob W in [4, 8]\r\n"
     config = knobs.find(source, language="triton")[-1].choices[1]
     changed = knobs.apply(source, {"W": 8, "kernel.config": config}, language="triton")

@@ -1,4 +1,4 @@
-"""Only configurations that meet the requirements between knobs are asked."""
+"""Only configurations that meet the requirements between knobs are proposed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.verdict import Value
 from tests.support.search_case import ask_all, knob
 
 
-def test_only_configurations_that_meet_the_requirements_are_asked() -> None:
+def test_only_configurations_that_meet_the_requirements_are_proposed() -> None:
     made = Space(choices={"M": (16, 32, 64, 128), "N": (16, 32, 64, 128), "W": (2, 4, 8)},
                  default={"M": 16, "N": 16, "W": 2},
                  requires=("M * N <= 4096", "W != 8 or M >= 64"))
@@ -79,8 +79,9 @@ def computable(text: str, names: dict[str, int]) -> bool:
 @settings(max_examples=40, deadline=None)
 @given(LOGIC, st.lists(st.integers(-3, 40), min_size=1, max_size=3, unique=True))
 def test_requirement_has_pythons_meaning(text: str, choices: list[int]) -> None:
-    """For each configuration alone and for all together; what Python cannot compute is not met,
-    also where it would not have come to that.
+    """A requirement means the same for a single configuration and for a table of them.
+
+    If any part of it cannot be computed, it is not met, though Python might skip that part.
     """
     requirement = constraints.parse(text, NAMES)
     made = Space(choices={name: tuple(choices) for name in NAMES}, requires=(text,),
@@ -118,7 +119,7 @@ def test_odd_requirements_hold_alike_for_single_and_batch_checks(
 
 @pytest.mark.parametrize("text", [
     "'x' * 999999999999 != A", "A * W != 1", "'%999999999d' % A != 'x'", "W + W == 'aa'"])
-def test_arithmetic_on_words_is_refused(text: str) -> None:
+def test_requirement_with_arithmetic_on_words_is_not_met(text: str) -> None:
     requirement = constraints.parse(text, ("A", "W"))
     before = time.process_time()
     assert not requirement.met({"A": 10**12, "W": "a"})

@@ -61,7 +61,7 @@ def test_torn_row_damages_no_other(tmp_path: Path) -> None:
     path = tmp_path / "results.tsv"
     trials_tsv.append(path, [trials_tsv.row(trial(1, number=0), model="m", gpu="g")])
     with path.open("a") as file:
-        file.write("1\tkept\tkno")  # written by one that was killed
+        file.write("1\tkept\tkno")  # as by a writer that was killed
     trials_tsv.append(path, [trials_tsv.row(trial(1, number=2), model="m", gpu="g")])
     assert [len(row) for row in read(path)] == [12, 3, 12]
     assert trials_tsv.experiments(path) == {"0", "2"}

@@ -1,4 +1,4 @@
-"""Guards tuning tables: JSON with triton.Configs or vLLM's configurations as knobs of a source."""
+"""Guards tuning tables: JSON with triton.Configs or vLLM's configurations becomes knobs."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def test_refused_table_says_which_form_is_expected(text: str, words: str) -> Non
     assert words in str(caught.value) and "t.json" in str(caught.value)
 
 
-def test_classes_take_the_entry_of_the_nearest_batch_size_first() -> None:
+def test_entries_of_the_batch_sizes_nearest_to_the_classes_come_first() -> None:
     ordered = tuning_table.in_order(table(VLLM), [{"M": 500}, {"M": 3}])
     assert [entry.label for entry in ordered] == ["512", "1", "64"]
 
 
-def test_values_of_a_table_are_declared_where_a_launch_has_them() -> None:
+def test_values_of_a_table_become_knobs_at_the_arguments_of_a_launch() -> None:
     text, unused = tuning_table.declare(LAUNCH, table(VLLM), "triton")
     assert {knob.name: (knob.value, knob.choices) for knob in knobs.find(
         text, language="triton")} == {"ADD_KERNEL_BLOCK_M": (32, (16, 32, 64, 128)),
@@ -68,7 +68,7 @@ def test_values_of_a_table_are_declared_where_a_launch_has_them() -> None:
     assert knob_proposals.inlined(text).split() == LAUNCH.split()
 
 
-def test_declared_knobs_get_the_values_and_keep_their_own() -> None:
+def test_choices_of_a_declared_knob_become_its_value_and_those_of_the_table() -> None:
     text, unused = tuning_table.declare(DECLARED, table(
         [{"TILE_M": 32, "waves_per_eu": 2}]), "python")
     assert [knob.choices for knob in knobs.find(text, language="python")] == [(8, 32), (1, 2)]

@@ -1,4 +1,4 @@
-"""The clock check suspects or rejects forged times."""
+"""The clock check suspects forged times and rejects a candidate once they are certain."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_honest_clock_is_rarely_suspected(jitter_ns: int) -> None:
     assert sum(excess is not None for excess in excesses) <= 15
 
 
-def test_stamps_of_the_machine_s_kernel_leave_out_wake_ups() -> None:
+def test_times_stamped_by_the_operating_system_exclude_wake_ups() -> None:
     def band(stamped: bool) -> float:
         rng, clock = random.Random(1), ClockCheck(200_000)
         for _ in range(4):
@@ -57,7 +57,7 @@ def test_stamps_of_the_machine_s_kernel_leave_out_wake_ups() -> None:
 
 
 @pytest.mark.parametrize("pairs", [4, 6])
-def test_long_blocks_that_take_longer_lack_nothing(pairs: int) -> None:
+def test_long_blocks_that_take_longer_are_not_suspected(pairs: int) -> None:
     excesses = [checked_clock(seed, pairs, jitter_ns=200_000).excess() for seed in range(300)]
     assert not [excess for excess in excesses
                 if excess is not None and "longer blocks" in excess.message]
@@ -65,7 +65,7 @@ def test_long_blocks_that_take_longer_lack_nothing(pairs: int) -> None:
 
 @pytest.mark.parametrize("forged", [{"forged": 0.05}, {"forged": 0.3}, {"hidden_ns": 400_000},
                                     {"hidden_ns": 1_500_000}])
-def test_forged_time_is_certain_after_a_few_pairs(forged: dict[str, float]) -> None:
+def test_forged_time_is_certain_after_nine_pairs(forged: dict[str, float]) -> None:
     for seed in range(20):
         excess = checked_clock(seed, 9, **forged).excess()
         assert excess is not None and excess.certain
@@ -87,14 +87,14 @@ def test_clocks_of_an_honest_candidate_agree_within_two_percent_after_four_pairs
         assert band is not None and band <= WIDEST_BAND
 
 
-def test_forged_half_is_certain_after_four_pairs() -> None:
+def test_time_forged_by_half_is_certain_after_four_pairs() -> None:
     for seed in range(20):
         excess = checked_clock(seed, 4, forged=0.5).excess()
         assert excess is not None and excess.certain
 
 
 def test_delays_in_one_pair_do_not_hide_the_others() -> None:
-    """A candidate could add them on purpose."""
+    """A candidate could add such delays on purpose."""
     rng = random.Random(1)
     clock = ClockCheck(200_000)
     for pair in range(9):
@@ -105,7 +105,7 @@ def test_delays_in_one_pair_do_not_hide_the_others() -> None:
     assert excess is not None and excess.certain
 
 
-def test_band_includes_what_could_be_computed_while_values_are_copied() -> None:
+def test_band_includes_the_extra_time_in_which_a_candidate_copies_values() -> None:
     rng = random.Random(2)
     clock = ClockCheck(200_000)
     for _ in range(6):
@@ -117,7 +117,7 @@ def test_band_includes_what_could_be_computed_while_values_are_copied() -> None:
 
 
 def all_in_the_first(block: TimedBlock) -> TimedBlock:
-    """Return a block that takes as long as a long one, whatever its calls."""
+    """Return the block of a cheat that computes LONG_CALLS calls in short blocks too."""
     more_ns = LONG_CALLS * CALL_NS - block.ns
     return replace(block, ns=block.ns + more_ns, elapsed_ns=block.elapsed_ns + more_ns)
 
@@ -144,7 +144,7 @@ def test_two_pairs_give_neither_finding_nor_band() -> None:
 
 @pytest.mark.parametrize("pairs", [looks[0] for looks in (LOOKS, GPU_LOOKS)])
 def test_first_look_suspects_a_small_forgery_and_knows_its_band(pairs: int) -> None:
-    """Whatever a verdict may stop at, its clock was checked."""
+    """A verdict may stop at its first look, so the clock must be checked there."""
     clock = checked_clock(1, pairs, forged=0.05)
     excess = clock.excess()
     assert excess is not None and not excess.certain and (clock.band("") or 0) > WIDEST_BAND
@@ -153,16 +153,16 @@ def test_first_look_suspects_a_small_forgery_and_knows_its_band(pairs: int) -> N
 
 @pytest.mark.parametrize("delay_ns", [300_000, 3_000_000, 20_000_000])
 def test_processes_with_delays_of_their_own_are_not_rejected(delay_ns: int) -> None:
-    """All blocks of a process on a busy core answer late: they are not independent samples."""
+    """On a busy core all blocks of a process answer late, so they are no independent samples."""
     for seed in range(60):
         rng = random.Random(seed)
-        clock, looks = ClockCheck(30_000), 0
+        clock, rejections = ClockCheck(30_000), 0
         for pair in range(1, 19):
             clock.add(*(blocks(rng, cost_ns=100_000 + rng.randrange(2) * delay_ns)
                         for _ in range(2)))
             excess = clock.excess() if pair in LOOKS else None
-            looks += excess is not None and excess.certain
-        assert looks == 0
+            rejections += excess is not None and excess.certain
+        assert rejections == 0
 
 
 def test_forgery_in_one_of_several_classes_widens_the_band_of_that_class() -> None:
@@ -248,7 +248,7 @@ def test_blocks_that_all_waited_for_a_core_give_no_finding() -> None:
         assert excess is None or not excess.certain
 
 
-def test_main_thread_that_sleeps_in_the_calls_is_checked_by_our_own_clock() -> None:
+def test_main_thread_that_sleeps_in_the_calls_is_checked_by_the_harness_clock() -> None:
     """Another thread may do the work meanwhile, also if the incumbent's main thread sleeps."""
     band = busy_clock(1, 6, sleeps=4).band("")
     assert band is not None and band > 0.1

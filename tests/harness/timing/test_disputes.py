@@ -1,4 +1,4 @@
-"""The reference decides on every difference between the sides that is larger than earlier ones."""
+"""The reference judges the two largest differences of a block that exceed all judged before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from harness.timing.timed_slots import Disputes, SlotComparison
 
 
-def block(**excess: float) -> SlotComparison:
+def comparison(**excess: float) -> SlotComparison:
     """Return a comparison in which these slots differ, such as s3=1.5."""
     worst = sorted(excess.items(), key=lambda item: -item[1])
     return SlotComparison(differs=tuple(int(slot[1:]) for slot, _ in worst),
@@ -17,16 +17,16 @@ def block(**excess: float) -> SlotComparison:
 
 
 def test_small_differences_do_not_use_up_the_limit_on_disputes() -> None:
-    """They did: after two of a pair, a candidate could leave out calls in its later blocks."""
+    """Earlier, two disputes used up a pair's limit; a candidate could then skip calls unseen."""
     disputes = Disputes()
-    assert disputes.chosen(block(s1=1.2, s2=1.3, s3=1.1)) == [2, 1]
-    assert disputes.chosen(block(s4=1.25)) == []
-    assert disputes.chosen(block(s5=1.2, s6=1e6)) == [6]
-    assert disputes.chosen(block()) == []
+    assert disputes.chosen(comparison(s1=1.2, s2=1.3, s3=1.1)) == [2, 1]
+    assert disputes.chosen(comparison(s4=1.25)) == []
+    assert disputes.chosen(comparison(s5=1.2, s6=1e6)) == [6]
+    assert disputes.chosen(comparison()) == []
 
 
 @pytest.mark.parametrize("later", [1.5, math.inf])
 def test_non_finite_differences_do_not_hide_later_ones(later: float) -> None:
     disputes = Disputes()
-    assert disputes.chosen(block(s1=math.inf)) == [1]
-    assert disputes.chosen(block(s2=later)) == [2]
+    assert disputes.chosen(comparison(s1=math.inf)) == [1]
+    assert disputes.chosen(comparison(s2=later)) == [2]

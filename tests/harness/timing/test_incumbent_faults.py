@@ -1,4 +1,4 @@
-"""An incumbent that fails while timed: whose fault it is, and when all is measured again."""
+"""An incumbent fails while it is timed: which side is at fault, and when to measure again."""
 
 from __future__ import annotations
 

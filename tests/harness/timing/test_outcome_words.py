@@ -31,8 +31,8 @@ def test_class_outcome_is_worded_alike_everywhere(shown: Row, words: str, outcom
     assert (cells["outcome"], cells["change"], cells["speedup"]) == (outcome, words, speedup)
 
 
-def test_sure_loss_has_the_interval_that_it_rests_on() -> None:
-    """The verdict's interval is wider: its error rate is the campaign's share."""
+def test_certain_loss_is_shown_with_the_interval_that_decided_it() -> None:
+    """The verdict's own interval is wider, as its error rate is a share of the campaign's."""
     loss = row("slower", 0.93, 0.2)
     low, high = row_interval(loss)
     assert low is not None and high is not None and low < high < 0

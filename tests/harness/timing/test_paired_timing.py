@@ -1,4 +1,4 @@
-"""Outcomes by interval, void blocks, and faults of either side while it is timed."""
+"""Paired timing: outcomes by interval, void blocks, and failures of either side."""
 
 from __future__ import annotations
 
@@ -100,12 +100,12 @@ def test_half_of_the_blocks_are_long() -> None:
     (1000, 1e5, BlockSizes(calls=20, long=3, blocks=6)),  # as long as planned
     (1000, 1e7, BlockSizes(calls=1, long=3, blocks=6)),
     (1000, 1.0, BlockSizes(calls=(MOST_SLOTS - 1) // 3, long=3, blocks=24)),
-    (RING_BYTES // 31, 1e5, BlockSizes(calls=10, long=3, blocks=12)),  # half as long: twice as many
+    (RING_BYTES // 31, 1e5, BlockSizes(calls=10, long=3, blocks=12)),  # half the calls, more blocks
     (RING_BYTES // 4, 1e5, BlockSizes(calls=1, long=3, blocks=24)),
-    (RING_BYTES, 1e5, BlockSizes(calls=1, long=3, blocks=24)),  # more than planned, but there
+    (RING_BYTES, 1e5, BlockSizes(calls=1, long=3, blocks=24)),  # more than RING_BYTES
     (LARGEST_RING // 4, 1e5, BlockSizes(calls=1, long=3, blocks=24)),
     (LARGEST_RING // 4 + 1, 1e5, BlockSizes(calls=1, long=1, blocks=6))])
-def test_every_call_of_a_block_has_a_slot_and_short_blocks_are_more(
+def test_every_call_of_a_block_has_a_slot_and_shorter_blocks_are_more_numerous(
         slot_bytes: int, call_ns: float, expected: BlockSizes) -> None:
     sizes = Plan().sizes(slot_bytes, call_ns)
     assert sizes == expected
@@ -139,7 +139,7 @@ def test_a_pair_is_reported_before_its_runners_start() -> None:
 
 
 class Slowdown:
-    """A card that is slow in the first blocks, or throughout by a `late` sample."""
+    """A card whose first `times` blocks are void; a reason in `late` voids the measurement."""
 
     def __init__(self, times: int, late: str = "") -> None:
         self.left, self.late = times, late
@@ -218,7 +218,7 @@ def test_verdict_reports_clock_band_and_cost(bench: Bench) -> None:
     assert "s of timed calls in" in details["cost"]
 
 
-def test_results_remembered_by_a_sum_of_inputs_gain_nothing(bench: Bench) -> None:
+def test_results_cached_by_a_sum_of_inputs_gain_nothing(bench: Bench) -> None:
     memo = kernel("""double s = 0; for (int64_t i = 0; i < n; i++) s += x[i] * (double)x[i];
     unsigned long bits; memcpy(&bits, &s, 8);
     unsigned at = bits * 0x9E3779B97F4A7C15ul >> 54;
@@ -242,7 +242,7 @@ def test_one_wrong_answer_among_timed_calls_is_rejected(bench: Bench) -> None:
 
 
 def test_one_skipped_call_among_timed_calls_is_rejected(bench: Bench) -> None:
-    """Its output holds an earlier answer, to other inputs, or NaN."""
+    """The output of a skipped call holds NaN or an earlier answer to other inputs."""
     verdict = bench.judge(kernel(WRONG_AT_TIMES + "if (wrong) return; " + RIGHT))
     assert not verdict.valid, verdict
     assert {finding.rule for finding in verdict.audit} & {"timed-answer"}, verdict
@@ -251,7 +251,7 @@ def test_one_skipped_call_among_timed_calls_is_rejected(bench: Bench) -> None:
 @pytest.mark.parametrize("write", [
     "((float *)x)[3] = 0;", "out[n] = 0;",
     pytest.param("out[n + 900] = 0;", marks=pytest.mark.slow)])
-def test_timed_call_that_writes_besides_its_outputs_is_rejected(write: str, bench: Bench) -> None:
+def test_timed_call_that_writes_outside_its_outputs_is_rejected(write: str, bench: Bench) -> None:
     verdict = bench.judge(kernel("static long calls; " + RIGHT
                                  + f" if (calls++ > 400) {{ {write} }}"))
     assert not verdict.valid, verdict
@@ -260,24 +260,24 @@ def test_timed_call_that_writes_besides_its_outputs_is_rejected(write: str, benc
 
 @pytest.mark.parametrize("returns", [
     pytest.param(False, id="written"), pytest.param(True, id="returned", marks=pytest.mark.slow)])
-def test_steps_of_a_gpus_measurement_end_on_a_machine_without_one(
+def test_measurement_with_the_steps_for_a_gpu_ends_on_a_machine_without_one(
         returns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU both sides run on, graphs are captured and caches emptied; here no graph works."""
+    """As on a GPU, both sides keep running and caches are emptied; no graph can be captured."""
     began = PairedTiming.__init__
 
     def as_on_a_gpu(self: PairedTiming, plan: Plan, *args: Any, **kwargs: Any) -> None:
         began(self, replace(plan, cache_bytes=1 << 20), *args, **{**kwargs, "alone": False})
     monkeypatch.setattr(PairedTiming, "__init__", as_on_a_gpu)
-    of = kernel_case.target(language="python", classes=(
+    task = kernel_case.target(language="python", classes=(
         ConfigClass(name="one", shape={"n": 3000}), ConfigClass(name="two", shape={"n": 500})))
     slow = "    for _ in range(30): y = x + x\n"
     if returns:
-        of = replace(of, returns=True, return_dtypes=("float32",), args=of.args[:1])
+        task = replace(task, returns=True, return_dtypes=("float32",), args=task.args[:1])
         body, incumbent = "return x + x", f"def double(x):\n{slow}    return y\n"
     else:
         body, incumbent = "out.copy_(x + x)", f"def double(x, out):\n{slow}    out.copy_(y)\n"
     head = "def double(x):\n    " if returns else "def double(x, out):\n    "
-    verdict = kernel_case.judge(tmp_path, head + body + "\n", incumbent, of=of,
+    verdict = kernel_case.judge(tmp_path, head + body + "\n", incumbent, of=task,
                                 plan=replace(QUICK, looks=(2,)))
     assert verdict.correct and [row.pairs for row in verdict.rows] == [2, 2], verdict
     judged = next(line.detail for line in verdict.evidence if line.kind == "judged")

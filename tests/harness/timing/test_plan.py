@@ -31,7 +31,7 @@ def test_a_normal_plan_is_unchanged() -> None:
     assert Plan().with_effort("normal") == Plan() and Plan().describe_effort() == ""
 
 
-def test_whole_runs_follow_the_effort_too() -> None:
+def test_looks_of_whole_runs_depend_on_the_effort_too() -> None:
     looks = {effort: stopping_rule.plan_for(Plan().with_effort(effort)).looks
              for effort in ("quick", "normal", "thorough")}
     assert looks["quick"] == looks["normal"][:2] and looks["thorough"][-1] == 18

@@ -20,7 +20,7 @@ samples = st.lists(st.floats(-2, 2), min_size=2, max_size=40)
 @settings(max_examples=100, deadline=None)
 @given(samples, st.floats(1e-6, 0.5))
 def test_intervals_equal_those_of_scipy(values: list[float], alpha: float) -> None:
-    import scipy.stats  # here and below: half a second
+    import scipy.stats  # imported here, as it takes half a second
 
     ours = stats.estimate(values, alpha)
     assert ours.mean == pytest.approx(np.mean(values), abs=1e-12)

@@ -51,7 +51,7 @@ AWAITED: list[str] = []
 
 @ctypes.CFUNCTYPE(ctypes.c_int)
 def AWAIT_GPU() -> int:
-    """Stands for the driver's wait, which fails after a step named `fail`."""
+    """Replace the driver's wait: fail if a step `fail` has been recorded."""
     AWAITED.append("driver")
     return "fail" in AWAITED
 
@@ -72,13 +72,13 @@ class Opened:
                                  await_gpu=AWAIT_GPU if gpu else None)
 
     def start(self) -> int:
-        """Send the word for which the loop will wait."""
+        """Send the start message, 8 random bytes, for which the loop will wait; return it."""
         word = secrets.token_bytes(8)
         self.owner.sendall(word)
         return int.from_bytes(word, "little")
 
     def drain(self) -> None:
-        """Take back a word that the loop has not read."""
+        """Remove a start message that the loop has not read."""
         self.channel.setblocking(False)
         with contextlib.suppress(BlockingIOError):
             self.channel.recv(16)
@@ -146,7 +146,7 @@ def test_nothing_is_reported_of_a_gpu_that_fails(on_gpu: Opened) -> None:
         AWAITED.clear()
 
 
-def test_contents_are_fetched_before_a_start_of_their_own(on_gpu: Opened) -> None:
+def test_block_that_fetches_contents_waits_for_two_start_messages(on_gpu: Opened) -> None:
     on_gpu.start(), on_gpu.start()
     fetched: list[int] = []
     on_gpu.loop.python_block(int, [()], [lambda: fetched.append(1), *[None] * 5], stop=False)
@@ -155,7 +155,7 @@ def test_contents_are_fetched_before_a_start_of_their_own(on_gpu: Opened) -> Non
 
 @pytest.mark.parametrize("step", range(5))
 def test_no_step_runs_without_a_gpu(step: int, opened: Opened) -> None:
-    """A candidate that reaches the loop from Python could work or wait in it."""
+    """A candidate that reaches the loop from Python could work or wait in such a step."""
     opened.start(), opened.start()
     steps: list[Any] = [None] * 6
     steps[step] = pytest.fail
@@ -165,19 +165,19 @@ def test_no_step_runs_without_a_gpu(step: int, opened: Opened) -> None:
     opened.drain()
 
 
-def test_another_clock_reports_nothing_without_a_gpu(opened: Opened) -> None:
+def test_clock_of_a_gpu_is_ignored_without_a_gpu(opened: Opened) -> None:
     opened.start()
     opened.loop.python_block(int, [()], [None] * 5 + [lambda: 1e6], stop=False)
     assert opened.answers()[1]["ns"] < 1_000_000_000
 
 
-def test_kernel_of_the_machine_says_when_calls_begin_and_end(opened: Opened) -> None:
+def test_operating_system_stamps_when_calls_begin_and_end(opened: Opened) -> None:
     opened.start()
     opened.stamps.take_ns()
     opened.loop.python_block(time.sleep, [(0.02,)], [None] * 6, stop=False)
     began, ended = opened.stamps.take_ns()
     reported = opened.answers()[1]["ns"]
-    assert 20_000_000 < reported <= ended - began + 2_000_000  # both count the calls alone
+    assert 20_000_000 < reported <= ended - began + 2_000_000  # both include only the calls
 
 
 def test_error_of_a_call_is_raised_and_nothing_is_reported(opened: Opened) -> None:
@@ -187,8 +187,8 @@ def test_error_of_a_call_is_raised_and_nothing_is_reported(opened: Opened) -> No
     assert opened.answers() == [{}]
 
 
-def test_handlers_of_signals_are_set_back_before_a_block(opened: Opened) -> None:
-    """They would run after the block, before what it returned is copied."""
+def test_signal_handlers_are_reset_before_a_block(opened: Opened) -> None:
+    """A handler would run after the block, before the returned values are copied."""
     before = signal.signal(signal.SIGURG, lambda *_: None)
     try:
         opened.start()
@@ -226,7 +226,7 @@ def test_key_cannot_be_replaced(opened: Opened) -> None:
 
 
 def test_seal_is_siphash() -> None:
-    """The test vector of its authors for 16 bytes."""
+    """Compare with the test vector that SipHash's authors give for 16 bytes."""
     key, message = bytes(range(16)), bytes(range(16))
     first, second = (int.from_bytes(part, "little") for part in (message[:8], message[8:]))
     assert sealed(key, first, second) == 0x3F2ACC7F57C29BDB >> 2

@@ -1,4 +1,4 @@
-"""Honest kernels in C that share a call among threads, which all end before it does."""
+"""Honest kernels in C that share a call among threads, whose work ends before the call does."""
 
 from __future__ import annotations
 

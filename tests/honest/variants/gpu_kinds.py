@@ -38,7 +38,7 @@ def tile(a, b, row, col, rows, cols, inner, first, last, BM: tl.constexpr, BN: t
 
 
 def product(id: str, title: str, kernel: str, body: str, **fields: Any) -> Variant:
-    """Return relu(x w) by a Triton kernel; x is (rows, inner), w is (inner, cols)."""
+    """Return a variant that computes relu(x w) in Triton; x: (rows, inner), w: (inner, cols)."""
     return torch(id, title, """
 x, w = x.contiguous(), w.contiguous()
 rows, inner, cols = x.shape[0], x.shape[1], w.shape[1]

@@ -1,4 +1,4 @@
-"""Honest kernels that resemble those which are right only for the usual values and memory."""
+"""Honest kernels that resemble exploits which are right only for usual values and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An honest candidate of a table, with the name by which a test calls it."""
+"""An honest candidate of a table, and the name that the id of its test contains."""
 
 from __future__ import annotations
 

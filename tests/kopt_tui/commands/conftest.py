@@ -1,4 +1,4 @@
-"""Fixtures of this room."""
+"""A fixture of the tests of commands: a project in a repository."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ BAD = {
 
 
 SHORTENED = ("approve", "show", "evaluate", "subagents list")
-"""Verbs, one of each kind, that are also asked with a shortened --json, and for nothing known."""
+"""Verbs, one of each kind, that are also run with --json shortened and with an unknown flag."""
 
 
 def test_bad_input_has_the_same_error_from_every_verb(tmp_path: Path) -> None:

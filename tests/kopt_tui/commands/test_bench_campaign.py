@@ -1,4 +1,4 @@
-"""Guards the whole way of a flashinfer-bench definition: new, run, report in the bench's form."""
+"""Guards every step with a flashinfer-bench definition: new, run, report in the bench's format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOURCE = f"solutions/{bench_case.NAME}/src/main.py"
 
 
 @pytest.mark.slow  # 53 s on two busy cores
-def test_definition_is_made_faster_and_reported_in_the_form_of_the_bench(tmp_path: Path) -> None:
+def test_definition_is_made_faster_and_reported_in_the_format_of_the_bench(tmp_path: Path) -> None:
     data, workspace = tmp_path / "data", tmp_path / "w"
     path = bench_case.write(data, lines=bench_case.LINES[:1])
     solution = bench_case.solution()

@@ -64,7 +64,7 @@ def test_proposal_of_a_benchmark_documents_its_space(
 @pytest.mark.slow
 def test_loop_searches_by_whole_runs_and_continues(
         manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its verdict is that of a whole comparison; an interrupted search has its trials back."""
+    """The best gets a full verdict; a second command continues with the recorded trials."""
     words = ("loop", manifest, "--workspace", tmp_path / "w")
     code, first = run_json(capsys, *words, "--budget", 2)
     assert code == 0 and len(first["trials"]) == 2

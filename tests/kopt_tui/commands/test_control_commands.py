@@ -22,7 +22,7 @@ WAITING = "dd44" * 5
 
 @contextmanager
 def engine(workspace: Path, outcome: str) -> Iterator[list[Control]]:
-    """Hold the campaign's lease like an engine, and give every control this answer."""
+    """Hold the campaign's lease as an engine does, and answer every control with `outcome`."""
     answered: list[Control] = []
     ready, ended = threading.Event(), threading.Event()
 
@@ -88,7 +88,7 @@ def test_refusal_is_exit_code_1(workspace: Path) -> None:
     assert '"refused":true' in done.stdout
 
 
-def test_approval_of_what_is_kept_says_so_and_asks_no_engine(workspace: Path) -> None:
+def test_approval_of_a_kept_candidate_says_so_and_records_no_control(workspace: Path) -> None:
     done = kopt("approve", "aa11", workspace=workspace)
     assert (done.returncode, done.stdout) == (0, "approve aa11aa11aa11: kept already\n")
     reader = Reader(workspace)
@@ -104,7 +104,7 @@ def test_only_a_waiting_candidate_can_be_decided(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["pause", "stop"])
-def test_pause_and_stop_choose_the_running_campaign(verb: str, workspace: Path) -> None:
+def test_pause_and_stop_without_a_name_use_the_running_campaign(verb: str, workspace: Path) -> None:
     write_campaign(workspace, "another_c_cpu_20261121", state="finished")
     with engine(workspace, "stopping") as answered:
         value = answer(kopt(verb, "--json", workspace=workspace))
@@ -150,7 +150,7 @@ def test_limit_that_cannot_be_set_is_refused_in_one_line(
     reader.close()
 
 
-def test_resume_takes_back_a_pause_that_waits_for_the_end_of_the_round(workspace: Path) -> None:
+def test_resume_cancels_a_pause_that_waits_for_the_end_of_the_round(workspace: Path) -> None:
     with engine(workspace, "paused as soon as the round ends"):
         assert kopt("pause", NAME, workspace=workspace).returncode == 0
     with engine(workspace, "resumed") as answered:

@@ -1,4 +1,4 @@
-"""Guards proposed knobs: only a campaign's clone declares them, and a merge keeps or drops them."""
+"""Guards proposed knobs: only a campaign's clone declares them; a merge keeps or inlines them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = "\n".join(line.partition("  /*")[0].replace("PASSES", "UNROLL")
 
 
 def project(path: Path, *, knobs: str = "keep") -> Path:
-    """Make a project whose source declares no knobs, with a patch that declares one."""
+    """Make a project whose source declares no knob, with a patch that declares one."""
     manifest = campaigns.project(path, kernel=PLAIN, knobs=knobs)
     declared = knob_proposals.declare(PLAIN, knob_proposals.propose(PLAIN, "c"), "c")
     (path / "kopt_task").mkdir()
@@ -48,14 +48,14 @@ def kept(manifest: Path, workspace: Path) -> Setup:
     return setup
 
 
-def test_propose_shows_knobs_that_the_source_does_not_declare(tmp_path: Path) -> None:
+def test_proposed_knobs_are_read_from_the_patch_and_the_source_stays(tmp_path: Path) -> None:
     with OneShot(project(tmp_path / "p")) as one_shot:
         assert [knob.name for knob in one_shot.source.knobs] == ["UNROLL"]
     assert (tmp_path / "p" / "scale.c").read_text() == PLAIN
 
 
 @pytest.mark.parametrize(("knobs", "comment"), [("keep", True), ("inline", False)])
-def test_merge_keeps_the_declarations_or_writes_their_values(
+def test_merge_keeps_declarations_or_replaces_them_by_values(
         knobs: str, comment: bool, tmp_path: Path) -> None:
     setup = kept(project(tmp_path / "p", knobs=knobs), tmp_path / "w")
     log = setup.repo.git.run("log", "--format=%s", "-2", setup.repo.best).decode()
@@ -66,7 +66,7 @@ def test_merge_keeps_the_declarations_or_writes_their_values(
     assert knob_proposals.inlined(text) == PLAIN.replace("UNROLL 16", "UNROLL 4")
 
 
-def test_manifest_can_leave_the_knobs_out(tmp_path: Path) -> None:
+def test_manifest_can_disable_proposed_knobs(tmp_path: Path) -> None:
     with OneShot(project(tmp_path / "p", knobs="none")) as one_shot:
         assert one_shot.source.knobs == ()
 
@@ -104,7 +104,7 @@ def test_table_without_a_knob_of_the_source_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @device_case.needs_nvcc
-def test_new_proposes_what_compiles_with_two_other_values_of_a_cuda_source(tmp_path: Path) -> None:
+def test_new_proposes_a_cuda_constant_only_if_two_other_values_compile(tmp_path: Path) -> None:
     source = device_case.LAUNCHER.replace("  // kopt: knob TILE in [128, 256, 512]", "").replace(
         "#define TILE 256", "#define TILE 256\n#define BLOCK 64\nstatic_assert(BLOCK < 128);")
     folder = repos.project(tmp_path / "p", {"kernel.cu": source,

@@ -1,4 +1,4 @@
-"""`kopt demo --agent`: whole campaigns whose agents a script answers; all else is kopt's own."""
+"""`kopt demo --agent`: whole campaigns in which a script plays the model, and the rest is real."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def demo(workspace: Path, *words: str) -> tuple[str, Setup]:
 
 def rejected_and_repaired(setup: Setup, slot: str = "planned-1") -> tuple[Candidate, Candidate]:
     """Return a slot's two candidates, after a check that the second one repairs the first."""
-    rejected, repaired = [own for own in campaigns.candidates(setup)
-                          if own.slot == slot and not own.form_of]
+    rejected, repaired = [candidate for candidate in campaigns.candidates(setup)
+                          if candidate.slot == slot and not candidate.form_of]
     with campaigns.reading(setup) as reader:
         [decision] = reader.decisions(setup.id, candidate=rejected.id)
         [verdict] = reader.verdicts(setup.id, candidate=rejected.id)
@@ -48,7 +48,7 @@ def rejected_and_repaired(setup: Setup, slot: str = "planned-1") -> tuple[Candid
 
 
 def said(setup: Setup, slot: str, attempt: int) -> str:
-    """Return what the script said and saw in an attempt, by its transcript."""
+    """Return the script's texts and its commands' output in an attempt, from the transcript."""
     entries = TranscriptReader(setup.folder.transcript(2, slot, attempt)).read()
     assert {"user", "assistant", "tool"} <= {entry.role for entry in entries}
     return "\n".join(entry.text for entry in entries if entry.role in ("assistant", "tool"))
@@ -57,7 +57,7 @@ def said(setup: Setup, slot: str, attempt: int) -> str:
 @needs_extra
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_agent_reads_a_bottleneck_is_repaired_approved_and_gets_a_runner_up_on_top(
+def test_campaign_with_a_repaired_candidate_an_approval_and_a_runner_up_kept_on_top(
         tmp_path: Path) -> None:
     printed, setup = demo(tmp_path)
     rejected, repaired = rejected_and_repaired(setup)
@@ -75,11 +75,11 @@ def test_agent_reads_a_bottleneck_is_repaired_approved_and_gets_a_runner_up_on_t
     first, second = campaigns.candidates(setup, "kept")
     assert {first.slot, second.slot} == {"planned-1", "fixed"}
     assert (second.base_commit, bool(second.form_of)) == (first.commit, True)
-    kinds = [(own.kind, own.candidate) for own in decisions]
-    for mine in (("ask", first.id), ("runner-up", second.form_of), ("ask", second.id),
-                 ("keep", first.id), ("keep", second.id)):
-        assert mine in kinds
-    assert all("@" in own.actor for own in decisions if own.kind == "keep")
+    kinds = [(decision.kind, decision.candidate) for decision in decisions]
+    for expected in (("ask", first.id), ("runner-up", second.form_of), ("ask", second.id),
+                     ("keep", first.id), ("keep", second.id)):
+        assert expected in kinds
+    assert all("@" in decision.actor for decision in decisions if decision.kind == "keep")
     campaigns.consistent(setup)
     source = setup.repo.read(setup.repo.best, "rmsnorm.c").decode()
     assert "row[k] * scale" in source and "wide[16]" in source
@@ -89,7 +89,7 @@ def test_agent_reads_a_bottleneck_is_repaired_approved_and_gets_a_runner_up_on_t
 @needs_extra
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_agent_on_a_triton_kernel_is_repaired_and_without_a_gpu_only_correct(
+def test_triton_demo_repairs_its_candidate_and_times_nothing_without_a_gpu(
         tmp_path: Path) -> None:
     _, setup = demo(tmp_path, "--example", "softmax_triton")
     _, repaired = rejected_and_repaired(setup)
@@ -100,7 +100,7 @@ def test_agent_on_a_triton_kernel_is_repaired_and_without_a_gpu_only_correct(
     assert all(verdict.valid and verdict.correct for verdict in verdicts) and verdicts
     if all(device.kind == "cpu" for device in inventory.inventory()):
         assert all(row.latency_us is None for verdict in verdicts for row in verdict.rows)
-        assert [own.kind for own in decisions] == ["tie"]
+        assert [decision.kind for decision in decisions] == ["tie"]
         assert not campaigns.candidates(setup, "kept", "waiting")
 
 

@@ -1,4 +1,4 @@
-"""The demo at a terminal ends with its result, as the one in a pipe does."""
+"""The demo at a terminal prints its result at the end, as it does in a pipe."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.dashboard_journal import CAMPAIGN, Journal, candidate_id, mak
 
 
 def leave_dashboard(workspace: Path, campaign: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Run the demo at a terminal whose dashboard is left at once; its campaign is given."""
+    """Run the demo on a given campaign; its dashboard ends at once. Return the exit code."""
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(demo, "start", lambda *_: 0)

@@ -1,4 +1,4 @@
-"""`kopt doctor` fits its findings to the terminal."""
+"""`kopt doctor` wraps its findings to the terminal's width."""
 
 from __future__ import annotations
 

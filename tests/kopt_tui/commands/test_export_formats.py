@@ -1,4 +1,4 @@
-"""Guards `kopt report --format`: results in the form of KernelBench and flashinfer-bench."""
+"""Guards `kopt report --format`: results in the formats of KernelBench and flashinfer-bench."""
 
 from __future__ import annotations
 

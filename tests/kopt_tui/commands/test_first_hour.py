@@ -1,4 +1,4 @@
-"""Guards the first hour, as docs/first_hour.sh has it, from a fresh clone of kopt."""
+"""Guards the commands of docs/first_hour.sh, run in a fresh clone of kopt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERBS = ("new", "propose", "evaluate", "loop", "run", "show", "approve", "diff",
     ("triton", "double.py", "BLOCK = 64 ")])
 def test_first_hour_ends_with_the_merged_gain(
         kind: str, source: str, faster: str, tmp_path: Path) -> None:
-    """No file is committed, and no verb asks for it; Triton without a GPU ends before approval."""
+    """The user commits nothing. Without a GPU, the Triton kind ends before approval."""
     repos.git(tmp_path, "clone", "--quiet", "--no-local", str(ROOT), "kopt")
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "kopt"

@@ -1,4 +1,4 @@
-"""Guards that `kopt evaluate` and `kopt loop` wait for an idle card like a campaign."""
+"""Guards that `kopt evaluate` and `kopt loop` wait for an idle card, as a campaign does."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Machine = Callable[..., list[str]]
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Simulate two cards, of which `busy` ones are busy for `readings` readings.
+    """Simulate two cards; those named in `busy` are busy for `readings` readings.
 
-    Returns the list of devices that the harness was then asked to use.
+    The returned function returns a list that collects the devices used for requests.
     """
     monkeypatch.setattr("engine.verify.gate.SETTLE_S", 0.0)
     monkeypatch.setattr("harness.devices.inventory._known", {})
@@ -191,10 +191,10 @@ def test_stage_that_takes_long_shows_its_seconds_at_a_terminal(
             time.sleep(0.05)
             shown += capsys.readouterr().err
     assert shown.startswith(f"{stage}\r\x1b[K")
-    assert capsys.readouterr().err.endswith("\r\x1b[K")  # the line is clear for what follows
+    assert capsys.readouterr().err.endswith("\r\x1b[K")  # cleared for later output
 
 
-def test_seconds_of_a_stage_leave_out_those_of_a_wait(
+def test_seconds_of_a_stage_exclude_waiting(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = 100.0
     monkeypatch.setattr(stage_line.time, "monotonic", lambda: now)

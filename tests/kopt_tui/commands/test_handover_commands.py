@@ -1,4 +1,4 @@
-"""Guards submit, merge and prune: patches in, results out, disk space back."""
+"""Guards `kopt submit`, `kopt merge` and `kopt prune`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_squash_adds_one_commit(tmp_path: Path) -> None:
     assert LINE in (project / "kernel.c").read_text()
 
 
-def test_patch_changes_nothing_in_the_project(tmp_path: Path) -> None:
+def test_merge_as_a_patch_changes_nothing_in_the_project(tmp_path: Path) -> None:
     project, workspace = kept_campaign(tmp_path)
     (project / "kernel.c").write_text("dirty\n")
     before = state_of(project)
@@ -108,7 +108,7 @@ def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
     assert state_of(project) == before
 
 
-def test_merge_of_what_is_not_measured_yet_says_so(tmp_path: Path) -> None:
+def test_merge_of_an_unmeasured_best_says_so(tmp_path: Path) -> None:
     _, workspace = kept_campaign(tmp_path, speedup=None)
     done = kopt("merge", workspace=workspace)
     assert done.returncode == 0 and "not measured against the baseline" in done.stderr
@@ -150,7 +150,7 @@ def test_submitted_patch_appears_whole_in_the_inbox(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", [
     "target: {kind: kernel, task: t.yaml}",
     "target: {kind: command, csv: a.csv, check: ok, metrics: [us]}\nbenchmark_command: ./bench"])
-def test_submitted_source_of_the_kernel_is_taken_whole(target: str, tmp_path: Path) -> None:
+def test_submitted_source_replaces_the_kernels_source(target: str, tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
     (folder / "manifest.yaml").write_text(
         f"target_op: layer\n{target}\nkernel_source: model.py\n")
@@ -183,7 +183,7 @@ def test_file_without_a_whole_diff_is_not_submitted(content: bytes, part: str,
 @pytest.mark.parametrize(("manifest", "rounds", "message"), [
     ("pool: {backends: [search]}", 1, "judges no submitted patches: pool.backends leaves out"),
     ("", 2, f"no engine runs {NAME}, which stopped within a round (kopt resume continues it")])
-def test_patch_that_nobody_would_judge_is_refused(
+def test_patch_that_no_engine_would_judge_is_refused(
         manifest: str, rounds: int, message: str, tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
     (folder / "manifest.yaml").write_text(f"target_op: rmsnorm\n{manifest}\n")

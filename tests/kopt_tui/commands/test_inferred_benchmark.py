@@ -1,4 +1,4 @@
-"""What `kopt new` infers of a benchmark from its script, its table and its build."""
+"""Guards what `kopt new` infers about a benchmark from its script, its table and its build."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.new_benchmark_case import BENCH
 ])
 def test_checks_and_metrics_are_inferred_from_column_names(
         names: tuple[str, ...], check: str, metrics: tuple[str, ...]) -> None:
-    """Times rather than rates, forward and backward, of the implementation that is checked."""
+    """Metrics are times if there are any, else rates, of the implementation that is checked."""
     found = columns.guess_columns(names)
     assert (found.check, found.metrics) == (check, metrics)
 
@@ -43,8 +43,7 @@ def test_checks_and_metrics_are_inferred_from_column_names(
 @pytest.mark.parametrize(("cells", "check"), [
     (["0", "0.0"], "err == 0"), (["0.1", "0.003"], "err"), (["0", "0.5"], "err"),
 ])
-def test_nonzero_error_needs_a_threshold(cells: list[str],
-                                                                   check: str) -> None:
+def test_nonzero_error_needs_a_threshold(cells: list[str], check: str) -> None:
     found = columns.guess_columns(["err", "us"], {"err": cells, "us": ["1", "2"]})
     assert found.check == check
 
@@ -53,7 +52,7 @@ def test_nonzero_error_needs_a_threshold(cells: list[str],
     (["PASS", "PASS"], "ok == PASS"), (["1", "1"], "ok == 1"), (["True", "True"], "ok == True"),
     (["PASS", "FAIL"], "ok"), (["FAIL", "FAIL"], "ok"),
 ])
-def test_word_that_says_right_in_all_rows_is_the_check(cells: list[str], check: str) -> None:
+def test_word_for_correct_in_all_rows_becomes_the_check(cells: list[str], check: str) -> None:
     assert (
         columns.guess_columns(["ok", "us"], {"ok": cells, "us": ["1", "2"]}).check == check
     )
@@ -65,7 +64,7 @@ def test_word_that_says_right_in_all_rows_is_the_check(cells: list[str], check: 
     ("0", ["--check", "err_pa_ps <= 1e-3"],
      "a row is right if err_pa_ps <= 1e-3; it is measured by"),
     ("'no'", [], "(set what counts as correct: --check 'err_pa_ps == WORD')")])
-def test_run_says_what_is_right_and_how_to_change_it(
+def test_run_prints_the_check_and_how_to_change_it(
         err: str, check: list[str], said: str, project: Path) -> None:
     bench = project / "tests" / "bench_pa.py"
     bench.write_text(bench.read_text().replace('"err_pa_ps": 0', f'"err_pa_ps": {err}'))
@@ -76,7 +75,7 @@ def test_run_says_what_is_right_and_how_to_change_it(
 @pytest.mark.parametrize(("edit", "said"), [
     ("src/*.c", "no knobs: a campaign tries 1 change of kopt's own (relaxed rounding in the whole"),
     ("src/*", "edit matches several files: kopt changes none by itself; name one with --edit")])
-def test_manifest_of_a_benchmark_says_what_a_campaign_changes(
+def test_new_prints_which_changes_a_campaign_will_make(
         edit: str, said: str, project: Path) -> None:
     (project / "src").mkdir()
     (project / "src" / "a.c").write_text("float twice(float x) { return x + x; }\n")
@@ -86,7 +85,7 @@ def test_manifest_of_a_benchmark_says_what_a_campaign_changes(
     assert load(project / "manifest.yaml").target_lang == "c"
 
 
-def test_column_that_says_right_or_wrong_is_preferred_to_one_of_errors() -> None:
+def test_column_of_pass_or_fail_is_preferred_to_one_of_errors() -> None:
     cells = {"us": ["1", "2"], "err": ["1e-7", "3e-7"], "ok": ["1", "1"]}
     assert columns.guess_columns(["us", "err", "ok"], cells).check == "ok == 1"
     assert columns.guess_columns(["us", "err", "ok"]).check == "ok"
@@ -137,7 +136,7 @@ def test_build_is_inferred_from_what_the_benchmark_loads(files: dict[str, str], 
     assert kernel_source.find_kernel(tmp_path, "bench.py").build == build
 
 
-def test_command_without_a_script_uses_the_likeliest_script(
+def test_parameters_of_a_command_without_a_script_come_from_the_likeliest_script(
         project: Path) -> None:
     known = draft_command.infer_parameters(project, {"benchmark_command": "make bench"})
     assert known["benchmark_command"].value == "make bench"
@@ -145,7 +144,7 @@ def test_command_without_a_script_uses_the_likeliest_script(
     assert known["csv"].origin == "written by tests/bench_pa.py"
 
 
-def test_given_parameter_overrides_what_a_run_shows(project: Path) -> None:
+def test_given_parameter_overrides_the_inferred_one(project: Path) -> None:
     known = draft_command.infer_parameters(project, {"check": "err_x == 0"})
     table = ResultTable(
         columns=("n", "ok", "ms"), rows=(("1", "PASS", "2.5"), ("2", "PASS", "3.5"))
@@ -201,7 +200,7 @@ def test_format_command_is_inferred_if_the_tool_is_installed(
 
 
 @pytest.mark.slow
-def test_run_without_a_table_is_one_line(tmp_path: Path) -> None:
+def test_run_without_a_table_is_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "bench.py").write_text("raise SystemExit('no card')\n")
     mode = BenchmarkMode(name="full", command="python bench.py", csv="a.csv")
     with pytest.raises(InputError, match="the benchmark exited with 1: no card"):

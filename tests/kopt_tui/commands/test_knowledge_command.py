@@ -1,4 +1,4 @@
-"""`kopt knowledge`: lists, shows and searches pages, and prints what a worker gets."""
+"""`kopt knowledge` lists, shows and searches pages, and prints the excerpt that a worker gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_list_and_show_print_every_page(capsys: pytest.CaptureFixture[str]) -> N
     assert "wgmma.mma_async" in capsys.readouterr().out
 
 
-def test_search_without_a_hit_answers_no(capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_without_a_hit_returns_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["knowledge", "search", "v_mfma_f32_32x32x8_bf16"]) == 0
     assert capsys.readouterr().out.startswith("hardware/gfx942: ")
     assert main(["knowledge", "search", "nosuchword"]) == 1
@@ -40,7 +40,7 @@ def test_excerpt_is_what_a_worker_gets(capsys: pytest.CaptureFixture[str]) -> No
     assert "# CUDA C++" in capsys.readouterr().out
 
 
-def test_unknown_page_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_page_is_a_one_line_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["knowledge", "show", "nosuchpage"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

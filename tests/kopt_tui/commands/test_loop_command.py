@@ -1,4 +1,4 @@
-"""Guards `kopt propose`, `evaluate` and `loop`: what they refuse, and continuing after a kill."""
+"""Guards `kopt propose`, `evaluate` and `loop`: refusals, and continuing a killed loop."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_unknown_knobs_are_dropped_with_a_note(
     ((), "edited", "edited"), (("--base", "HEAD"), "edited", "committed"),
     (("--ref", "HEAD"), "committed", "committed"),
     (("--config", '{"PASSES": 1}'), "configured", "edited")])
-def test_files_are_judged_as_they_are_unless_a_commit_is_named(
+def test_working_files_are_judged_unless_a_commit_is_named(
         words: tuple[str, ...], candidate: str, incumbent: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)
@@ -131,9 +131,9 @@ def test_files_are_judged_as_they_are_unless_a_commit_is_named(
     assert (tmp_path / "p" / "scale.c").read_text() == edited
 
 
-def test_folder_inside_a_repository_is_a_target(tmp_path: Path,
+def test_folder_inside_a_repository_can_be_a_project(tmp_path: Path,
                                                   capsys: pytest.CaptureFixture[str]) -> None:
-    """Like the examples: the files are judged as they are, and nothing is written there."""
+    """The examples are such folders. kopt reads the working files and writes nothing there."""
     inner = campaigns.project(tmp_path / "outer" / "kernels" / "scale", kernel=KERNEL).parent
     shutil.rmtree(inner / ".git")
     outer = tmp_path / "outer"
@@ -160,7 +160,7 @@ class Started:
         return [json.loads(line) for line in text.split("\n")[1:-1] if line.endswith("}")]
 
     def ended_by(self, number: int, trials: int) -> tuple[int, str, str]:
-        """Send a signal after some trials; return the exit code and the output."""
+        """Send a signal after some trials; return exit code, stdout and stderr."""
         campaigns.until(lambda: len(self.trials()) >= trials or self.process.poll() is not None)
         assert self.process.poll() is None, self.process.communicate()
         self.process.send_signal(number)

@@ -1,4 +1,4 @@
-"""Guards the merge of a campaign that started from files which were not committed."""
+"""Guards the merge of a campaign that started from uncommitted files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support import campaigns, repos
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
-    """A project whose kernel was changed, and whose task and manifest were never committed."""
+    """Make a project with an uncommitted change of its kernel; return the uncommitted manifest."""
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace("2.0f", "9.0f"))
     repos.git(tmp_path / "p", "rm", "-q", "--cached", "task.yaml", "manifest.yaml")
     repos.git(tmp_path / "p", "commit", "-q", "-m", "without a task")
@@ -38,7 +38,7 @@ def kept(manifest: Path, workspace: Path) -> Setup:
     return setup
 
 
-def test_gain_goes_to_the_files_while_they_are_not_committed(
+def test_gain_is_written_to_files_that_are_still_uncommitted(
         kernel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setup, project = kept(kernel, tmp_path / "w"), tmp_path / "p"
     head = repos.git(project, "rev-parse", "HEAD")
@@ -51,7 +51,7 @@ def test_gain_goes_to_the_files_while_they_are_not_committed(
 
 
 @pytest.mark.parametrize("form", ["branch", "squash"])
-def test_gain_becomes_commits_after_the_files_were_committed(
+def test_gain_becomes_commits_if_the_files_were_committed_meanwhile(
         form: str, kernel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     setup, project = kept(kernel, tmp_path / "w"), tmp_path / "p"
     head = repos.commit(project, {"other.txt": "later work\n"}, "all of it")
@@ -81,7 +81,7 @@ def test_conflict_changes_nothing(kernel: Path, tmp_path: Path,
 
 @pytest.mark.parametrize("around", [False, True])
 def test_folder_that_is_not_a_repository_gets_the_gain(around: bool, tmp_path: Path) -> None:
-    """Neither a folder without a repository nor one inside another repository takes a branch."""
+    """kopt makes no branch there, nor in a folder inside another repository."""
     place = tmp_path / "outer" / "kernels" if around else tmp_path / "p"
     manifest = campaigns.project(place)
     shutil.rmtree(place / ".git")

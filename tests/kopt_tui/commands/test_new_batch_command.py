@@ -30,20 +30,20 @@ def level(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_each_module_gets_a_task_and_a_manifest_of_its_own(level: Path) -> None:
+def test_each_module_gets_its_own_task_and_manifest(level: Path) -> None:
     manifest = load.load(level / "kopt_task/2_Linear/manifest.yaml")
     assert Path(manifest.project) == level and manifest.approval == "review"
     assert manifest.target.task == "kopt_task/2_Linear/task.yaml"
 
 
 @pytest.mark.slow
-def test_manifests_that_are_there_are_kept(level: Path) -> None:
+def test_existing_manifests_are_kept(level: Path) -> None:
     done = kopt("new", str(level), "--each", "--json")
     assert answer(done, 1)["files"][0] == {
         "file": "2_Linear.py", "result": "there", "detail": "kopt_task/2_Linear/manifest.yaml"}
 
 
-def test_batch_runs_what_has_not_ended_and_prints_one_table(
+def test_batch_runs_only_campaigns_that_have_not_ended_and_prints_one_table(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     level = tmp_path / "level"
     path = level / "kopt_task/2_Linear/manifest.yaml"

@@ -1,4 +1,4 @@
-"""Guards `kopt new` for a project with its own benchmark: inference, confirmation, the run."""
+"""Guards `kopt new` for a project with its own benchmark: inference, questions, one run."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_wrong_values_are_reported_before_anything_is_written(
     assert not (project / "m.yaml").exists()
 
 
-def test_person_confirms_edits_and_allows_a_run(project: Path) -> None:
+def test_person_edits_and_confirms_parameters_and_allows_a_run(project: Path) -> None:
     answers = {"NAME=VALUE changes": "device=gpu:99", "device             gpu:99": "colour=red",
                "there is no parameter": "device=cpu", "device             cpu": "",
                "once, in a copy": "y", "config classes:": "configs=mtp",
@@ -114,7 +114,7 @@ def test_person_may_forbid_the_run(project: Path) -> None:
     assert load.load(project / "manifest.yaml").target.configs == ()
 
 
-def test_output_of_the_command_is_the_table(tmp_path: Path) -> None:
+def test_file_that_the_command_redirects_its_output_to_is_the_table(tmp_path: Path) -> None:
     (tmp_path / "k.c").write_text("void f(float *x, int n) { x[n - 1] = 0; }\n")
     words = ["--check", "err == 0", "--metrics", "us", "--edit", "k.c", "--device", "cpu"]
     for command, csv in (("./bench > out.csv", "out.csv"), ("./bench 2> log.txt", "")):
@@ -187,4 +187,4 @@ def test_example_manifest_is_inferred(tmp_path: Path) -> None:
                  "edit", "gpu"):
         assert getattr(made, name) == getattr(original, name), name
     assert (made.target.csv, made.target.metrics) == (original.target.csv, original.target.metrics)
-    assert made.target.check == "check"  # which passes for PASS; a run would show the word
+    assert made.target.check == "check"  # a run would add the word PASS

@@ -27,10 +27,11 @@ def new(folder: Path, *flags: str) -> tuple[dict[str, Any], Target]:
     return facts, task_file.load(folder / "kopt_task/task.yaml")
 
 
-def test_definition_and_its_workloads_become_a_task_that_is_right_at_once(data_set: Path) -> None:
+def test_definition_and_its_workloads_become_a_task_with_a_correct_first_verdict(
+        data_set: Path) -> None:
     facts, task = new(data_set)
     assert facts["first_verdict"] == {"correct": True, "not_judged": "",
-                                      "classes": ["bags2-picked5"]}  # no GPU: the smallest
+                                      "classes": ["bags2-picked5"]}  # the smallest: no GPU
     assert [(each.name, each.shape, each.weight) for each in task.classes] == [
         ("bags2-picked5", {"bags": 2, "picked": 5}, 1.0),
         ("bags3-picked40", {"bags": 3, "picked": 40}, 2.0),

@@ -37,7 +37,7 @@ def test_launcher_and_its_kernel_become_a_task(tmp_path: Path) -> None:
     assert "first verdict: " in text and "disagrees" not in text
 
 
-def test_global_function_is_launched_as_its_source_does(tmp_path: Path) -> None:
+def test_global_function_is_launched_as_in_its_source(tmp_path: Path) -> None:
     folder = project(tmp_path, LAUNCHER)
     status, text = new(folder, *CLASSES, "--entry", "twice_kernel")
     assert status == 0, text
@@ -51,7 +51,7 @@ def test_global_function_is_launched_as_its_source_does(tmp_path: Path) -> None:
         assert reason in text
 
 
-def test_launch_that_the_source_does_not_have_is_asked_for(tmp_path: Path) -> None:
+def test_missing_launch_of_a_global_function_must_be_given(tmp_path: Path) -> None:
     folder = project(tmp_path, GLOBAL)
     status, text = new(folder, *CLASSES)
     assert status == 2 and "grid (in the sizes, scalars and constants of the source) is not " \
@@ -71,7 +71,7 @@ def test_file_without_an_entry_says_the_next_step(
     assert status == 2 and advice in text
 
 
-def test_role_is_overruled_by_a_flag(tmp_path: Path) -> None:
+def test_flag_overrides_an_inferred_role(tmp_path: Path) -> None:
     folder = project(tmp_path, LAUNCHER)
     status, text = new(folder, *CLASSES, "--entry", "twice", "--role", "out=inout")
     assert status == 0, text

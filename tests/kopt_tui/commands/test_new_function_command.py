@@ -1,4 +1,4 @@
-"""Guards `kopt new FILE:FUNCTION -- PROGRAM`: from a test of one's own to a task that runs."""
+"""Guards `kopt new FILE:FUNCTION -- PROGRAM`: the user's own test of a function becomes a task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow  # its parts are guarded in tests/engine/discovery/watched
+@pytest.mark.slow  # tests/engine/discovery/watched tests its parts
 def test_function_and_its_test_become_a_task_with_a_first_correct_verdict(project: Path) -> None:
     value = answer(kopt("new", "kernels.py:norm", "--yes", "--json", "--", sys.executable,
                         "test_it.py", cwd=project))

@@ -1,4 +1,4 @@
-"""`kopt new` that ends early leaves a project as it was."""
+"""If `kopt new` fails or is ended by a signal, the project is as before."""
 
 from __future__ import annotations
 

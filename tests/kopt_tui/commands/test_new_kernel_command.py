@@ -26,12 +26,12 @@ def project(tmp_path: Path) -> Path:
     return tmp_path / "rmsnorm"
 
 
-def test_kernel_with_a_task_file_needs_no_answer(project: Path) -> None:
+def test_kernel_with_a_task_file_needs_no_flags(project: Path) -> None:
     repos.git(project, "init", "-q")
     repos.git(project, "add", "-A")
     repos.git(project, "commit", "-q", "-m", "start")
     done = kopt("new", "--project", str(project))
-    waits = "kopt: waiting for cpu: "  # for the verdict of another test
+    waits = "kopt: waiting for cpu: "  # a verdict of another test holds the lock
     assert done.returncode == 0
     assert all(line.startswith(waits) for line in done.stderr.splitlines()), done.stderr
     assert "rmsnorm in c, rmsnorm.c, 3 config classes" in done.stdout
@@ -53,7 +53,7 @@ def test_flags_set_the_rest_and_the_manifest_may_be_elsewhere(
     assert (written.approval, written.pool.backends) == ("review", ("search", "inbox"))
 
 
-def test_agent_is_named_by_a_flag(project: Path) -> None:
+def test_flag_sets_the_command_of_an_agent(project: Path) -> None:
     command = "python3 agent.py {prompt}"
     done = kopt("new", "--project", str(project), "--yes", "--agent", command,
                 "--agent-env", "MY_KEY")
@@ -65,7 +65,7 @@ def test_agent_is_named_by_a_flag(project: Path) -> None:
     assert done.returncode == 2 and "use {prompt}, the path of the task's file" in error_text(done)
 
 
-def test_known_coding_agent_is_named_by_its_template(
+def test_known_coding_agent_is_set_by_the_name_of_its_template(
         project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     done = kopt("new", "--project", str(project), "--yes", "--agent", "claude")
@@ -215,7 +215,7 @@ OF_BLUR = ("--shape", "in=n", "--shape", "out=n", "--class", "a: n=64", "--yes")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder inside a project, with a kernel and its reference."""
+    """Make a folder inside a repository, with a kernel and its reference."""
     repos.git(tmp_path, "init", "-q")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "blur.c").write_text(CONVOLUTION)
@@ -223,7 +223,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "sub"
 
 
-def test_reference_is_a_file_of_the_current_folder_and_takes_a_keyword_with_an_underscore(
+def test_reference_of_the_current_folder_may_append_an_underscore_to_a_keyword(
         folder: Path) -> None:
     done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -234,7 +234,7 @@ def test_reference_is_a_file_of_the_current_folder_and_takes_a_keyword_with_an_u
     assert verdict["correct"] is True, verdict
 
 
-def test_integers_without_a_range_are_named_when_the_task_is_written(folder: Path) -> None:
+def test_new_names_integer_inputs_without_a_range(folder: Path) -> None:
     bytes_in = CONVOLUTION.replace("const float *in", "const unsigned char *in")
     (folder / "blur.c").write_text(bytes_in)
     done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)

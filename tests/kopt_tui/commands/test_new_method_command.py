@@ -74,7 +74,7 @@ test_product()
 @pytest.mark.slow
 @pytest.mark.parametrize(("entry", "words", "results"), [
     ("Gate.forward", ("--backward",), 3), ("Product.apply", (), 1)])
-def test_class_and_its_backward_pass_get_a_correct_verdict_from_a_test(
+def test_method_and_backward_pass_that_a_test_calls_get_a_correct_verdict(
         entry: str, words: tuple[str, ...], results: int, tmp_path: Path) -> None:
     project = tmp_path / "ops"
     repos.project(project, {"gate.py": TRITON, "test_gate.py": TEST})
@@ -102,7 +102,7 @@ def test_file_with_one_module_means_its_forward(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_method_of_an_object_that_was_made_elsewhere_says_so(tmp_path: Path) -> None:
+def test_method_is_refused_if_no_object_of_its_class_is_created(tmp_path: Path) -> None:
     project = watched_case.project(tmp_path / "ops")
     (project / "use.py").write_text(
         "import torch\nfrom kernels import Scale\n\nclass Other(Scale):\n"

@@ -41,7 +41,7 @@ WRONG = PROBLEM.replace("Model(", "ModelNew(").replace("torch.relu", "torch.sigm
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The finished `kopt new` of a project."""
+    """Run `kopt new` once; return the project and the finished command."""
     project = tmp_path_factory.mktemp("project")
     (project / "problem.py").write_text(PROBLEM)
     repos.git(project, "init", "-q")
@@ -56,8 +56,8 @@ def made(command: Finished) -> Path:
     return command[0]
 
 
-@pytest.mark.slow  # what is learned of a module: tests/engine/discovery/test_module_facts
-def test_module_needs_no_answer_and_shows_its_reasons(command: Finished) -> None:
+@pytest.mark.slow  # details: tests/engine/discovery/test_module_facts
+def test_module_needs_no_flags_and_new_prints_its_reasons(command: Finished) -> None:
     project, done = command
     value = answer(done)
     assert value["files"] == ["kopt_task/adapter.py", "kopt_task/reference.py",
@@ -84,8 +84,8 @@ def test_file_with_model_new_is_a_candidate(made: Path, tmp_path: Path) -> None:
     ("torch.relu(x)", "kopt run rewrites the module: 1 of 1 torch calls become 1 kernel"),
     ("torch.fft.fft(x).real", "no rewrite: no template has fft, real; name a coding agent: "),
 ])
-def test_new_says_what_templates_do_or_what_came_closest(tmp_path: Path, call: str,
-                                                         expected: str) -> None:
+def test_new_says_what_a_template_rewrites_or_what_no_template_has(tmp_path: Path, call: str,
+                                                                   expected: str) -> None:
     (tmp_path / "problem.py").write_text(PROBLEM.replace("torch.relu(self.linear(x))", call))
     repos.git(tmp_path, "init", "-q")
     done = kopt("new", "problem.py", "--yes", cwd=tmp_path)
@@ -99,15 +99,15 @@ def test_size_that_the_file_does_not_have_is_refused(made: Path) -> None:
     assert "no size 'rows': there is batch_size, features" in error_text(done)
 
 
-@pytest.mark.slow  # the lines themselves: tests/engine/verify/test_reference_lines
+@pytest.mark.slow  # details: tests/engine/verify/test_reference_lines
 def test_references_compare_with_eager_and_torch_compile(
         made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[str] = []
+    sources: list[str] = []
 
     def evaluate(request: EvaluateRequest, **_: object) -> Verdict:
-        asked.append((Path(request.trees.candidate) / "problem.py").read_text())
+        sources.append((Path(request.trees.candidate) / "problem.py").read_text())
         row = Row(config_class="small", correct=True, outcome="tie", log_ratio=0.0, low=-0.1,
-                  high=0.1, stderr=0.01, pairs=4, latency_us=20.0 / len(asked), incumbent_us=30.0)
+                  high=0.1, stderr=0.01, pairs=4, latency_us=20.0 / len(sources), incumbent_us=30.0)
         return Verdict(valid=True, correct=True, latency_us=row.latency_us, rows=(row,),
                        latency_kind="measured-cpu", speedup=1.0)
 
@@ -115,17 +115,17 @@ def test_references_compare_with_eager_and_torch_compile(
     assert main(["evaluate", str(made / "manifest.yaml"), "--references"]) == 0
     assert "small: 1.50x of eager (30.0 us), 0.50x of torch.compile (10.0 us), below the bar" in \
         capsys.readouterr().out
-    assert asked[0] == PROBLEM and "compile(super().forward)" in asked[1]
+    assert sources[0] == PROBLEM and "compile(super().forward)" in sources[1]
     faster = made / "faster.py"
     faster.write_text(f"{PROBLEM}\n\nclass ModelNew(Model):\n    pass\n")
     assert main(["evaluate", str(made / "manifest.yaml"), "--candidate", str(faster),
                  "--references"]) == 0
     assert "0.75x of torch.compile (5.00 us), below the bar" in capsys.readouterr().out
-    assert asked[2] == faster.read_text() and "compile(super().forward)" in asked[3]
+    assert sources[2] == faster.read_text() and "compile(super().forward)" in sources[3]
 
 
 @pytest.mark.slow
-def test_dict_is_judged_by_its_names_and_not_their_order(tmp_path: Path) -> None:
+def test_returned_dict_is_judged_by_name_and_not_by_order(tmp_path: Path) -> None:
     text = PROBLEM.replace("return torch.relu(self.linear(x))",
                            "return {'twice': x * 2, 'half': x.half()}").replace("4096", "64")
     (tmp_path / "problem.py").write_text(text)

@@ -1,4 +1,4 @@
-"""Guards WHAT of `kopt new WHAT`: which project, which manifest, and which kind of target."""
+"""Guards how the argument of `kopt new WHAT` determines project, manifest and kind of target."""
 
 from __future__ import annotations
 

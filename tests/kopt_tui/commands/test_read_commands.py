@@ -68,14 +68,14 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     assert one["waiting"] == 1 and one["live"] is False and one["campaign"]["speedup"] == 2.5
 
 
-def test_status_names_requests_that_no_engine_has_answered(workspace: Path) -> None:
+def test_status_lists_requests_that_no_engine_has_answered(workspace: Path) -> None:
     request(workspace, NAME, "approve", by="ann@box", candidate="dd44" * 10)
     request(workspace, NAME, "resume", by="ann@box")
     assert f"\n  » not answered yet: approve dd44dd44, resume;\n    kopt resume {NAME} starts" in \
         kopt("status", workspace=workspace).stdout
 
 
-def test_lines_of_status_fit_80_columns_and_leave_nothing_out(tmp_path: Path) -> None:
+def test_lines_of_status_fit_80_columns_without_omissions(tmp_path: Path) -> None:
     reason = "no_gain_rounds: two rounds without a gain; " * 5 + "the end"
     write_campaign(tmp_path, reason=reason, device="Intel(R) Xeon(R) Platinum 8480C Processor")
     lines = kopt("status", workspace=tmp_path).stdout.splitlines()
@@ -92,7 +92,7 @@ def test_status_names_a_live_engine(workspace: Path) -> None:
     writer.close()
 
 
-def test_show_prints_everything_without_escape_sequences(workspace: Path) -> None:
+def test_show_of_a_campaign_prints_no_escape_sequences(workspace: Path) -> None:
     shown = kopt("show", workspace=workspace).stdout
     assert harmless(shown)
     for expected in ("rmsnorm in c", "2.50x", "one kept", "bb33bb33bb33", "crash: signal 11",
@@ -200,7 +200,7 @@ def test_report_states_what_was_kept_and_why(workspace: Path, tmp_path: Path) ->
     assert file.read_text() == report
 
 
-def test_report_is_laid_out_at_a_terminal(workspace: Path) -> None:
+def test_report_at_a_terminal_is_laid_out_within_80_columns(workspace: Path) -> None:
     status, screen = converse(["report", "--workspace", str(workspace)], {})
     lines = screen.splitlines()
     assert status == 0 and max(map(len, lines)) <= 80, screen

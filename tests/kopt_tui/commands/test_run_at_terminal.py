@@ -28,7 +28,7 @@ def test_failing_reference_is_reported_before_kopt_run_returns(tmp_path: Path) -
 
 
 def test_campaign_is_run_by_its_name_from_inside_the_workspace(tmp_path: Path) -> None:
-    """`kopt demo` and `kopt run FOLDER --each` start campaigns by their names as well."""
+    """`kopt demo` and `kopt run FOLDER --each` start campaigns in this way too."""
     setup = campaigns.create(tmp_path, reference="raise ValueError('no such table')\n")
     done = kopt("run", setup.id, "--wait", workspace=Path(), cwd=setup.workspace)
     assert f"{setup.id} runs in process" in done.stdout, done.stderr
@@ -55,7 +55,7 @@ def test_interrupted_wait_says_that_the_campaign_goes_on(tmp_path: Path) -> None
     campaigns.until(lambda: host.owner(workspace, started.id) is None)
 
 
-def test_time_without_events_is_filled_with_how_far_the_work_is(
+def test_progress_is_printed_while_there_are_no_events(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str]) -> None:
     setup = campaigns.create(tmp_path)

@@ -1,4 +1,4 @@
-"""`kopt subagents`: what it lists, shows, checks and renders."""
+"""Guards `kopt subagents`: list, show, check, harness and render."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def own(folder: Path, definition: str, prompt: str = "Work on {{ op }}.\n") -> P
     return path
 
 
-def test_list_merges_the_projects_subagents_over_the_built_in_ones(tmp_path: Path) -> None:
+def test_list_has_the_projects_subagents_and_the_built_in_ones(tmp_path: Path) -> None:
     own(tmp_path, "{name: own, description: of this project}")
     listed = {entry["name"]: entry for entry in answer(
         kopt("subagents", "--json", cwd=tmp_path))["subagents"]}
@@ -70,7 +70,7 @@ def test_harness_writes_a_manifest_that_evaluate_accepts(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_harness_without_an_agent_checks_the_one_that_is_there(tmp_path: Path) -> None:
+def test_harness_without_an_agent_checks_the_existing_harness(tmp_path: Path) -> None:
     project = harness_case.project(tmp_path)
     assert kopt("subagents", "harness", "rmsnorm.c", cwd=project).returncode == 1
     for wrong in (["nothing.c"], ["../p.c"], ["rmsnorm.c", "--traced", "/etc/passwd"]):

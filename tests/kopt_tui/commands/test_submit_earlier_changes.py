@@ -1,4 +1,4 @@
-"""`kopt submit --from`: what was found elsewhere is judged again, and nothing of it is believed."""
+"""`kopt submit --from`: changes of other campaigns, folders or commits are judged from scratch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.command_line import error_text, kopt
 
 
 def second_campaign(root: Path) -> campaign_setup.Setup:
-    """Return another campaign on the same project, which judges submitted patches only."""
+    """Return another campaign on the same project."""
     manifest = root / "p" / "manifest.yaml"
     other = manifest.with_name("second.yaml")
     other.write_text(manifest.read_text())
@@ -22,7 +22,7 @@ def second_campaign(root: Path) -> campaign_setup.Setup:
 
 
 def submit(setup: campaign_setup.Setup, source: str) -> list[Path]:
-    """Return the files that the verb has put into the inbox, judged by no engine yet."""
+    """Run the verb; return all patch files in the inbox, also those already taken."""
     done = kopt("submit", "--from", source, setup.id, workspace=setup.workspace)
     assert done.returncode == 0, done.stderr
     return sorted(path for folder in (setup.folder.inbox, setup.folder.inbox / "taken")
@@ -45,7 +45,7 @@ def test_gain_of_an_earlier_campaign_is_measured_again(tmp_path: Path) -> None:
     assert rows and all(row.at > found.created_at and row.campaign == setup.id for row in rows)
 
 
-def test_sources_become_one_patch_each_in_their_order(tmp_path: Path) -> None:
+def test_folder_gives_one_patch_per_file_in_order_and_a_branch_gives_one(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["inbox"]})
     folder, patch = tmp_path / "patches", campaigns.patch(setup)
     folder.mkdir()
@@ -72,7 +72,8 @@ def test_sources_become_one_patch_each_in_their_order(tmp_path: Path) -> None:
     ("EMPTY", "the source has no change to judge"),
     ("SELF", "is the campaign that judges them"),
 ])
-def test_source_without_changes_is_one_line(source: str, message: str, tmp_path: Path) -> None:
+def test_source_without_changes_is_a_one_line_error(source: str, message: str,
+                                                    tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["inbox"]})
     (tmp_path / "empty").mkdir()
     source = {"EMPTY": str(tmp_path / "empty"), "SELF": setup.id}.get(source, source)

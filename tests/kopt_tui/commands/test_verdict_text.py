@@ -1,4 +1,4 @@
-"""Guards the headline of a verdict: a withheld or rejected result is not just "not measured"."""
+"""Guards a verdict's text: its headline says why a result was withheld or rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_correct_verdict_names_what_checked_the_results() -> None:
         == "relative error 1e-06"
 
 
-def test_time_of_one_unit_of_a_rate_names_the_unit() -> None:
+def test_latency_of_a_rate_names_the_unit() -> None:
     row = Row(config_class="all", correct=True, outcome="tie", latency_us=153e3, incumbent_us=2e5,
               log_ratio=0.1, low=-0.1, high=0.3, pairs=4, latency_per="GB")
     cells = verdict_words.class_cells(row)
@@ -56,7 +56,7 @@ def test_findings_and_notes_are_printed_without_control_characters(
         "verdict 3: ✓ correct, not measured\n! flag: slow clock\n- a note\n"
 
 
-def test_lines_break_between_words_and_not_in_commands() -> None:
+def test_lines_break_between_words_but_not_inside_commands() -> None:
     text = "  waits for you: 80fd0d491020 is above 2x (kopt approve 80fd0d491020)"
     assert wrapped(text, 50, 4) == [
         "  waits for you: 80fd0d491020 is above 2x", "    (kopt approve 80fd0d491020)"]

@@ -1,4 +1,4 @@
-"""Guards that names which would look alike when clipped take the room of other columns."""
+"""Guards that names which clipping would make equal are shown whole instead of other columns."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def test_class_names_stay_distinct_before_all_columns_are_shown(
 @pytest.mark.parametrize(("width", "shown"), [
     (79, "paged_attention/mtp=1 context=2048"), (60, "… mtp=1 context=2048 %"),
     (200, "paged_attention/mtp=1 context=2048")])
-def test_place_of_a_bottleneck_keeps_its_text_before_the_limiter(width: int, shown: str) -> None:
+def test_limiter_of_a_bottleneck_is_omitted_before_its_class_is_clipped(
+        width: int, shown: str) -> None:
     bottlenecks = tuple(Bottleneck(
         campaign="c", round=2, rank=at, id=f"b2.{at}", kernel="paged_attention", config_class=name,
         limiter="share of the time", metric="% of the benchmark", value=12.34,

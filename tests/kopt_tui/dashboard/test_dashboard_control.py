@@ -1,4 +1,4 @@
-"""Guards requests from the dashboard: dialogs, journal entries, answers, and leaving."""
+"""Guards requests made in the dashboard: dialogs, journal entries, answers, and quitting."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def engine_writer(workspace: Path) -> Writer:
-    """Return a writer that holds that engine's lease."""
+    """Return a writer that holds the lease of the campaign's engine."""
     writer = Writer(workspace)
     writer.hold(CAMPAIGN, 1)
     return writer
@@ -50,7 +50,7 @@ def controls(workspace: Path) -> list[Control]:
 
 
 async def open_dialog(pilot: Pilot[None], keys: str, text: str) -> None:
-    """Wait for the data, press keys, wait for a dialog with a text."""
+    """Wait for the campaign's screen, press keys, wait for a dialog with a text."""
     await until(pilot, "waits for you")
     await pilot.press(*keys)
     await until(pilot, text)
@@ -102,7 +102,7 @@ async def test_dialog_shows_the_models_concern_and_the_verdict_shows_its_review(
         assert controls(workspace) == []
 
 
-async def test_gain_that_cannot_be_approved_yet_says_why_and_is_not_approved(
+async def test_dialog_says_why_a_gain_cannot_be_approved_yet_and_records_nothing(
         workspace: Path) -> None:
     journal = Journal(workspace)
     with journal.db:
@@ -205,7 +205,7 @@ async def test_campaign_without_an_engine_is_resumed_and_neither_paused_nor_stop
         assert controls(workspace) == []
 
 
-async def test_pause_that_waits_for_the_end_of_the_round_is_taken_back(workspace: Path) -> None:
+async def test_pause_that_waits_for_the_end_of_the_round_can_be_cancelled(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await open_dialog(pilot, "p", f"Pause campaign {CAMPAIGN}?")
@@ -258,13 +258,13 @@ async def test_request_that_cannot_be_recorded_is_reported(workspace: Path) -> N
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await open_dialog(pilot, "a", "Approve candidate")
-        app.workspace = workspace / "kopt.db"  # a file where the workspace should be
+        app.workspace = workspace / "kopt.db"  # a file instead of a folder
         await pilot.press("right", "enter")
         await until(pilot, f"✗ approve {WAITING[:8]} failed")
 
 
 class Engine(threading.Thread):
-    """A thread that runs until it is stopped, like the engine of `--here`."""
+    """A thread that runs until it is stopped, as the engine of `--here` does."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -277,7 +277,7 @@ class Engine(threading.Thread):
         self.stopping.set()
 
 
-async def test_leaving_stops_the_engine_inside_after_a_question(workspace: Path) -> None:
+async def test_quitting_stops_the_engine_of_this_process_after_a_question(workspace: Path) -> None:
     engine = Engine()
     engine.start()
     app = open_app(workspace, campaign=CAMPAIGN, engine=engine)
@@ -296,7 +296,7 @@ async def test_leaving_stops_the_engine_inside_after_a_question(workspace: Path)
     assert not engine.is_alive()
 
 
-async def test_leaving_needs_no_question_without_a_live_engine(workspace: Path) -> None:
+async def test_quitting_needs_no_question_without_a_live_engine(workspace: Path) -> None:
     for engine in (None, Engine()):
         if engine is not None:
             engine.start()
@@ -310,11 +310,11 @@ async def test_leaving_needs_no_question_without_a_live_engine(workspace: Path) 
 
 
 def footer(app: Dashboard) -> str:
-    """Return the bottom line."""
+    """Return the screen's last line."""
     return shown(app).splitlines()[-1]
 
 
-async def test_footer_offers_decisions_only_where_something_waits(workspace: Path) -> None:
+async def test_footer_offers_decisions_only_if_a_candidate_waits(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "a approve  x reject")

@@ -1,4 +1,4 @@
-"""Guards that the feed posts every visible change, nothing else, and survives faults."""
+"""Guards that the feed posts a snapshot for every visible change only, and survives faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 class FeedListener:
-    """A feed and the snapshots that it posts."""
+    """A running feed and a queue of the snapshots that it has posted."""
 
     def __init__(self, workspace: Path, focus: Focus) -> None:
         self.posted: queue.Queue[Snapshot] = queue.Queue()
@@ -99,7 +99,7 @@ def test_snapshot_holds_what_the_screens_show(workspace: Path) -> None:
 
 @pytest.mark.parametrize("fields", [{"state": "finished"}, {"round": 4}])
 def test_keep_after_a_round_is_in_chart_and_trend(workspace: Path, fields: dict[str, Any]) -> None:
-    """A person approves after the last round, or while the next one works."""
+    """A person may approve after the last round or during the next one."""
     writer = Writer(workspace)
     writer.end_round(CAMPAIGN, 3, outcome="tie", best_speedup=3.12)
     writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, **fields)
@@ -118,7 +118,7 @@ def test_keep_after_a_round_is_in_chart_and_trend(workspace: Path, fields: dict[
 
 @pytest.mark.parametrize(("kind", "state", "outcome"), [
     ("reject", "closed", "not kept"), ("keep", "kept", "keep")])
-def test_chart_shows_what_was_decided_on_a_round_after_its_end(
+def test_chart_shows_decisions_made_after_the_end_of_their_round(
         kind: Any, state: Any, outcome: str, workspace: Path) -> None:
     writer, waits = Writer(workspace), candidate_id(3, "plan-1")
     writer.set_candidate_state(CAMPAIGN, waits, "waiting", commit="w" * 40,
@@ -133,7 +133,7 @@ def test_chart_shows_what_was_decided_on_a_round_after_its_end(
     assert [view.chart[-1].outcome for view in (before.view, after.view)] == ["waiting", outcome]
 
 
-def test_stage_and_phase_show_for_how_long_while_an_engine_works(workspace: Path) -> None:
+def test_stage_and_phase_have_an_age_while_an_engine_works(workspace: Path) -> None:
     writer = Writer(workspace)
     writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, phase="verify")
     writer.tick_slot(CAMPAIGN, 3, "fixed", stage="waiting", detail="waiting for cpu: held by x")
@@ -152,7 +152,7 @@ def test_stage_and_phase_show_for_how_long_while_an_engine_works(workspace: Path
     assert (later.row.phase_age, later.slots[3].age) == ("2 min", "2 min")
 
 
-def test_phase_shows_for_how_long_also_when_its_start_has_left_the_log(workspace: Path) -> None:
+def test_phase_has_an_age_also_if_its_start_is_no_longer_in_the_log(workspace: Path) -> None:
     writer = Writer(workspace)
     writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, phase="verify")
     with writer.transaction():
@@ -169,7 +169,7 @@ def test_phase_shows_for_how_long_also_when_its_start_has_left_the_log(workspace
     assert " for 2 min" in text
 
 
-def test_rolled_back_verdict_is_not_the_best(workspace: Path) -> None:
+def test_classes_are_the_baselines_after_a_rollback_to_it(workspace: Path) -> None:
     journal = Journal(workspace)
     verdict = verdict_of(1.0, 0.01, "")
     journal.put(VerdictRow(
@@ -253,7 +253,7 @@ def test_many_writes_cause_few_snapshots(workspace: Path, listener: FeedListener
     assert count <= elapsed / feeds.EVENT_GAP_S + 1
 
 
-def test_new_focus_is_answered_at_once(workspace: Path, listener: FeedListener) -> None:
+def test_new_focus_gets_a_snapshot_at_once(workspace: Path, listener: FeedListener) -> None:
     listener.next()
     listener.feed.look_at(Focus("matmul_c_cpu_20261119"))
     snapshot = listener.next()

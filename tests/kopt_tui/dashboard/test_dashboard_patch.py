@@ -1,4 +1,4 @@
-"""Guards the view that decides about approval: a patch's lines are what git says they are."""
+"""Guards the view of a patch: its added and removed lines are those that git counts."""
 
 from __future__ import annotations
 

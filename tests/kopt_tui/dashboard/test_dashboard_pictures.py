@@ -1,4 +1,4 @@
-"""Guards the look of whole screens, drawn from fixed data with a fixed clock."""
+"""Guards how whole screens look, drawn from fixed data with a fixed clock."""
 
 from __future__ import annotations
 

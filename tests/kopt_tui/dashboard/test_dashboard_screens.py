@@ -84,7 +84,7 @@ async def test_wide_terminal_shows_all_panes(workspace: Path) -> None:
             await until(pilot, part)
 
 
-async def test_tab_brings_the_next_pane_of_the_deck_to_the_front(workspace: Path) -> None:
+async def test_tab_shows_the_next_of_the_panes_that_share_a_place(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
@@ -96,7 +96,7 @@ async def test_tab_brings_the_next_pane_of_the_deck_to_the_front(workspace: Path
         await until(pilot, "gate")
 
 
-async def test_deck_unfolds_when_the_terminal_grows(workspace: Path) -> None:
+async def test_panes_that_share_a_place_are_all_shown_if_there_is_room(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
@@ -178,7 +178,7 @@ async def test_every_mode_opens_by_its_key(workspace: Path) -> None:
         assert {title.lower() for _, title, _ in keys.MODES} == set(app.MODES)
 
 
-async def test_cursor_stays_on_its_verdict_when_new_ones_come(workspace: Path) -> None:
+async def test_cursor_stays_on_its_verdict_when_new_ones_are_added(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
         await until(pilot, "tall 3% slower")
@@ -238,7 +238,7 @@ async def test_hostile_texts_are_not_markup_and_nothing_overflows(
             await until(pilot, "[red]x[/]")
 
 
-async def test_report_is_the_one_of_the_command_line(workspace: Path) -> None:
+async def test_report_screen_shows_the_report(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(120, 60)) as pilot:
         await until(pilot, "waits for you")
@@ -247,7 +247,7 @@ async def test_report_is_the_one_of_the_command_line(workspace: Path) -> None:
         assert "rmsnorm on" in text and "[red]x[/]" in text
 
 
-async def test_report_shows_what_is_decided_while_a_round_goes_on(workspace: Path) -> None:
+async def test_report_shows_decisions_made_during_a_round(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(120, 60)) as pilot:
         await until(pilot, "waits for you")
@@ -283,7 +283,7 @@ async def test_unreadable_journal_is_reported_on_the_bottom_line(tmp_path: Path)
         assert "! " in (await until(pilot, "newer kopt")).splitlines()[-1]
 
 
-async def test_no_color_uses_no_colour(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_color_removes_colours(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:

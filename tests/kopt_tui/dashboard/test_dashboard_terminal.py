@@ -1,4 +1,4 @@
-"""Guards the dashboard in real terminals: in tmux, and the bytes that it writes to a pty."""
+"""Guards the dashboard in tmux and on a pseudo-terminal, with the bytes that it writes there."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_idle_dashboard_writes_nothing_also_after_heartbeats(
         writer.put_lease(Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0,
                                epoch=1, heartbeat=time.time() + 1e6))
     writer.close()
-    assert terminal.read(2.5) == 0  # longer than Feed waits before it checks the engines
+    assert terminal.read(2.5) == 0  # longer than the interval at which Feed checks the engines
 
 
 def test_process_ends_with_its_terminal(terminal: Terminal) -> None:
@@ -127,14 +127,14 @@ def test_refusal_without_a_terminal_names_the_alternative(workspace: Path) -> No
     assert "terminal" in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_entry_loads_neither_textual_nor_the_journal() -> None:
+def test_launcher_imports_neither_textual_nor_the_journal() -> None:
     code = "import sys, kopt_tui.dashboard.launch; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code],
                           capture_output=True, text=True, check=True, cwd=ROOT, timeout=30)
     assert not {"textual", "rich", "sqlite3", "torch", "numpy"} & set(done.stdout.split())
 
 
-def test_bytes_that_are_not_text_end_nothing_and_a_key_after_escape_counts(workspace: Path) -> None:
+def test_bytes_that_are_not_text_are_ignored_and_a_key_after_escape_counts(workspace: Path) -> None:
     terminal = Terminal(dashboard(workspace))
     terminal.until(b"rmsnorm c")
     high = random.Random(1)
@@ -145,7 +145,7 @@ def test_bytes_that_are_not_text_end_nothing_and_a_key_after_escape_counts(works
         terminal.read(0.1)
     terminal.press(b"?")
     terminal.until(b"type to search")
-    terminal.press(b"\x1b2")  # as tmux sends escape and a key soon after it
+    terminal.press(b"\x1b2")  # as tmux sends escape followed by a key
     terminal.until(b"waits for you")
     terminal.press(b"??\x03\x03\x03")
     assert terminal.exit_code() == 0
@@ -171,7 +171,7 @@ def test_crash_is_one_line_with_a_log_file_and_restores_the_terminal(workspace: 
     terminal.close()
 
 
-def test_fault_of_the_reading_thread_is_reported_too(workspace: Path) -> None:
+def test_error_in_the_reading_thread_is_reported_too(workspace: Path) -> None:
     code = ("import sys; from kopt_tui import main\n"
             "from kopt_tui.snapshot.snapshot_builder import Builder\n"
             "Builder.snapshot = lambda *_: 1 / 0; sys.exit(main.main(sys.argv[1:]))")

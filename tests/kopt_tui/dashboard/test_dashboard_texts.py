@@ -104,7 +104,7 @@ def test_event_is_one_readable_line() -> None:
     assert event_words.event(odd) == "log"
 
 
-def test_verdicts_before_the_first_round_say_what_they_are_for() -> None:
+def test_verdicts_before_the_first_round_state_their_purpose() -> None:
     numbers = {"valid": True, "correct": True, "speedup": 1.01, "low": 0.94, "high": 1.07}
     assert event("verdict", purpose="baseline", **numbers) == \
         "verdict  baseline  noise [0.94, 1.07]  the unchanged code against itself"
@@ -124,7 +124,7 @@ def test_end_of_a_round_says_its_outcome_once() -> None:
     assert event("round.end", "1", **ended, summary="tied") == "round end  1  baseline  1.00x  tied"
 
 
-def test_lines_of_events_leave_out_what_other_lines_or_files_say() -> None:
+def test_lines_of_events_omit_what_other_lines_or_files_say() -> None:
     assert event("artifacts", "baseline", path="rounds/round-1/a.tar.gz", sha256="7bc2" * 16) == \
         "artifacts  rounds/round-1/a.tar.gz"
     assert event("candidate.state", "95c00d61fe50", slot="planned-2", state="closed",
@@ -141,8 +141,8 @@ def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert all(phrases.sign(word) for word in phrases.SIGNS)
 
 
-def test_place_of_a_round_counts_the_baseline_and_no_rounds_beyond_the_limit() -> None:
-    """A patch handed in after the end is judged in a round of its own."""
+def test_number_of_a_round_is_shown_with_the_limit_except_beyond_it() -> None:
+    """A patch submitted after the end is judged in a further round."""
     assert [samples.campaign(round=n, rounds_max=4).round_place for n in range(6)] == \
         ["0", "baseline", "2 of 4", "3 of 4", "4 of 4", "5"]
     assert samples.campaign(round=3, rounds_max=None).round_place == "3"

@@ -1,4 +1,4 @@
-"""The Knowledge screen: list, search and a page, also one that an unknown person wrote."""
+"""The Knowledge screen: the list, a search, and a page, also one with hostile text."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_bottleneck_pane_shows_the_routing() -> None:
     assert PLAN.routing in "".join(text for line in pane.compose_lines(100) for text, _ in line)
 
 
-def test_bottleneck_pane_gives_the_same_advice_once() -> None:
+def test_bottleneck_pane_shows_equal_advice_once() -> None:
     pane = BottleneckPane()
     pane.content = tuple(Bottleneck(
         campaign="rms", round=2, rank=n, id=f"b{n}", kernel="k", config_class=name,

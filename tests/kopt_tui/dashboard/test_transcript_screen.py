@@ -1,4 +1,4 @@
-"""Guards the view of an agent's slot: its row, and its transcript while it grows and afterwards."""
+"""Guards the view of an agent's slot: its row, and its transcript during and after the work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 async def opened(pilot: Pilot[None], wanted: str) -> TranscriptPane:
-    """Open the transcript of the agent's slot, and wait until a text of it is shown."""
+    """Open the transcript of the agent's slot; wait until it shows a text; return its pane."""
     app = pilot.app
     assert isinstance(app, Dashboard)
     await until(pilot, "► running")
@@ -162,7 +162,7 @@ async def test_other_attempts_are_found_also_those_of_earlier_rounds(workspace: 
         await until(pilot, "I am attempt 2 of round 3")
 
 
-async def test_transcript_is_offered_where_an_agent_works(workspace: Path) -> None:
+async def test_footer_offers_the_transcript_only_for_an_agents_slot(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(200, 50)) as pilot:
         await until(pilot, "► running")
@@ -232,7 +232,7 @@ async def test_hostile_entries_are_rows_of_plain_text(
 
 @given(line=st.text(alphabet="ab 日é[\u0301", max_size=80), room=st.integers(8, 30),
        by_word=st.booleans())
-def test_rows_of_a_line_are_the_whole_line_and_fit(line: str, room: int, by_word: bool) -> None:
+def test_rows_of_a_line_contain_the_whole_line_and_fit(line: str, room: int, by_word: bool) -> None:
     parts = [line[start:end] for start, end in cuts(line, room, by_word=by_word)]
     assert "".join(parts) == line
     assert all(cell_len(part.rstrip()) <= room for part in parts)

@@ -38,7 +38,7 @@ TOOLS = {"propose", "evaluate", "loop", "new", "campaign_status", "submit_candid
 
 
 def started(root: Path, workspace: Path) -> Client:
-    from mcp import Client, StdioServerParameters  # here: every test worker imports this file
+    from mcp import Client, StdioServerParameters  # here, as every test worker loads this file
     from mcp.client.stdio import stdio_client
 
     return Client(stdio_client(StdioServerParameters(
@@ -58,7 +58,8 @@ async def data(client: Client, tool: str, **words: Any) -> Any:
 
 
 @pytest.mark.slow
-async def test_client_can_read_a_campaign_only(tmp_path: Path) -> None:
+async def test_client_reads_campaigns_events_and_knowledge_and_gets_errors_for_bad_requests(
+        tmp_path: Path) -> None:
     from mcp.shared.exceptions import MCPError
 
     setup = campaigns.create(tmp_path)
@@ -152,14 +153,14 @@ async def test_long_call_sends_progress_messages(tmp_path: Path,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     campaigns.project(tmp_path / "p")
     monkeypatch.setattr(verb_call, "BEAT_S", 0.01)
-    heard: list[float] = []
+    beats: list[float] = []
 
     async def beat(seconds: float) -> None:
-        heard.append(seconds)
+        beats.append(seconds)
 
     call = VerbCall(tmp_path / "p", tmp_path / "w", timeout_s=60)
     answer = await call.run_on_kernel("propose", call.manifest("manifest.yaml"), beat=beat)
-    assert answer["op"] == "scale" and len(heard) > 1 and heard == sorted(heard)
+    assert answer["op"] == "scale" and len(beats) > 1 and beats == sorted(beats)
 
 
 def is_open(file: Path) -> bool:
@@ -274,7 +275,7 @@ def test_skill_names_existing_verbs_and_overwrites_no_other_file(tmp_path: Path)
     for verb, words in named:
         usage = kopt(verb, "--help").stdout
         assert all(flag in usage for flag in re.findall(r"--[a-z-]+", words)), (verb, words)
-    assert skill.install(tmp_path) == path  # its own file is written again
+    assert skill.install(tmp_path) == path  # kopt's own file is rewritten
     path.write_text("mine")
     with pytest.raises(InputError, match="was not written by kopt"):
         skill.install(tmp_path)
