@@ -22,8 +22,8 @@ SHARPNESS = 2.0
 PRIOR_SPREAD = 0.5
 """Standard deviation of the factor by which a source's log ratios are stretched here."""
 LEAST_OBSERVATIONS, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
-"""From LEAST_OBSERVATIONS on, advice ends if it lowers the log likelihood by EVIDENCE, or if its
-effects are below AGREEMENT of the advised ones."""
+"""From LEAST_OBSERVATIONS on, advice ends if it lowers the log likelihood by EVIDENCE, or if the
+effects here are less than the share AGREEMENT of the advised ones."""
 WORST = 1.0
 """Log ratio to the best of a source at which values are cut off."""
 LEAST = 8
