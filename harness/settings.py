@@ -20,7 +20,8 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to judge; only `plan.alpha` differs between the candidates of a campaign."""
+    """How to judge. Of the statistics, only `plan.alpha` differs between a campaign's candidates.
+    """
 
     scratch: str
     plan: Plan = field(default_factory=Plan)
@@ -30,19 +31,19 @@ class Settings:
     candidate_id: str = ""
     incumbent_tree: str = ""
     wall_s: float | None = None
-    """Seconds that one runner of a kernel may take, None for its kind's default."""
+    """Seconds that one runner may take; None: the default for C, Python or GPU kernels."""
     static_audit: bool = True
     """Audit the candidate's sources before anything runs; off to test the dynamic checks alone."""
     always_time: bool = False
     """Also time a candidate that is identical to the incumbent: a baseline, an A/A trial."""
     test_command: str = ""
-    """The project's own tests, run in the candidate's tree; it must pass before it is timed."""
+    """A test command, run in the candidate's tree; it must pass before the candidate is timed."""
     test_wall_s: float = 900.0
-    """Seconds that one run of a kernel's tests may take."""
+    """Seconds that one test command may take."""
     full_test_command: str = ""
-    """All of the project's tests; they run after the own tests."""
+    """The longer test command; it runs after `test_command`."""
     predict: str = ""
-    """A card of the datasheets for which latencies are predicted if none is measured."""
+    """The name of a card in the datasheets; its latencies are predicted if none is measured."""
     warm_cache: str = ""
     """A kept compiler cache; both sides of a command target start with a copy of it."""
     keep_cache: str = ""

@@ -1,6 +1,6 @@
 """The verdict on one candidate: what was checked, what was measured, and with what certainty.
 
-The classes have slots, so that one that was read from an older journal is printed with all fields.
+The dataclasses use `slots`, so that a verdict from an older journal is printed with all fields.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ HARNESS_VERSION = "1"
 
 LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
 Correctness = Literal["PASS", "FAIL", "REJECTED"]
-"""Right on every class; wrong, crashed or hung; refused before it could run."""
+"""In this order: correct on every class; wrong, crashed or hung; refused before it could run."""
 Tag = Literal["kept", "tried", "revert", "rejected"]
-"""The new best; right but no better; wrong; refused."""
+"""In this order: the new best; correct but no better; wrong; refused."""
 Value = int | float | str
 """The value of a knob."""
 Config = dict[str, Value]
@@ -46,7 +46,7 @@ class Row:
     error_budget_used: float | None = None
     latency_us: float | None = None
     latency_per: str = ""
-    """What it is the time of one of, such as GB, where a benchmark reports a rate."""
+    """The unit that `latency_us` is the time of, such as GB, where a benchmark reports a rate."""
     incumbent_us: float | None = None
     other_us: float | None = None
     """The time that is not scored (of whole calls or of GPU kernels), if both were measured."""
@@ -77,9 +77,9 @@ class Row:
 
 
 FLOOR = "physical-floor"
-"""The rule of a finding that the candidate is faster than anything can be."""
+"""The rule of a finding that the candidate is faster than physically possible."""
 INCUMBENT_FLOOR = "incumbent-floor"
-"""The rule of a finding that the incumbent is: nothing can be compared with it."""
+"""The rule of a finding that the incumbent is too fast to be true, so that no speedup is known."""
 REFERENCE_LINE = "reference line"
 """Evidence: a latency that is shown beside the candidate's and decides nothing."""
 SCORE = "score"

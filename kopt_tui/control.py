@@ -35,8 +35,8 @@ class ControlRequest(msgspec.Struct, frozen=True, kw_only=True):
 def send(workspace: Path, request: ControlRequest) -> int:
     """Insert the request into the journal and return its number.
 
-    If no engine runs, `resume` starts one, a decision or a limit a host that ends after it. Raises
-    KoptError when the journal cannot be written or has no such campaign, Refused if no
+    If no engine runs, `resume` starts one; a decision or a limit starts a host that ends after it.
+    Raises KoptError when the journal cannot be written or has no such campaign, Refused if no
     process could answer.
     """
     from engine.journal import write  # here and below: nothing that the first paint needs

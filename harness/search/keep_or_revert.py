@@ -1,4 +1,4 @@
-"""Keep-or-revert search over the knobs of a source, whatever screens its configurations."""
+"""Keep-or-revert search over a source's knobs, independent of how trials are screened."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from harness.verdict import Config
 
 
 def strategy_for(space: Space, seed: int, history: tuple[Observation, ...] = ()) -> Strategy:
-    """Return what proposes configurations; the corpus's history advises it."""
+    """Return the strategy that proposes configurations; the corpus's history advises it."""
     from harness.search.bayesian.bayesian_search import BayesianSearch  # imports numpy
 
     return BayesianSearch(space, seed, history)
 
 
 class KeepOrRevert:
-    """The trials of one search and their best; subclasses propose, screen and pass on trials."""
+    """The trials of one search and their best; subclasses define three of the methods."""
 
     def __init__(self, source: TunableSource, job: SearchJob, op: str, incumbent_tree: str,
                  cancel: threading.Event | None, *, measured_only: bool = False) -> None:
@@ -43,7 +43,7 @@ class KeepOrRevert:
         raise NotImplementedError
 
     def learn(self, trial: Trial) -> None:
-        """Pass on a trial, before it joins the others."""
+        """Tell the strategy a trial's result and record it, before it is added to `trials`."""
         raise NotImplementedError
 
     def search(self, on_trial: Callable[[Trial], None]) -> None:

@@ -16,7 +16,7 @@ from harness.verdict import TRUST, Config
 PATIENCE = 1000
 """After this many known configurations in a row, a strategy counts as exhausted."""
 FIRST_FOR_ALL = 12
-"""Proposals for the whole table before classes have turns; all strategies learn from them."""
+"""This many results for all classes together come before classes have turns of their own."""
 
 
 class Strategy(Protocol):
@@ -30,10 +30,7 @@ class Strategy(Protocol):
 
 
 class AskTell:
-    """The order of tried configurations: the default before any planning, none twice.
-
-    `starts` are tried after the default.
-    """
+    """Orders the configurations to try: the default, `starts`, then proposals; none twice."""
 
     def __init__(self, strategy: Strategy, space: Space,
                  starts: Sequence[Config] = ()) -> None:
@@ -43,9 +40,10 @@ class AskTell:
 
     def replay(self, trials: Iterable[Trial], cancelled: Callable[[], bool] = lambda: False,
                tell: Callable[[Trial], None] | None = None) -> None:
-        """Restore the strategy by the same calls; if it now differs, pass on the other results.
+        """Restore the strategy by repeating the calls that led to recorded trials.
 
-        `tell` replaces the method of this name.
+        From the first proposal that differs from the record on, only results are told. `tell`
+        replaces the method of this name.
         """
         has_diverged = False
         for trial in trials:
@@ -130,7 +128,7 @@ class PredictedOrder:
 
 
 class RoundRobin:
-    """Alternates between strategies of the table and of classes; each learns its own score."""
+    """Alternates between a strategy for all classes and one per class; each has its own scores."""
 
     def __init__(self, make: Callable[[], Strategy]) -> None:
         self._make = make
@@ -140,7 +138,7 @@ class RoundRobin:
         self._result_count = 0
 
     def search_classes(self, names: tuple[str, ...]) -> None:
-        """Give classes turns of their own; a single class is the whole table and gets none."""
+        """Give classes turns of their own; a single class needs none."""
         if len(names) > 1:
             self._of_class = {name: self._make() for name in names}
             self._turns = itertools.cycle([turn for name in names for turn in ("", name)])
@@ -154,7 +152,7 @@ class RoundRobin:
 
     def tell(self, config: Config, score: float | None,
              by_class: Mapping[str, float] | None = None) -> None:
-        """Tell all strategies; a class without a score has failed with the whole table."""
+        """Tell all strategies a result; a class without a score counts as failed."""
         self._result_count += 1
         self._overall.tell(config, score)
         for name, strategy in self._of_class.items():
@@ -164,9 +162,10 @@ class RoundRobin:
 class Incumbent:
     """The best of the trials it has taken.
 
-    Only correct ones count, with `measured_only` only those with a ratio; measured ones outrank
-    reported ones, then come predictions. The faster by the margin wins; within it the simpler one,
-    if also within the margin of the fastest, so that small losses do not add up.
+    Only correct trials whose latency is not withheld count; with `measured_only`, only those with
+    a ratio. Measured trials outrank reported ones, and these outrank predictions. A trial that is
+    faster by the margin wins; within the margin the simpler one wins, if it is also within the
+    margin of the fastest, so that small losses do not add up.
     """
 
     def __init__(self, space: Space, margin: float, *, measured_only: bool = False) -> None:

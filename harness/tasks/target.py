@@ -50,7 +50,7 @@ class Launch:
 
 Language = Literal["c", "cuda", "hip", "python", "triton"]
 OF_CARD: dict[str, str] = {"cuda": "nvidia", "hip": "amd"}
-"""Languages whose kernels run on one kind of card only, and which."""
+"""Languages whose kernels run on one vendor's cards only, with the vendor."""
 Role = Literal["input", "output", "inout", "scalar"]
 Structure = Literal["ascending", "increasing", "distinct", "offsets", "two_valued",
                     "probabilities", "log_probabilities"]
@@ -105,7 +105,7 @@ class Arg:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigClass:
-    """Inputs that take the same path and are judged together; an interpreter gets smaller ones."""
+    """Inputs of one code path, judged together; Triton's interpreter gets `interpret_shape`."""
 
     name: str
     shape: dict[str, int]
@@ -155,7 +155,7 @@ class Target:
     build: tuple[str, ...] | None = None
     """The compiler's flags; None is `BUILD_FLAGS` of the language."""
     launch: Launch | None = None
-    """CUDA and HIP: the entry is a `__global__` function; without it, a function of the host."""
+    """CUDA and HIP: with it, the entry is a `__global__` function; without it, a host function."""
     flops: str | int | None = None
     bytes: str | int | None = None
     tolerance: float | None = None
@@ -222,7 +222,7 @@ class Target:
 
     @property
     def frozen_files(self) -> tuple[str, ...]:
-        """Return the files that say what is right: no candidate may change them."""
+        """Return the reference, adapter and data files: no candidate may change them."""
         reference = "" if self.by_baseline else self.reference_file
         data = (text.rpartition(":")[0] for each in self.classes
                 for text in (each.data or {}).values())
@@ -266,7 +266,7 @@ class Target:
         return float(flops), float(moved)
 
     def declared_tolerance(self, config_class: ConfigClass) -> float | None:
-        """Return the task's limit of the error relative to a value or all values' rms, or None."""
+        """Return the task's error limit, relative to a value or to the rms of all, or None."""
         return self.tolerance if config_class.tolerance is None else config_class.tolerance
 
     def tolerance_of(self, config_class: ConfigClass) -> float:
@@ -277,15 +277,14 @@ class Target:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Return the names of the arguments that a kernel writes, in order; returned values follow.
-        """
+        """Return the names of the arguments that a kernel writes, then those of returned values."""
         written = tuple(arg.name for arg in self.args if arg.kind in ("output", "inout"))
         returned = len(self.output_dtypes) - len(written)
         return written + tuple(f"returned value {number}" for number in range(1, returned + 1))
 
     @property
     def output_dtypes(self) -> tuple[str, ...]:
-        """Return the outputs' dtypes in order; undeclared returned ones are the loosest input's."""
+        """Return the outputs' dtypes in order; an undeclared one is the loosest argument's."""
         written = tuple(arg.dtype for arg in self.args if arg.kind in ("output", "inout"))
         if not self.returns:
             return written

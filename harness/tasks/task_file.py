@@ -198,13 +198,13 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
 
 
 def _is_c(arg: Arg, language: str) -> bool:
-    """Return whether C, or a GPU's C, can take an argument of this dtype: a GPU's takes more."""
+    """Return whether C, CUDA or HIP, as `language` says, can take an argument of this dtype."""
     return not arg.is_constant and arg.dtype not in (
         NO_C_SCALARS if arg.kind == "scalar" else () if language in OF_CARD else TORCH_ONLY)
 
 
 def _check_range(tensor: Tensor, key: Key) -> None:
-    """Raise BadField for an integer that its dtype cannot hold: it would be cut off."""
+    """Raise BadField for an integer that its dtype cannot hold: it would be truncated."""
     if not isinstance(tensor.value, int | float) \
             or tensor.dtype.startswith(("float", "bfloat", "bool")):
         return

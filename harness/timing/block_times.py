@@ -10,18 +10,19 @@ from statistics import median, quantiles
 from harness.isolation.process_tree import CpuTime
 
 CALM = 0.01
-"""Rounds whose blocks were on no core for a smaller share of their time all count."""
+"""A round counts if each of its blocks was on no core for at most this share of its time."""
 
 
 @dataclass(frozen=True)
 class TimedBlock:
-    """One timed block: `calls` took `ns` by the runner, `elapsed_ns` from request to answer.
+    """One timed block: `calls` took `ns` by the runner's clock, `elapsed_ns` until the answer.
 
     `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
     copied what the calls returned, by our clock, `sample_ns` how long the oracle then read a sample
-    of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and
-    the end of its calls, by the operating system; 0 if it stamps none. `cpu` is what it counted of
-    the runner's main thread; None on a GPU, or if the runner cannot be stopped.
+    of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and the
+    end of the calls, as the operating system stamped them; 0 without stamps. `cpu` is the CPU time
+    of the runner's main thread, by the operating system; None on a GPU, or if the runner cannot be
+    stopped.
     """
 
     calls: int
@@ -35,7 +36,7 @@ class TimedBlock:
 
     @property
     def scored_ns(self) -> int:
-        """On the CPU the longer time counts; on a GPU events leave out how long launches take."""
+        """The time that counts: on the CPU the longer of `ns` and `stamped_ns`, on a GPU `ns`."""
         return max(self.ns, self.stamped_ns) if self.cpu else self.ns
 
     @property
@@ -44,7 +45,7 @@ class TimedBlock:
 
     @property
     def gap_ns(self) -> int:
-        """Our own clock also sees the wake-ups of both processes; the stamps do not."""
+        """Time outside `ns`, by the stamps or else by our clock, which includes both wake-ups."""
         return (self.stamped_ns or self.elapsed_ns) - self.ns
 
     @property
@@ -69,7 +70,7 @@ BUSY: Time = attrgetter("cpu.busy_ns")
 def usual_cost_ns(blocks: Iterable[TimedBlock]) -> float | None:
     """Return the CPU time that blocks take beyond what they report; None if all were disturbed.
 
-    Even a short wait within a long block hides some of it, so that the larger values are right.
+    A wait for a core within a block hides part of this time, hence the third quartile.
     """
     gaps = [block.cpu_gap_ns for block in blocks if block.cpu and block.idle <= CALM]
     return third_quartile(gaps) if gaps else None
@@ -78,7 +79,7 @@ def usual_cost_ns(blocks: Iterable[TimedBlock]) -> float | None:
 def calm_rounds(rounds: Sequence[Sequence[TimedBlock]]) -> list[int]:
     """Return the numbers of the rounds whose blocks hardly waited for a core.
 
-    These are at least half of the rounds with as many calls.
+    At least half of the rounds of each number of calls are among them.
     """
     idle = [max(block.idle for block in blocks) for blocks in rounds]
     calls = [blocks[0].calls for blocks in rounds]

@@ -6,8 +6,8 @@ cost that is the same on both sides. What the candidate's blocks take beyond tha
 does not report, as a share of what it reports. Blocks of one process share its core, its memory and
 what else runs there, so each process pair gives one value, and a finding needs pairs that agree.
 
-On the CPU the operating system counts how long the main thread was on a core. Unless it slept in
-the calls, it cannot have reported less, and other processes do not disturb this count.
+On the CPU the operating system counts how long the main thread was on a core. Unless the thread
+slept in the calls, no shorter time can be true, and other processes do not disturb this count.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ SLOPE_TIGHT = 0.01
 CERTAIN, SUSPECT = 0.002, 0.07
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs.
 
-If noise is as often positive as negative, this is the probability that so many pairs show an
-excess: a certain finding needs nine pairs, or all but one of 13. A suspicion needs all of up to
-five pairs.
+This is the probability that so many pairs show an excess by noise, which is positive as often as
+negative: a certain finding needs nine of nine pairs, or 12 of 13. A suspicion needs all of up to
+six pairs.
 """
 OBVIOUS = 0.5
-"""In fewer pairs, all must exceed the slowest of the incumbent's blocks by this share."""
+"""Fewer pairs suffice if all exceed the slowest of the incumbent's blocks by this share."""
 WIDEST_BAND = 0.02
 """A gain below the band gets more pairs while the band is wider than this."""
 LEAST_PAIRS = 3
 LEAST_DUE = 0.25
-"""Share of a long block's time by which it exceeds a short one, at the least."""
+"""A long block must exceed a short one by at least this share of the long one's time."""
 SLEEPS = 1
-"""A main thread that is stopped after its block counts as asleep once."""
+"""Sleeps of a main thread that does not sleep in its calls: it is stopped once, after its block."""
 LATE_NS = 500_000
 """Copying what was returned may take this much longer than twice the incumbent's time."""
 
@@ -98,7 +98,7 @@ class PairBlocks:
             max(map(_sleeps, (self.candidate, self.incumbent))) <= SLEEPS
 
     def whole(self, time: Time) -> SideShares:
-        """Return what a block takes, relative to a candidate's reported time."""
+        """Return each side's median time per block, relative to the candidate's reported time."""
         over_ns = typical(self.candidate, REPORTED)
         return SideShares(typical(self.candidate, time) / over_ns,
                           typical(self.incumbent, time) / over_ns)
@@ -106,8 +106,8 @@ class PairBlocks:
     def unreported(self, cost_ns: float | None) -> SideShares:
         """Return what blocks take beyond what they report.
 
-        By CPU time it is without the usual cost, from blocks that did not wait for a core. Where
-        there are none, or no such cost is known, it is by our own clock.
+        It is the CPU time less `cost_ns`, from blocks that did not wait for a core. If there are
+        none, or CPU times or `cost_ns` are unknown, it is by our own clock.
         """
         calm = [block for block in self.candidate if block.idle <= CALM]
         if cost_ns is None or not calm or not self.by_cpu:
@@ -123,7 +123,10 @@ class PairBlocks:
             - typical([block for block in side if not self._is_long(block)], time)
 
     def slope(self) -> SideShares | None:
-        """Return what long blocks take beyond short ones: a cost around each block cancels."""
+        """Return the unreported share of what long blocks take beyond short ones, None if unknown.
+
+        A cost around each block cancels out.
+        """
         over_ns = self.longer(self.candidate, REPORTED)
         return SideShares(self.longer(self.candidate, GAP) / over_ns,
                           self.longer(self.incumbent, GAP) / over_ns) if over_ns > 0 else None
@@ -138,7 +141,7 @@ class PairBlocks:
                             for side in (self.candidate, self.incumbent)))
 
     def late(self) -> SideShares:
-        """Return how long outputs take to be there; for the incumbent, how long they may take."""
+        """Return how long copying the outputs takes; for the incumbent, how long it may take."""
         over_ns = typical(self.candidate, REPORTED)
         return SideShares(typical(self.candidate, LATE) / over_ns,
                           (2 * max(map(LATE, self.incumbent)) + LATE_NS) / over_ns)
@@ -154,8 +157,8 @@ class PairBlocks:
 class ClockCheck:
     """Compares both sides' blocks, pair by pair.
 
-    `tight_ns` is by how much a candidate's cost around a block may exceed the incumbent's. Fewer
-    than `least_pairs` show nothing.
+    `tight_ns` is by how much a candidate's cost around a block may exceed the incumbent's. With
+    fewer than `least_pairs` pairs nothing is found.
     """
 
     def __init__(self, tight_ns: int, least_pairs: int = LEAST_PAIRS) -> None:
@@ -206,10 +209,9 @@ class ClockCheck:
             f"by our clock its calls take {more:.1%} longer than it reports"))
 
     def band(self, config_class: str) -> float | None:
-        """Return the largest share of its time in a class that the candidate may not have reported.
+        """Return the largest share of its time in a class that a candidate can hide unsuspected.
 
-        More than that is at least suspected. Work may also hide where what was returned is copied.
-        None if the pairs are too few.
+        Copying the outputs is included, since work may hide there. None if the pairs are too few.
         """
         cost_ns = self._cost_ns()
         excess = sorted(blocks.unreported(cost_ns).excess + blocks.whole(STORE).excess
@@ -223,7 +225,7 @@ class ClockCheck:
 
 def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float], str], *,
              obvious: bool = False) -> ClockExcess | None:
-    """Return an excess if so many pairs are above the accepted one as noise hardly explains."""
+    """Return an excess if more pairs are above `tight` than noise is likely to explain."""
     above = sum(share.excess > tight for share in shares)
     if not _is_suspect(above, len(shares)):
         return None
@@ -234,7 +236,7 @@ def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float]
 
 
 def _is_suspect(above: int, pairs: int) -> bool:
-    """Return whether so many of the pairs are too many for noise; below five, all have to be."""
+    """Return whether `above` of the pairs are too many for noise; of up to six, all must be."""
     return pairs >= LEAST_PAIRS and (above == pairs or _chance(above, pairs) <= SUSPECT)
 
 
@@ -244,7 +246,7 @@ def _chance(above: int, pairs: int) -> float:
 
 
 def _pair_means(classes: Sequence[Sequence[SideShares]]) -> list[SideShares]:
-    """Return the mean over the classes of each pair; the last pairs may lack some."""
+    """Return each pair's mean over the classes; the last pairs may lack some classes."""
     pairs = ([share for share in pair if share is not None] for pair in zip_longest(*classes))
     return [SideShares(fmean(share.candidate for share in pair),
                        fmean(share.incumbent for share in pair)) for pair in pairs]

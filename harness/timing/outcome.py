@@ -1,4 +1,4 @@
-"""Call a config class faster, tie, slower or unmeasured from its interval, and say so."""
+"""Decide from its interval whether a config class is faster, tie, slower or unmeasured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.timing.stats import Estimate
 from harness.verdict import ClassOutcome, Row
 
 SURE = 0.05
-"""Error rate of losses: the ordinary 5 %, since an error costs a gain but keeps nothing wrong."""
+"""Error rate of the outcome `slower`: an error loses a gain, but keeps nothing wrong."""
 
 
 def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = None,

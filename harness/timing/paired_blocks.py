@@ -52,7 +52,7 @@ class PairedBlocks:
         self.voided: list[str] = []
         self.blocks: dict[str, list[TimedBlock]] = {side: [] for side in order}
         self.scored: Mapping[str, Sequence[TimedBlock]] = self.blocks
-        """The blocks of calm rounds, which alone count on a CPU that is busy."""
+        """The blocks that count: on a busy CPU, only those of calm rounds."""
         self.others: dict[str, list[TimedBlock]] = {}
         """Blocks of the time that is not scored."""
         self.damage: dict[str, str] = {}
@@ -86,7 +86,7 @@ class PairedBlocks:
             self._run_alone(side)
             answers.append(decode_answer(self.peers[side].ask(
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer))
-        # between both: blocks of the slower side are not much too long, nor the other's too short
+        # by the mean of both: the slower side's blocks are not much too long, the other's too short
         self.sizes = self.plan.within(self._source.room(self.plan.ring_bytes)).sizes(
             self._source.slot_bytes(self.case, self._first),
             geometric_mean(max(1.0, answer.call_ns) for answer in answers))
@@ -133,8 +133,7 @@ class PairedBlocks:
                 break
 
     def _ask_both(self, send: Callable[[str], None], receive: Callable[[str], None]) -> None:
-        """Send a request to both sides, which work at the same time unless a kernel tunes itself.
-        """
+        """Send a request to both sides; they work concurrently unless a kernel may tune itself."""
         if self._concurrently:
             self.resume_both()
             for ask in (send, receive):
@@ -147,9 +146,10 @@ class PairedBlocks:
             receive(side)
 
     def run(self) -> tuple[float, float | None]:
-        """Return log(incumbent / candidate) of the scored time, and of the other one or None.
+        """Return log(incumbent / candidate) of the scored time, and of the other time or None.
 
-        One round of the other is enough: it must only not be longer, and pairs reverse its order.
+        The other time needs only one round: it must not be longer, no more, and the order of the
+        sides alternates between pairs.
         """
         sizes = self.sizes
         judged = secrets.randbelow(sizes.blocks)
@@ -202,7 +202,7 @@ class PairedBlocks:
         return math.log(max(per_call["incumbent"], 1e-3) / max(per_call["candidate"], 1e-3))
 
     def _order(self, calls: int, slots: int) -> list[int]:
-        """Return some of the slots in a secret order; a later order does not follow from it."""
+        """Return `calls` slots in a secret order, from which no later order can be predicted."""
         return random.Random(secrets.randbits(256)).sample(range(slots), calls)
 
     def _block(self, slots: TimedSlots, side: str, mode: str, order: list[int],

@@ -30,7 +30,7 @@ CLOCK_TIGHT_NS = 30_000
 CLOCK_TIGHT_GPU_NS = 300_000
 """On an H200, 0.17 to 0.26 ms of a block are outside of its events: launches, and the wait."""
 CLOCK_PAIRS = 4
-"""Least number of pairs that show anything on a CPU, where one of three is often disturbed."""
+"""Least number of pairs for a finding on a CPU, where one of three pairs is often disturbed."""
 LEAST_CLOCK_LOOKS = 2
 """Number of looks with a wrong clock that prove tampering."""
 ORDER = ("incumbent", "candidate")
@@ -97,8 +97,8 @@ class PairedTiming:
     A class that is settled at a look is left out of the pairs after it. At most `at_once` pairs
     hold buffers at a time, and only one of them is timed. With `quiet`, not even buffers are
     prepared concurrently, since a kernel may then time its configurations. `alone` and `freeze` are
-    those of PairedBlocks. `on_pair` receives a pair's number as it begins, and the largest number
-    that there may be.
+    those of PairedBlocks. `on_pair` receives a pair's number as it begins, and the largest possible
+    number.
     """
 
     def __init__(self, plan: Plan, cases: Sequence[Case], source: SlotSource,
@@ -175,8 +175,7 @@ class PairedTiming:
 
     @property
     def gain_within_band(self) -> str:
-        """The class of a gain that is smaller than what a forged clock could hide; empty if none.
-        """
+        """A class whose gain is smaller than what a forged clock could hide; empty if none."""
         for name, band in self.bands.items():
             estimate = stats.estimate(self._samples[name].log_ratios, self.plan.alpha_look)
             if band > WIDEST_BAND and estimate.low > 0 and math.expm1(estimate.mean) < band:

@@ -21,7 +21,7 @@ LONG = 3
 """Half of the blocks have this many times the calls of the others: see clock_check."""
 MOST_COPIES = 512
 GPU_LOOKS = (3, 5, 8, 12, 18)
-"""Process pairs of a card differ by some 0.1 %, so three of them show what a large change does."""
+"""Process pairs on a GPU differ by about 0.1 %, so three are enough for a large change."""
 QUICK_LOOKS, QUICK_BLOCKS = (3, 5), 4
 THOROUGH_LOOKS, THOROUGH_MARGIN = (6, 9, 13, 18, 26, 36), 0.005
 MOST_SLOTS = 1024
@@ -29,7 +29,7 @@ RING_BYTES = 16 << 20
 """Bytes of a class's slots on the CPU, which its last-level cache may hold."""
 LARGEST_RING = 4 << 30
 MORE_BLOCKS = 4
-"""Times as many blocks as planned where memory allows only short ones."""
+"""At most this many times the planned blocks, if memory allows only short ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +85,9 @@ class Plan:
         return self
 
     def with_looks(self, looks: tuple[int, ...]) -> Plan:
-        """Return the plan with these looks in place of as many of the usual ones.
+        """Return the plan with these looks if it has the usual ones.
 
-        Their number stays, and with it the error rate of each.
+        The number of looks stays, and with it the error rate of each.
         """
         is_usual = self.looks == stats.LOOKS[:len(self.looks)]
         return replace(self, looks=looks[:len(self.looks)]) if is_usual else self

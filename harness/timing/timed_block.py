@@ -23,7 +23,7 @@ HOST_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupAnswer:
-    """A runner's own measurement of a call of one class, and of its part until all is launched."""
+    """A runner's own times of a call of one class: the whole, and until all is launched."""
 
     call_ns: float
     launch_ns: float = 0.0
@@ -44,7 +44,7 @@ class WarmupAnswer:
 class CaptureAnswer:
     """A runner's answer about a graph of calls: whether there is one, and its time per call.
 
-    The time is 0 where nobody asked for it.
+    The time is 0 if it was not requested.
     """
 
     graph: bool = False

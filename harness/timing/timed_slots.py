@@ -14,15 +14,16 @@ from harness.case import Case
 from harness.isolation.rpc import Peer
 
 MOST_DISPUTED = 2
-"""Slots of a block in which the sides differ that are held against the reference."""
+"""The reference judges at most this many of a block's slots in which the sides differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlotComparison:
     """Both sides' answers in a number of slots, compared.
 
-    `differs` are slots in which they differ by more than the tolerance, worst first, and `excess`
-    how many times as much in each; `damage` says by side what it overwrote besides its outputs.
+    `differs` are the slots in which they differ by more than the tolerance, worst first; `excess`
+    is each difference as a multiple of the tolerance; `damage` says by side what it overwrote
+    besides its outputs.
     """
 
     differs: tuple[int, ...] = ()
@@ -31,17 +32,17 @@ class SlotComparison:
 
 
 class Disputes:
-    """Chooses slots on which the reference decides, of those in which the sides differ.
+    """Chooses which of the slots in which the sides differ the reference judges.
 
-    If it finds the candidate wrong on one, the verdict ends; else smaller differences are allowed.
-    So what comes later is held against the reference if it differs more than all that was chosen.
+    If the candidate is wrong in one, the verdict ends; else differences up to that size are
+    allowed, and only larger ones are judged later.
     """
 
     def __init__(self) -> None:
         self._allowed = 0.0
 
     def chosen(self, comparison: SlotComparison) -> list[int]:
-        """Return the slots of a block that differ more than earlier ones, the worst alone."""
+        """Return the worst slots of a block, those that differ more than all chosen before."""
         larger = [(slot, excess) for slot, excess in zip(comparison.differs, comparison.excess,
                                                          strict=True) if excess > self._allowed]
         chosen = larger[:MOST_DISPUTED]
@@ -62,7 +63,7 @@ class TimedSlots(Protocol):
         """Ask a runner to map its side's slots and to call the kernel once on each."""
 
     def receive(self, peer: Peer, side: str) -> None:
-        """Wait for that. Raises PeerError and PeerDied."""
+        """Wait until the runner has done what `send` asks. Raises PeerError and PeerDied."""
 
     def drop(self, peer: Peer) -> None:
         """Let a runner unmap its slots, unless the kernel may remember weights in them."""
@@ -79,7 +80,7 @@ class TimedSlots(Protocol):
     def flip(self, side: str) -> None:
         """Invert the bits of the inputs in some of a side's slots, or restore them.
 
-        It is done while returned values are copied, which may not be read from inputs any more.
+        They are inverted while returned values are copied, so that no value can come from an input.
         Nothing happens on a GPU, and where the incumbent returns its arguments' memory.
         """
 
@@ -108,8 +109,7 @@ class SlotSource(Protocol):
         """Return how many of `nbytes` the slots of a side can have now."""
 
     def slot_bytes(self, case: Case, like: TimedSlots) -> int:
-        """Return what a slot takes of the memory, once the kernels were called on those of `like`.
-        """
+        """Return the bytes that a slot takes, once the kernels were called on the slots `like`."""
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> TimedSlots:
-        """Return new slots; those of earlier ones (`like`) tell what the kernels return."""
+        """Return new slots; earlier ones (`like`) show what the kernels return."""

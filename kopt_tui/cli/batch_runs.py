@@ -43,9 +43,9 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
         else:
             ended += 1
         good &= campaign is not None and campaign.state in SUCCESSFUL
-        known = ("", "failed", "", "") if campaign is None else (
+        cells = ("", "failed", "", "") if campaign is None else (
             campaign.id, phrases.signed(campaign.state), phrases.best(campaign), campaign.outcome)
-        rows.append((path.parent.name, *known[:3], phrases.clean(error) or known[3]))
+        rows.append((path.parent.name, *cells[:3], phrases.clean(error) or cells[3]))
     print_table(HEADERS, rows)
     if ended:
         print(f"{counted(ended, 'campaign')} had ended before; --new starts others")

@@ -1,4 +1,4 @@
-"""Measures without a campaign: waits for an idle card, and notes who else used it."""
+"""Measure without a campaign: wait for an idle card, and note other processes that used it."""
 
 from __future__ import annotations
 

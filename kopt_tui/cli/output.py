@@ -17,13 +17,13 @@ from kopt_tui.snapshot.phrases import clean
 
 Cell = str | int | float | None
 PIPE_COLUMNS = 80
-"""Width of the notes of a table where no terminal says one."""
+"""Width of a table's notes where there is no terminal."""
 GAP = 2
 """Spaces between columns."""
 LEAST_TEXT = 24
 """A table's last column is at least so wide, or stands below the others."""
 LEAST_CELL = 12
-"""Cells are clipped to no less."""
+"""Cells are not clipped to less than this width."""
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
 BORDER = re.compile(r"(?<!\\)\|")
 ITEM = re.compile(r"(- |\d+\. )?")
@@ -57,11 +57,11 @@ def print_bytes(data: bytes) -> None:
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right: str = "",
                 spare: Sequence[str] = (), notes: Sequence[Sequence[str]] = ()) -> None:
-    """Print a table. At a terminal that is too narrow, columns named in `spare` are left out, the
-    first ones first, and the last column continues on further lines; the others are clipped.
+    """Print a table.
 
-    Columns named in `right` (space-separated) are aligned to the right. The `notes` of each row
-    follow it.
+    At a terminal that is too narrow, columns named in `spare` are left out in that order; the last
+    column continues on further lines, and the others are clipped. Columns named in `right`
+    (space-separated) are aligned to the right. The `notes` of each row follow it.
     """
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
     limit = terminal_width(sys.stdout)

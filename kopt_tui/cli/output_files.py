@@ -60,7 +60,7 @@ class ListedArchive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedOutputs(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a candidate, or of the baseline; files that there are not are ""."""
+    """What is kept of a candidate, or of the baseline; the path of a missing file is ""."""
 
     candidate: str
     campaign: str
@@ -91,7 +91,7 @@ class CandidateOutputs:
         return [path for path in (self.worker_log, self.transcript) if path is not None]
 
     def file(self, name: str) -> bytes:
-        """Return a file by its name, of several such the newest. Raises InputError."""
+        """Return a file's content by name, of several such files the newest. Raises InputError."""
         if self.transcript is not None and name == self.transcript.name:
             return "\n".join(map(_printed, TranscriptReader(self.transcript).read(
                 2 * LIMIT_BYTES))).encode()
@@ -106,7 +106,7 @@ class CandidateOutputs:
                          fix=suggest(name, [*names, *(path.name for path in self._of_worker)]))
 
     def print(self, lines: int) -> None:
-        """Print the processes and files of each verdict, and the end of what failed."""
+        """Print the processes and files of each verdict, and the last `lines` of what failed."""
         if not self.verdicts and not self._of_worker:
             raise InputError(f"no outputs of {self.name[:12]} are kept", where=self.campaign,
                              fix="they are kept when its verdict ends")
@@ -154,11 +154,11 @@ class CandidateOutputs:
 
 
 def _of_attempt(reader: Reader, folder: Folder, candidate: Candidate) -> list[Path]:
-    """Return the files of the attempt that a candidate, or the one it is a form of, came from."""
+    """Return the log and transcript of the attempt that a candidate, or its original, came from."""
     made = attempt_of(reader, candidate)
-    of = (made.round, made.slot, made.number)
-    earlier = [folder.of_slot(made.round, made.slot) / LOG]  # kopt did not number attempts
-    return [path for path in (folder.worker_log(*of), folder.transcript(*of),
+    key = (made.round, made.slot, made.number)
+    earlier = [folder.of_slot(made.round, made.slot) / LOG]  # from before attempts had numbers
+    return [path for path in (folder.worker_log(*key), folder.transcript(*key),
                               *(() if made.number else earlier)) if path.is_file()]
 
 

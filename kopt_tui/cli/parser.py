@@ -15,7 +15,7 @@ MOST = 2**53 - 1
 
 
 class ErrorFields(TypedDict):
-    """What went wrong, where, and what to do about it; 1 the answer is no, 2 input, 3 machine."""
+    """What went wrong, where, and the fix. Exit codes: 1 the answer is no, 2 input, 3 machine."""
 
     what: str
     where: str

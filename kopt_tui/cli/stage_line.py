@@ -18,8 +18,10 @@ SLOW_S = 3
 
 @contextmanager
 def stages(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
-    """Yield a callback that prints the current stage to stderr; elsewhere than at a terminal only
-    what it waits for, and stages that take long."""
+    """Yield a callback that prints the current stage to stderr.
+
+    Without a terminal it prints only what is waited for, and stages that take long.
+    """
     if quiet:
         yield lambda line: None
         return
@@ -35,7 +37,7 @@ def stages(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
 
 
 class StageLine:
-    """The current stage on one line of a terminal, with its seconds where it takes some."""
+    """The current stage on one line of a terminal, with its seconds if it takes long."""
 
     every_s = 1.0
 
@@ -84,7 +86,7 @@ class StageLine:
 
 
 class StageLog(StageLine):
-    """The stages that take long, and what others wait for, as lines of their own."""
+    """The stages that take long, and what is waited for, one line each."""
 
     every_s = 30.0
 

@@ -1,4 +1,4 @@
-"""Hands changes in: the files of a campaign's inbox, and a near gain that is measured again."""
+"""Submit changes: write files to a campaign's inbox, or have a near gain measured again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EarlierChange(NamedTuple):
 
 
 def measure_again(workspace: Path, campaign: str, candidate: str) -> None:
-    """Hand a candidate's own patch in again. Raises KoptError where nothing would measure it."""
+    """Submit a candidate's own patch again. Raises KoptError if nothing would measure it."""
     with closing(Reader(workspace)) as reader:
         chosen = choose_campaign(reader, campaign)
         change = of_candidate(reader, chosen, reader.candidate(candidate, campaign))
@@ -44,7 +44,7 @@ def measure_again(workspace: Path, campaign: str, candidate: str) -> None:
 
 
 def hand_in(workspace: Path, chosen: Campaign, files: Iterable[tuple[str, bytes]]) -> list[Path]:
-    """Put files into a campaign's inbox, with a host that judges them if no engine runs."""
+    """Write files to a campaign's inbox; start a host to judge them if no engine runs."""
     inbox = Path(chosen.path) / "inbox"
     inbox.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -71,9 +71,9 @@ def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None
 
 
 def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> EarlierChange:
-    """Return a candidate's own patch, or for another campaign its whole change since the baseline.
+    """Return a candidate's own patch; if it is of another campaign, its change since the baseline.
 
-    Raises Refused for one whose campaign would not measure it again.
+    Raises Refused for a candidate of the campaign that would not be measured again.
     """
     name = candidate.id[:12]
     if candidate.campaign != chosen.id:
@@ -91,7 +91,7 @@ def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> Earl
 
 
 def stated(hypothesis: str, patch: bytes) -> bytes:
-    """Return a patch or a source behind its hypothesis, if there is one."""
+    """Return a patch or a source with its hypothesis, if any, before it."""
     return f"Hypothesis: {clean(hypothesis, 400)}\n\n".encode() + patch if hypothesis else patch
 
 

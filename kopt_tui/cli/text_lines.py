@@ -21,7 +21,7 @@ def print_text(text: str, to: TextIO | None = None, indent: int = 2) -> None:
 
 
 def wrapped(text: str, width: int | None, indent: int) -> list[str]:
-    """Return the lines of a text that is at most `width` wide where its words allow it.
+    """Break a text into lines of at most `width` columns where its words allow it.
 
     A command such as `kopt approve 80fd0d` stays on one line, so that it can be copied.
     """

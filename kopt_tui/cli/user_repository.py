@@ -94,8 +94,7 @@ class UserRepository:
             return False
 
     def check_new(self, chosen: Campaign, files: Sequence[str]) -> None:
-        """Raise Refused if the branch has the campaign's result in all the files that it changed.
-        """
+        """Raise Refused if these files of the branch already equal the campaign's result."""
         if not self.git("diff", "--name-only", chosen.best_commit, "HEAD", "--", *files):
             raise Refused("the result is already in this branch", where=str(self.path))
 

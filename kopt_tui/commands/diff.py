@@ -28,7 +28,7 @@ class PrintedPatch(msgspec.Struct, frozen=True, kw_only=True):
     candidate: str
     patch: str
     exact: bool
-    """Whether these are the patch's bytes; where they are not UTF-8, --raw prints them."""
+    """Whether `patch` has the exact bytes; if they are not UTF-8, only --raw prints them."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

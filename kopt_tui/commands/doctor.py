@@ -15,7 +15,7 @@ from kopt_tui.snapshot.phrases import clean
 
 
 class MachineChecks(msgspec.Struct, frozen=True, kw_only=True):
-    """All checks; `ok` says that nothing is missing without which kopt cannot work."""
+    """All checks; `ok` if nothing that kopt needs is missing."""
 
     ok: bool
     checks: tuple[MachineCheck, ...]

@@ -86,7 +86,7 @@ def _with_references(verdict: Verdict, one_shot: OneShot, args: argparse.Namespa
                                       rewrite_routes.is_installed(name, judged.manifest.python)):
         request = one_shot.request(OneShotCandidate(source=form.source(base_source)),
                                    alpha=args.alpha, effort="quick")
-        if not isinstance(request, Verdict):  # kopt wrote it, and libraries are new dependencies
+        if not isinstance(request, Verdict):  # the audit would reject its new dependencies
             request = replace(request, settings=replace(request.settings, static_audit=False))
         try:
             measured[form.key] = measure(request, Gate(one_shot, quiet=args.json), predict="",
@@ -114,7 +114,7 @@ def read_config(text: str | None) -> dict[str, object] | None:
 
 
 def _place(error: str) -> str:
-    """Return what msgspec says of malformed JSON, without brackets of its own."""
+    """Return msgspec's message about malformed JSON, with the place counted from 1."""
     what, _, byte = error.removeprefix("JSON is malformed: ").rstrip(")").partition(" (byte ")
     return f"{what} at character {int(byte) + 1}" if byte.isdigit() else what
 

@@ -37,7 +37,7 @@ class ListedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedPages(msgspec.Struct, frozen=True, kw_only=True):
-    """All pages: of kopt, of this user and of the project; `problems` are of their files."""
+    """The pages of kopt, of this user and of the project; `problems` are faults in their files."""
 
     pages: tuple[ListedPage, ...]
     problems: tuple[str, ...]
@@ -234,7 +234,7 @@ def _strategies(args: argparse.Namespace) -> int:
 
 
 def _moves(entry: ListedStrategy) -> str:
-    """Return a row's sentence, and what kopt makes of it itself, with its records."""
+    """Return a row's text and its transformations and templates, with their records."""
     made = [f"{name} ({record})" if record.tried else name
             for name, record in (*entry.transformations.items(), *entry.templates.items())]
     return entry.strategy.text + (f" [{', '.join(made)}]" if made else "")

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _time_limits(manifest: Manifest) -> str:
-    """Return the limits of the manifest's commands, seconds, for those that it has."""
+    """Return the time limits, in seconds, of the commands that the manifest has."""
     limits = {"benchmark_command": ("a benchmark and its tests", manifest.target.timeout_s),
               "format_command": ("format", manifest.limits.format_s),
               "e2e_command": ("end to end", manifest.e2e_timeout_s)}

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from kopt_tui.mcp import http
 
-    listener = http.bind(args.port)  # first: a busy port must not replace another server's token
+    listener = http.bind(args.port)  # first: if the port is taken, the other server's token stays
     token, path = http.write_token(workspace)
     address = f"http://{http.HOST}:{listener.getsockname()[1]}/mcp"
     print(f"kopt mcp: {address}, token in {path}", file=sys.stderr, flush=True)

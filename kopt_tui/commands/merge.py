@@ -31,7 +31,7 @@ _UNCOMMITTED = {
     True: "no commit was made: files here were changed but not committed when the campaign "
           "started, and still are; look at git diff, and commit them with the result",
     False: "no commit was made: no git repository with a commit starts in this folder"}
-"""Why a campaign that started from uncommitted files is only applied: is the folder one's own?"""
+"""Why the result of a campaign on uncommitted files is only applied, by `is_own`."""
 
 
 class TakenResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class TakenResult(msgspec.Struct, frozen=True, kw_only=True):
 
     campaign: str
     form: Literal["merged", "applied", "patch"]
-    """What is `applied` is not committed."""
+    """An `applied` result is not committed."""
     place: str
     commit: str
     files: tuple[str, ...]

@@ -49,7 +49,7 @@ FOR_A_KERNEL = "a task for one C function; for a benchmark of the project: " \
 MAKERS: dict[Kind, Callable[[argparse.Namespace, Prompt, Path, Path], NewManifest]] = {
     "benchmark": new_benchmark.make, "kernel": new_kernel.make, "gpu_source": new_kernel.make,
     "function": new_function.make, "module": new_module.make, "definition": new_definition.make}
-"""What makes a manifest of a kind, from flags, prompt, project and path."""
+"""By kind, the function that makes its manifest from flags, prompt, project and path."""
 
 
 class WrittenManifest(NewFacts, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_next(path: str, facts: NewFacts) -> None:
-    """Print the commands that a person may go on with."""
+    """Print the commands to run next."""
     if facts.problem and facts.first_verdict is not None:
         print_text(f"next: correct it, then kopt evaluate {path}")
         return
@@ -154,14 +154,15 @@ def _brief(path: Path) -> str:
 
 
 def _routing(manifest: Manifest, project: Path) -> str:
-    """Return the languages that the manifest's agents rewrite it into, "" without agents."""
+    """Return the languages that the manifest's agents rewrite the kernel into, "" without agents.
+    """
     if not pool_size.authors(manifest.pool):
         return ""
     target = command_target(manifest) if manifest.target.kind == "command" else \
         task_file.load(project / manifest.target.task)
     try:
         device = inventory.find(manifest.gpu.device.partition(",")[0])
-    except KoptError:  # it is another machine's
+    except KoptError:  # the device is another machine's
         return ""
     resolved = msgspec.structs.replace(manifest, project=str(project))
     return str(kernel_routing.of_source(

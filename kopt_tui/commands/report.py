@@ -72,10 +72,10 @@ def run(args: argparse.Namespace) -> int:
                 campaign=chosen, decisions=tuple(reader.decisions(chosen.id)),
                 bottlenecks=tuple(reader.bottlenecks(chosen.id)), markdown=markdown(view)))
             return 0
-        page = args.html or (args.output is not None and args.output.suffix == ".html")
-        report = html(view) if page else markdown(view)
+        is_html = args.html or (args.output is not None and args.output.suffix == ".html")
+        report = html(view) if is_html else markdown(view)
     if args.output is None:
-        if page:
+        if is_html:
             sys.stdout.write(report)
         else:
             print_markdown(report)
@@ -109,7 +109,7 @@ def _write_records(reader: Reader, chosen: Campaign) -> int:
 
 
 def _export(args: argparse.Namespace, reader: Reader) -> int:
-    """Write the files of --format into the folder --output and print what they say."""
+    """Write the files of --format to --output; for kernelbench, also print its tables."""
     if args.format != "kernelbench":
         if args.each:
             raise InputError("--each is for --format kernelbench", fix="name one campaign")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # start-up time
 
 T = TypeVar("T")
 AT_WORK = ("running", "paused", "judging")
-"""States of a campaign beside which its manifest is not run again without a question."""
+"""While a campaign is in one of these states, running its manifest again needs confirmation."""
 
 
 class StartedCampaign(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +104,8 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
            warns: bool = False) -> tuple[str, T]:
     """Launch a campaign; return its name and what `launch` returned once the engine has its lease.
 
-    The manifest's file is locked meanwhile: of two that start it at once, the second one meets the
-    first one's campaign. Raises RunsAlready for that, unless it starts `beside` it.
+    The manifest's file is locked meanwhile: if two processes start it at once, the second one finds
+    the first one's campaign. Raises RunsAlready for a running campaign, unless `beside`.
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
 
@@ -155,7 +155,7 @@ def _report(workspace: Path, campaign: str, pid: int, *, wait: bool,
             is_new: bool = False) -> int:
     """Say where a campaign runs; follow it to its end, or a new one at a terminal to its baseline.
 
-    A wrong reference shows only there, and nobody may look before the next morning.
+    A wrong reference shows at the baseline, and might otherwise be noticed only hours later.
     """
     print_text(f"{campaign} runs in process {pid}; kopt attach {campaign} shows it")
     if wait:
@@ -238,7 +238,7 @@ def _warnings(reader: Reader, campaign: str) -> list[str]:
 
 
 def _names_campaign(workspace: Path, name: str) -> bool:
-    """Return whether a name is no file's: that of a campaign, whose folder may be right here."""
+    """Return whether a name is a campaign's and no file's; the campaign's own folder is no file."""
     if "/" in name or name.endswith((".yaml", ".yml")):
         return False
     return not Path(name).exists() or Path(name).resolve() == (workspace / name).resolve()

@@ -125,9 +125,9 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         if known.failure:
             print_text(phrases.clean(known.failure))
     _print_section("waiting line", ("candidate", "round", "slot", "state", "approval"), (
-        (own.id[:12], own.round, own.slot, phrases.signed(own.state),
-         (waiting_line.obstacle(past.line, own) or f"kopt approve {own.id[:12]}")
-         if own.state == "waiting" else "none needed") for own in past.line), right="round")
+        (entry.id[:12], entry.round, entry.slot, phrases.signed(entry.state),
+         (waiting_line.obstacle(past.line, entry) or f"kopt approve {entry.id[:12]}")
+         if entry.state == "waiting" else "none needed") for entry in past.line), right="round")
     _print_section("slots", ("slot", "kind", "backend", "hypothesis", "stage"), (
         (slot.slot, slot.kind, slot.backend, slot.hypothesis,
          " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),

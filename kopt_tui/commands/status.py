@@ -29,7 +29,7 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     provisional: str
     """The provisional best in words, "" if nothing waits."""
     standing: str
-    """Whether its best reaches compilers and libraries, "" where they are not measured."""
+    """How its best compares with compilers and libraries, "" if they are not measured."""
     models: ModelBill | None
     """What language models cost, null if none was asked."""
     pauses_soon: bool = False

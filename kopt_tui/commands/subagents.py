@@ -44,7 +44,7 @@ class ListedSubagent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListedSubagents(msgspec.Struct, frozen=True, kw_only=True):
-    """The subagents of kopt, of this user and of the project; `problems` are of their files."""
+    """The subagents of kopt, this user and the project; `problems` are faults in their files."""
 
     subagents: tuple[ListedSubagent, ...]
     problems: tuple[str, ...]

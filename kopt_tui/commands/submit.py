@@ -1,8 +1,8 @@
 """`kopt submit`: put a patch, a new source or earlier changes into a campaign's inbox.
 
 Earlier changes are a candidate, those of another campaign, a folder of patches, or a commit or
-branch of the project. Nothing of an earlier verdict is believed: it only says which candidates of a
-campaign are worth a verdict here.
+branch of the project. Earlier verdicts only choose which candidates of a campaign are judged here;
+none of their results is used.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _judging_campaign(reader: Reader, args: argparse.Namespace) -> Campaign:
     """Return the campaign that judges: the named one, else a candidate's own, else the newest."""
-    name = args.patch if args.source else args.campaign  # with --from it is the only name
+    name = args.patch if args.source else args.campaign  # with --from, the one name
     if args.source and name is None and not Path(args.source).is_dir():
         with contextlib.suppress(InputError):
             if candidate := find_candidate(reader, args.source):

@@ -140,43 +140,43 @@ def run(args: argparse.Namespace) -> int:
     return 1 if code else 0
 
 
-def _choose(manifest: Manifest, of: str) -> TraceTarget:
-    """Return what to count for a manifest; `of` names a function, "" means the kernel's entry."""
+def _choose(manifest: Manifest, traced: str) -> TraceTarget:
+    """Return what to count for a manifest: the function `traced`, or if "" the kernel's entry."""
     project = Path(manifest.project)
     if manifest.target.kind == "kernel":
-        return _kernel(project, task_file.load(project / manifest.target.task), of)
+        return _kernel(project, task_file.load(project / manifest.target.task), traced)
     if manifest.target.kind != "command":
         raise Refused(f"{manifest.target.kind} targets have no calls to count",
                       where="target.kind", fix="describe the kernel in a task file")
-    if not of:
+    if not traced:
         raise InputError("a command target does not say which function to count", where="--of",
                          fix=FORM)
     columns = table_rules.columns(manifest.target.configs) or None
-    function = replace(_place(project, of),
+    function = replace(_place(project, traced),
                        args=None if columns is None else tuple((-1, name) for name in columns))
-    return TraceTarget(function=function, title=of, columns=columns)
+    return TraceTarget(function=function, title=traced, columns=columns)
 
 
-def _kernel(project: Path, kernel: Target, of: str) -> TraceTarget:
-    if not of and kernel.language not in PYTHON:
+def _kernel(project: Path, kernel: Target, traced: str) -> TraceTarget:
+    if not traced and kernel.language not in PYTHON:
         names = dict.fromkeys(name for entry in kernel.classes for name in entry.shape)
         raise Refused(f"calls of a function in {kernel.language} cannot be counted",
                       where=kernel.source, fix="name a Python function with the same arguments "
                       "with --of, or write the weights by hand, as a CSV with the columns "
                       f"{', '.join(names)} and {CALLS}")
     dimensions = call_shapes.dimensions(kernel)
-    of = of or f"{kernel.source}:{kernel.entry}"
+    traced = traced or f"{kernel.source}:{kernel.entry}"
     places = {arg.name: place for place, arg in enumerate(kernel.args)}
-    function = replace(_place(project, of),
+    function = replace(_place(project, traced),
                        args=tuple((places[arg.name], arg.name) for arg in dimensions.args))
-    return TraceTarget(function=function, title=of, kernel=kernel, dimensions=dimensions)
+    return TraceTarget(function=function, title=traced, kernel=kernel, dimensions=dimensions)
 
 
-def _place(project: Path, of: str) -> CountedFunction:
-    """Read FILE:FUNCTION or MODULE:FUNCTION; a file is relative to the project."""
-    where, _, name = of.rpartition(":")
+def _place(project: Path, traced: str) -> CountedFunction:
+    """Parse FILE:FUNCTION or MODULE:FUNCTION; a file is relative to the project."""
+    where, _, name = traced.rpartition(":")
     if not where or not all(step.isidentifier() for step in name.split(".")):
-        raise InputError(f"{of!r} does not name a function", where="--of", fix=FORM)
+        raise InputError(f"{traced!r} does not name a function", where="--of", fix=FORM)
     file = project / where
     if file.is_file():
         return CountedFunction(name=name, file=os.path.realpath(file))

@@ -93,7 +93,7 @@ class Dashboard(App[None]):
 
     @property
     def failure(self) -> Exception | None:
-        """Return the fault that ended the app, None if it was left."""
+        """Return the fault that ended the app, None if a person left it."""
         return self._exception
 
     def on_mount(self) -> None:
@@ -148,10 +148,10 @@ class Dashboard(App[None]):
     # Keys, and opening screens.
 
     async def on_event(self, event: events.Event) -> None:
-        """Hand what is typed to the screen that is in front when its turn comes.
+        """Pass a key or a paste to the screen that is in front when the event is handled.
 
-        It is answered here, one key after another, and never by Textual's bindings: those let
-        several keys reach one screen before the first has opened or closed another.
+        Keys are handled here one after another, not by Textual's bindings: those let several keys
+        reach one screen before the first key has opened or closed another screen.
         """
         front = self.front
         if isinstance(event, events.Key | events.Paste) and isinstance(front, InFront):

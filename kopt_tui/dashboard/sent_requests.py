@@ -65,7 +65,7 @@ class SentRequests:
         dashboard.run_worker(write, thread=True, group="requests")
 
     def measure_again(self, campaign: str, candidate: str) -> None:
-        """Hand a near gain in again, which a round or a host of its own measures."""
+        """Submit a near gain again; the next round or a new host measures it."""
         from kopt_tui.cli import submission  # here: start-up time
 
         dashboard, name = self._dashboard, phrases.short(candidate)

@@ -26,9 +26,9 @@ _START = (sys.executable, "-P", "-c", "import ctypes, os, sys; ctypes.CDLL(None)
           "os.getppid() == int(sys.argv.pop(2)) or sys.exit(1); "
           "sys.path.insert(0, sys.argv.pop(1)); from kopt_tui.main import main; sys.exit(main())",
           _HOME)
-"""Starts kopt without the modules of its current folder, which a stranger may have written.
+"""Starts kopt without importing modules from the current folder, which others may have written.
 
-It is killed when the server dies (PR_SET_PDEATHSIG, SIGKILL); its own children die with it.
+The process is killed when the server dies (PR_SET_PDEATHSIG, SIGKILL); its children die with it.
 """
 _DONE = (0, 1)
 """Exit codes of a verb that has answered; 1 says that the answer is no."""
@@ -38,13 +38,13 @@ BEAT_S = 5.0
 """How often a client hears that its call goes on: many give up after a minute of silence."""
 
 _ERROR = '{"error": '
-"""The start of an error; a refusal has the exit code of an answer."""
+"""How an error begins; needed because a refusal has an exit code of `_DONE`."""
 Beat = Callable[[float], Awaitable[None]]
 """Receives the seconds that a call has taken."""
 
 
 class VerbFailed(Exception):
-    """A verb ended without an answer; the text is its line for a person."""
+    """A verb ended without an answer; the text is its error message."""
 
 
 class VerbCall:
@@ -72,7 +72,10 @@ class VerbCall:
         return whole
 
     def kernel(self, what: str) -> list[str]:
-        """Return the words for a FILE, FILE:FUNCTION or FOLDER whose project lies inside."""
+        """Return arguments for a FILE, FILE:FUNCTION or FOLDER, with a project in our folder.
+
+        Raises InputError for a path outside the server's folder.
+        """
         path, colon, name = what.partition(":")
         whole = self.inside(path)
         repository = locate(Path(whole).parent)

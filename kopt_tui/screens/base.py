@@ -126,7 +126,7 @@ class DashboardApp(Protocol):
 
 @runtime_checkable
 class InFront(Protocol):
-    """A screen or dialog: in front, it follows the journal and answers what is typed."""
+    """A screen or dialog; while it is in front, it gets the snapshots and what is typed."""
 
     def show(self, snapshot: Snapshot) -> None: ...
     async def take_input(self, event: events.Key | events.Paste) -> None: ...

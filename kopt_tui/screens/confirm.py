@@ -73,8 +73,7 @@ def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
 
 
 class ConfirmScreen(PaneDialog[str | None]):
-    """Dismisses with None unless the answer that acts was chosen and confirmed, then with its
-    reason, which may be empty."""
+    """Dismisses with the reason, which may be "", if the answer that acts is chosen, else None."""
 
     CSS = """
     ConfirmScreen { align: center middle; }

@@ -57,7 +57,7 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
 
 
 def attempt_of(reader: Reader, candidate: Candidate) -> AttemptRef:
-    """Return the attempt that made a candidate, or the candidate that it is a form of."""
+    """Return the attempt that made a candidate, or its original if it is a form of another one."""
     while candidate.form_of:
         candidate = reader.candidate(candidate.form_of, candidate.campaign)
     task = reader.task(candidate.campaign, candidate.id)
@@ -84,7 +84,7 @@ def _measure_again(decisions: Sequence[DecisionRow]) -> str:
 
 def _judged(reader: Reader, campaign: str, rows: Sequence[VerdictRow],
             decode: Callable[[VerdictRow], Verdict | None]) -> tuple[JudgedVerdict, ...]:
-    """Return verdicts, on a module with the lines that compare it with compilers and libraries."""
+    """Return the verdicts; on a module, with the lines of compilers and libraries beside it."""
     references = reference_lines.read(reader, campaign)
     verdicts = ((row, decode(row)) for row in rows)
     return tuple(JudgedVerdict(

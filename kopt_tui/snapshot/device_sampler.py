@@ -18,7 +18,7 @@ SAMPLE_S = 2.0
 
 
 class Sampler(ReaderThread):
-    """Posts the devices when the text that a person reads of them has changed.
+    """Posts the devices when their displayed text has changed.
 
     `harness.devices.inventory` limits the time of every query; a card that stops answering keeps
     its last values. Nothing is queried while no screen shows devices.

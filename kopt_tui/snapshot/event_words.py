@@ -1,4 +1,4 @@
-"""How kopt says an event in one line."""
+"""Describe an event in one line of text."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def event(record: Event) -> str:
     if record.kind == "rollback":
         return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
     if record.kind == "plan":
-        told = (_text(payload, key) for key in ("split", "analysis", "model", "routing"))
-        return clean(f"plan  round {record.ref}: {'; '.join(filter(None, told))}", 800)
+        texts = (_text(payload, key) for key in ("split", "analysis", "model", "routing"))
+        return clean(f"plan  round {record.ref}: {'; '.join(filter(None, texts))}", 800)
     if record.kind == "patch-review":
         return clean(f"review  {short(record.ref)}  {_text(payload, 'model')}: "
                      f"{_text(payload, 'concerns') or _text(payload, 'note')}", 400)
@@ -91,7 +91,7 @@ def _outcome(payload: Mapping[str, object]) -> str:
 
 
 def _baseline(payload: Mapping[str, object]) -> str:
-    """Return how long the baseline takes, and which gain is the least that stands out of noise."""
+    """Return the baseline's latency, and the smallest gain that can be told from noise."""
     latency, least = (payload.get(name) for name in ("latency_us", "noise"))
     return "; ".join(filter(None, (
         quantities.latency(latency, _text(payload, "per"))

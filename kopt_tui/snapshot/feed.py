@@ -23,7 +23,7 @@ EVENT_GAP_S = 0.5
 TICK_GAP_S = 1.0
 """At most one repaint a second when only the progress of workers changed."""
 PULSE_S = 2.0
-"""How often engines are checked to be alive although nothing was written."""
+"""Seconds between checks that engines are alive while nothing is written to the journal."""
 
 
 class ReaderThread(threading.Thread):
@@ -101,7 +101,7 @@ class Feed(ReaderThread):
             if moved or (changed and now - self._posted_at >= EVENT_GAP_S):
                 snapshot = builder.snapshot(focus)
                 self._built_at = now
-                # Events are posted at once, mere progress waits; it is built again at each poll.
+                # Events are posted at once; progress alone waits and is read again at each poll.
                 due = snapshot.seq != self.latest.seq or now - self._posted_at >= TICK_GAP_S
                 if moved or due:
                     self._publish(snapshot)

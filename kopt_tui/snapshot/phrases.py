@@ -92,8 +92,10 @@ def best(campaign: Campaign) -> str:
 
 
 def state(campaign: Campaign, *, live: bool) -> str:
-    """Return a campaign's state in a word: "lost" for a running one whose engine is gone, "judging"
-    for one that has ended and whose host is at work on a submission or a decision.
+    """Return a campaign's state in a word.
+
+    It is "lost" for a running one whose engine is gone, and "judging" for one that has ended and
+    whose host is at work on a submission or a decision.
     """
     if campaign.state == "running" and not live:
         return "lost"
@@ -127,7 +129,7 @@ def work(campaign: Campaign) -> str:
 
 
 def clock(at: float) -> str:
-    """Return the local time of day: `14:02:11`; "" for a time that no clock shows."""
+    """Return the local time of day: `14:02:11`; "" for a time that is out of range."""
     try:
         return time.strftime("%H:%M:%S", time.localtime(at))
     except (OverflowError, ValueError, OSError):
@@ -210,8 +212,8 @@ def slot(row: Slot, elapsed: str = "") -> str:
         detail = row.agent.command
     if row.stage not in MODEL_STAGES:
         elapsed = ""
-    far = " ".join(filter(None, (agent(row.agent), elapsed)))
-    return "  ".join(filter(None, (far, detail)))
+    progress = " ".join(filter(None, (agent(row.agent), elapsed)))
+    return "  ".join(filter(None, (progress, detail)))
 
 
 def noise(low: object, high: object) -> str:

@@ -112,7 +112,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that waits for approval, with what the approval must state as expected."""
+    """A candidate that waits for approval, with the verdict that an approval must name."""
 
     candidate: Candidate
     why: str
@@ -213,7 +213,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One device; `silent_since` is set when it stopped answering, its facts are then the last."""
+    """One device; `silent_since`: when it stopped answering, `facts` are then the last known."""
 
     id: str
     name: str

@@ -30,11 +30,11 @@ from kopt_tui.snapshot.snapshot import (
 LOG_LINES = 400
 CONTROLS = 20
 REPORT_SHARE = 20
-"""A report is written again after so many times as long as it took."""
+"""A report is written again for new events after this many times the time that writing took."""
 
 
 class WrittenReport(NamedTuple):
-    """A campaign's report, at which event it was written, and when newer events make it anew."""
+    """A campaign's report, the event at which it was written, and when it is due again."""
 
     key: tuple[str | int, ...] = ()
     seq: int = 0
@@ -114,8 +114,9 @@ class Builder:
             bottlenecks=tuple(map(harmless, self._reader.bottlenecks(row.id))))
 
     def _written_report(self, row: CampaignRow) -> str:
-        """Return the campaign's report. It reads everything, so the events of a round make it anew
-        only as often as leaves time for the rest.
+        """Return the campaign's report; events within a round update it only when it is due.
+
+        Writing a report reads the whole campaign and delays everything else on this thread.
         """
         from engine.history.campaign_view import read_with_manifest  # loads what no screen needs
         from engine.records.report.campaign_report import markdown

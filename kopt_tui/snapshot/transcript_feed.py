@@ -20,7 +20,7 @@ PART_S = 0.2
 """What has been read in this time is posted, before the rest is read."""
 CHUNK_BYTES = 256 << 10
 MOST_BYTES = 2 * LIMIT_BYTES
-"""Later bytes of a file are not read: no writer of ours makes such a file."""
+"""Later bytes of a file are not read: kopt writes no transcript of this size."""
 LOG_LINES = 200
 """Lines of a log that are shown as one entry."""
 

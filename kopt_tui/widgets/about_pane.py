@@ -35,8 +35,9 @@ def state_spans(row: CampaignRow) -> Line:
 
 
 def best_spans(row: CampaignRow, gap: str) -> Line:
-    """Return the best and, after a gap, the round, what models have cost and the provisional best:
-    a narrow terminal cuts that off first.
+    """Return the best and, after a gap, the round, the cost of models and the provisional best.
+
+    A narrow terminal cuts off the last ones first.
     """
     facts = (f"round {row.campaign.round_place}", row.cost and f"models {row.cost}",
              row.provisional)

@@ -45,8 +45,8 @@ def _sizes(rows: tuple[Row, ...], cells: list[dict[str, str]],
     """Return the columns that fit, with their widths, and the cells left for a note."""
     names = list(dict.fromkeys(map(_name, rows)))
     longest = min(LONGEST_NAME, max(cell_len(name) for name in names))
-    sizes = COLUMNS | {name: max(COLUMNS[name], *(cell_len(cell[of]) for cell in cells))
-                       for name, of in WIDER.items()}
+    sizes = COLUMNS | {name: max(COLUMNS[name], *(cell_len(shown[cell]) for shown in cells))
+                       for name, cell in WIDER.items()}
     empty = [] if any(row.pct_of_roofline is not None for row in rows) else ["roofline"]
     while True:
         room = width - sum(size + 1 for size in sizes.values())

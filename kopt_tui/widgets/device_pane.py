@@ -16,7 +16,7 @@ def _trouble(device: DeviceLine) -> list[Span]:
 
 
 class DevicePane(ContentPane[tuple[DeviceSnapshot, str]]):
-    """The device that is named beside the devices, or all of them if none has that name."""
+    """The device whose id `content` names, or all devices if none has that id."""
 
     TITLE = "device"
     content: tuple[DeviceSnapshot, str] = DeviceSnapshot(), ""

@@ -1,4 +1,4 @@
-"""The newest events: the log follows them until a person scrolls up, and again at the end."""
+"""The newest events; the log follows them unless a person has scrolled up from the end."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class Pane(Widget, can_focus=True):
 
 
 class ContentPane(Pane, Generic[Content]):
-    """A pane that draws one value; each kind of pane states the value of the start."""
+    """A pane that draws one value; each subclass sets the initial value."""
 
     content: Content
 

@@ -16,7 +16,7 @@ HIGHLIGHTED_LINES = 3000
 TONES = (("Comment.Preproc", "accent"), ("Comment", "dim"), ("Keyword.Type", "info"),
          ("Keyword", "accent"), ("Literal.String", "warn"), ("Literal.Number", "info"),
          ("Name.Function", "bold"), ("Name.Builtin", "info"))
-"""Kinds of tokens of Pygments, a kind within another one before it, and their tones."""
+"""Kinds of Pygments tokens and their tones; a kind stands before the one that contains it."""
 
 Row = tuple[str, int, str]
 """A line of a patch: "+", "-" or " " for code, "@" for a hunk's start, "" for other lines; its

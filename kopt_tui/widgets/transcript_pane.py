@@ -1,4 +1,4 @@
-"""A transcript as lines: it follows its end until a person scrolls up, and shows where a text is.
+"""A transcript as lines: follows its end unless a person has scrolled up, and finds a text.
 
 Only what is visible is wrapped and drawn; the place in the transcript is an entry and a row of it.
 """
@@ -91,13 +91,13 @@ class TranscriptPane(Pane):
             f"{counted(last.step, 'step')} {dollars(last.cost_usd)}"
 
     def rows(self, index: int) -> EntryRows:
-        """Return an entry in rows; the newest ones are kept."""
-        wanted = (self.size.width, self.filter)
-        if wanted != self._cut_for or len(self._cut) > 300:
+        """Return an entry in rows, from a cache of some 300 entries."""
+        key = (self.size.width, self.filter)
+        if key != self._cut_for or len(self._cut) > 300:
             self._cut.clear()
-            self._cut_for = wanted
+            self._cut_for = key
         if index not in self._cut:
-            self._cut[index] = EntryRows(self.entries[index], *wanted)
+            self._cut[index] = EntryRows(self.entries[index], *key)
         return self._cut[index]
 
     # Drawing.
@@ -128,7 +128,7 @@ class TranscriptPane(Pane):
         return 0, 0
 
     def _moved(self, place: Place, step: int) -> Place:
-        """Return the place so many rows on, at most the last page."""
+        """Return the place `step` rows further, at most the start of the last page."""
         index, row = min(place[0], len(self.entries) - 1), place[1] + step
         while row < 0 < index:
             index -= 1
@@ -140,7 +140,7 @@ class TranscriptPane(Pane):
         return min((index, row), self._last_page())
 
     def _show(self, place: Place) -> None:
-        """Make a place the first visible row; the end is followed again."""
+        """Make a place the first visible row; on the last page, follow the end again."""
         if self.entries:
             last = self._last_page()
             self.at = self._moved(place, 0) if place[0] < len(self.entries) else last
@@ -155,7 +155,7 @@ class TranscriptPane(Pane):
         self._show((0, 0) if side < 0 else (len(self.entries), 0))
 
     def jump(self, step: int) -> None:
-        """Show the begin of the next step, or of this one and of those before it."""
+        """Show the start of the next step; backwards, of this step, then of the one before."""
         if not self.entries:
             return
         steps = [entry.step for entry in self.entries]
@@ -168,7 +168,7 @@ class TranscriptPane(Pane):
             steps, steps[max(0, first - 1)]), 0))
 
     def find(self, step: int) -> bool:
-        """Show the next or the previous place of the query, at the ends from the other one on."""
+        """Show the next or previous match, wrapping around at the ends; return False for none."""
         if not self.hits:
             return False
         self._hit = place = self._next_hit(step)

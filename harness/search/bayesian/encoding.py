@@ -1,6 +1,7 @@
-"""Encode configurations as numbers whose distances are meaningful to the model.
+"""Encode configurations as numeric features for the Gaussian process.
 
-Sizes act by their ratios, machines in powers of two, limits through products of knobs.
+A number's place depends on its ratio to the others and on its rank; its odd factor and the
+products of knobs in requirements are further features.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ SCALE_OF_A_KNOB = 0.6
 SCALE_OF_AN_AMOUNT = 1.2
 """Prior length scales; with the larger one, a derived feature counts only if results show it."""
 SINGLE_SCALE = 0.3
+"""Length scale of the kernels over one feature each."""
 LARGEST = 1e12
 """Amounts above it, and below its reciprocal, count as equal."""
 MOST_WORDS = 16
-"""Words up to which each has its own column; more differ only by their position."""
-_INSIDE = re.compile(r"(\w+)['\"]?\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
+"""Up to this many words, each has its own column; of more, only the position counts."""
+_NAMED_NUMBER = re.compile(r"(\w+)['\"]?\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
 
 
 class Encoding:
@@ -52,7 +54,7 @@ class Encoding:
         self._singles: list[tuple[Array, Array]] = []
 
     def learn(self, numbers: Array) -> None:
-        """Take the ranges of amounts from these configurations; call it once, before `points`."""
+        """Set each feature's range from these configurations; call it once, before `points`."""
         raw = self._raw(numbers)
         self._ranges = [(float(column.min()), float(np.ptp(column)) or 1.0) for column in raw.T]
         for column in self._scaled(raw).T:
@@ -98,7 +100,7 @@ def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
         return []
     if _numbers(values):
         return _of_numbers([float(value) for value in values])
-    fields = [dict(_INSIDE.findall(str(value))) for value in values]
+    fields = [dict(_NAMED_NUMBER.findall(str(value))) for value in values]
     if fields[0] and all(each.keys() == fields[0].keys() for each in fields):
         groups = [_of_numbers([float(each[key]) for each in fields]) for key in fields[0]
                   if len({each[key] for each in fields}) > 1]
@@ -111,7 +113,7 @@ def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
 
 
 def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
-    """Place numbers half by ratio and half by rank; their odd factor is a second feature."""
+    """Return the numbers' places (0 to 1; half by ratio, half by rank), and logs of odd factors."""
     levels = sorted(set(values))
     if len(levels) <= 2:
         return [(np.array([float(levels.index(value)) for value in values]), SCALE_OF_A_KNOB)]

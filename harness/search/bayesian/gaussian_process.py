@@ -1,9 +1,9 @@
 """A Gaussian process made for a few hundred observations of a discrete space.
 
-The covariance of two configurations is a mixture of a Matérn-5/2 kernel over all features, with a
-length scale of its own for each, and a sum of one-dimensional kernels: the effect of one knob
-alone, which few observations reveal. Rasmussen and Williams, Gaussian Processes for Machine
-Learning (2006), chapters 2 and 5; additive kernels: Duvenaud, Nickisch and Rasmussen (2011).
+The covariance of two configurations is a mixture of a Matérn-5/2 kernel over all features, each
+with its own length scale, and a sum of one-dimensional kernels: a few observations are enough to
+learn the effect of a single knob. Rasmussen and Williams, Gaussian Processes for Machine Learning
+(2006), chapters 2 and 5; additive kernels: Duvenaud, Nickisch and Rasmussen (2011).
 Hyperparameters are maximum a posteriori, by Rprop (Riedmiller and Braun, 1993).
 """
 
@@ -26,6 +26,7 @@ SHARE = -0.5
 """The prior's mean for the share of the additive part, as a logit."""
 SCALES = (0.03, 30.0)
 NOISES = (1e-4, 0.5)
+"""Bounds of the length scales, and of the noise."""
 MEAN_PRECISION = 1e-2
 VARIANCE_WEIGHT = 1.0
 """The weight of the variance's prior, in observations of variance 1."""
@@ -67,7 +68,7 @@ class Hyperparameters:
         self.theta = self.prior.copy()
 
     def fit(self, points: Points, values: Array, steps: int) -> None:
-        """Move towards the maximum a posteriori of `values`, from the current parameters."""
+        """Move from the current parameters towards their maximum a posteriori given `values`."""
         objective = _Objective(points, values, self)
         theta, step = self.theta.copy(), np.full(len(self.theta), 0.15)
         best, slope = objective(theta)
@@ -85,8 +86,8 @@ class Hyperparameters:
 class _Objective:
     """The negative log posterior of hyperparameters, and its gradient."""
 
-    def __init__(self, points: Points, values: Array, of: Hyperparameters) -> None:
-        self.values, self.of = values, of
+    def __init__(self, points: Points, values: Array, hyperparameters: Hyperparameters) -> None:
+        self.values, self.hyperparameters = values, hyperparameters
         self.squares = (points.features[:, None, :] - points.features[None, :, :]) ** 2
         self.single = points.single @ points.single.T
         self.advice = points.advice @ points.advice.T
@@ -107,11 +108,11 @@ class _Objective:
         root = np.linalg.inv(lower)
         inverse = root.T @ root
         _, solved, variance, fit = _generalised_least_squares(inverse, self.values)
-        off = (theta - self.of.prior) / self.of.spread
+        off = (theta - self.hyperparameters.prior) / self.hyperparameters.spread
         cost = 0.5 * (count + VARIANCE_WEIGHT) * math.log(variance) \
             + np.log(np.diag(lower)).sum() + 0.5 * fit / variance + 0.5 * off @ off
         weights = inverse - np.outer(solved, solved) / variance
-        slope = off / self.of.spread
+        slope = off / self.hyperparameters.spread
         slope[:features] += 0.5 * inverse_squares * np.einsum(
             "ij,ijd->d", (1.0 - share) * weights * (5.0 / 3.0) * (1.0 + ROOT5 * distance) * decay,
             self.squares)
@@ -134,14 +135,15 @@ def _generalised_least_squares(inverse: Array, values: Array) -> tuple[float, Ar
 class GaussianProcess:
     """The process after observing values; predicts the mean and deviation of others."""
 
-    def __init__(self, points: Points, values: Array, by: Hyperparameters) -> None:
+    def __init__(self, points: Points, values: Array, hyperparameters: Hyperparameters) -> None:
+        theta = hyperparameters.theta
         count = points.features.shape[1]
         self.points = points
-        self.inverse_scales = np.exp(-by.theta[:count]).astype(np.float32)
-        self.share = 1.0 / (1.0 + math.exp(-by.theta[count + 1]))
+        self.inverse_scales = np.exp(-theta[:count]).astype(np.float32)
+        self.share = 1.0 / (1.0 + math.exp(-theta[count + 1]))
         self.scaled = points.features.astype(np.float32) * self.inverse_scales
         covariance = self._covariance(points).astype(float)
-        covariance[np.diag_indices(len(values))] += math.exp(by.theta[count]) + JITTER
+        covariance[np.diag_indices(len(values))] += math.exp(theta[count]) + JITTER
         lower = _factor(covariance)
         self.root = np.linalg.inv(lower)
         self.mean, self.solved, self.variance, fit = _generalised_least_squares(

@@ -1,7 +1,7 @@
 """The model of a search: a Gaussian process over observations, with advice from other recordings.
 
-Advice has one column per source: log ratios to its best, cut off where they no longer matter; a
-process of its own predicts what it has not tried.
+Advice has one column per source: the log ratio of each configuration to the source's best, at most
+WORST. For configurations that a source did not try, another Gaussian process predicts it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from harness.search.bayesian.gaussian_process import Array, GaussianProcess, Hyp
 from harness.search.space.tunable_source import Observation
 
 LEARNT = 120
-"""Observations that hyperparameters are learnt from."""
+"""Most observations that hyperparameters are learnt from."""
 SHARPNESS = 2.0
 PRIOR_SPREAD = 0.5
 """Standard deviation of the factor by which a source's log ratios are stretched here."""
 LEAST_OBSERVATIONS, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
-"""From this many, advice ends if it costs this log likelihood, or shows this share of effects."""
+"""From LEAST_OBSERVATIONS on, advice ends if it lowers the log likelihood by EVIDENCE, or if the
+effects here are less than the share AGREEMENT of the advised ones."""
 WORST = 1.0
 """Log ratio to the best of a source at which values are cut off."""
 LEAST = 8
@@ -42,12 +43,12 @@ class Surrogate:
         self._learnt = 0
 
     def advised_rows(self) -> list[int]:
-        """Return the best rows of the history: of all sources together, then of each."""
+        """Return the history's best row over all sources, then that of each of the first three."""
         together = [int(self._advice.mean(1).argmin())]
         return together + [int(column.argmin()) for column in self._advice.T[:3]]
 
     def fit(self, rows: Array, values: Array, spread: float, *, advised: bool) -> GaussianProcess:
-        """Return the process after observing standardised values, whose unit is `spread`."""
+        """Return the process after observing values that were divided by `spread`."""
         points = self._points(rows, spread, advised)
         rest = values - self._advice_of(rows).mean(1) / spread if advised else values
         if len(rows) >= self._learnt + max(1, len(rows) // 15):
@@ -121,6 +122,7 @@ def _advice(table: ConfigTable, history: Sequence[Observation]) -> Array:
 
 
 def _column(table: ConfigTable, known: dict[int, float]) -> Array:
+    """Return a source's advice on all rows; a process predicts it for rows not in `known`."""
     rows = np.array(list(known))
     log_us = np.array(list(known.values()))
     values = np.minimum(log_us - log_us.min(), WORST)

@@ -1,4 +1,4 @@
-"""Find what could be a knob in a C, CUDA or HIP source: constants, template arguments, bounds."""
+"""Find possible knobs in a C, CUDA or HIP source: constants, template arguments, launch sizes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ BLOCK = "block"
 
 @dataclass(frozen=True, kw_only=True)
 class NumberPlace:
-    """A number that could be a knob's value: where it is (characters), and its meaning.
+    """A number in a source that could become a knob; places are (begin, end) in characters.
 
-    `tied` are the places of equal numbers that have to change with it; those in `less_one` are
-    smaller by one. A constant keeps its name.
+    `tied` are places of the same number that must change with it; at the places `less_one` stands
+    the number minus one. The knob of a constant has the constant's name.
     """
 
     kernel: str
@@ -44,8 +44,9 @@ class NumberPlace:
 
     @property
     def choices(self) -> tuple[int, ...]:
-        """What a bound or a block may be; () for other numbers. No launch of the present size
-        exceeds a bound.
+        """The choices of a launch bound or a block size; () for other numbers.
+
+        No choice of threads is below the present bound, so that present launches stay legal.
         """
         if self.name == BLOCK and not self.is_constant:
             return threads(self.value)
@@ -80,8 +81,8 @@ def find(source: str) -> Iterator[NumberPlace]:
             if not text[begin:end].isdigit() or not _WHOLE.search(kind) or not int(text[begin:end]):
                 continue
             value = int(text[begin:end])
-            of_bounds = [bound.span(1) for of, bound in bounds
-                         if of == kernel and int(bound[1]) == value]
+            of_bounds = [bound.span(1) for bound_kernel, bound in bounds
+                         if bound_kernel == kernel and int(bound[1]) == value]
             taken.update(of_bounds)
             launched.append(sizes)
             yield NumberPlace(
@@ -92,9 +93,10 @@ def find(source: str) -> Iterator[NumberPlace]:
     for number in _blocks(text):
         if number.at not in taken and not any(
                 begin <= number.at[0] < end for begin, end in launched):
-            taken.update(own := {bound.span(1) for of, bound in bounds
-                                 if of == number.kernel and int(bound[1]) == number.value})
-            yield replace(number, tied=(*number.tied, *sorted(own)))
+            equal = {bound.span(1) for kernel, bound in bounds
+                     if kernel == number.kernel and int(bound[1]) == number.value}
+            taken.update(equal)
+            yield replace(number, tied=(*number.tied, *sorted(equal)))
     for kernel, bound in bounds:
         for group, name in ((1, "launch_bounds"), (2, "blocks_per_sm")):
             if bound[group] and bound.span(group) not in taken and int(bound[group]):
@@ -115,7 +117,7 @@ def is_launched(source: str, kernel: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[NumberPlace]:
-    """Yield the threads of a block at kernels' only launches: a number there, or a variable's."""
+    """Yield the block size of each kernel launched once: a number, or a variable's only value."""
     sites = list(_SIZES.finditer(text))
     for match in sites:
         parts = list(_parts(text, *match.span(2)))
@@ -148,6 +150,7 @@ def after_includes(source: str) -> int:
 
 
 def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the places of the parts between commas, without the spaces around them."""
     for part in re.finditer(r"[^,]+", text[begin:end]):
         word = part[0]
         yield (begin + part.start() + len(word) - len(word.lstrip()),
@@ -155,5 +158,6 @@ def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _numbers(text: str, span: tuple[int, int], value: int) -> Iterator[tuple[int, int]]:
+    """Yield the places within a span where a number stands."""
     for match in re.finditer(rf"(?<![\w.]){value}(?![\w.])", text[slice(*span)]):
         yield span[0] + match.start(), span[0] + match.end()

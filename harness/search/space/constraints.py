@@ -28,7 +28,7 @@ class Requirement:
         return frozenset(names_in(self.tree))
 
     def met(self, names: Mapping[str, Value]) -> bool:
-        """Return whether values meet it; what cannot be computed, as a division by 0, does not."""
+        """Return whether values meet it; False if it cannot be computed (division by 0)."""
         try:
             return bool(evaluate(self.tree, names))
         except (ArithmeticError, TypeError):
@@ -40,7 +40,7 @@ class Requirement:
         return Requirement(ast.unparse(tree), tree)
 
     def amounts(self, free: frozenset[str]) -> list[ast.expr]:
-        """Return its arithmetic over several names of `free`: amounts that a machine limits."""
+        """Return its arithmetic terms over two or more names of `free`, such as `A * B`."""
         return [node for node in ast.walk(self.tree)
                 if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.Mod)
                 and len(names_in(node) & free) > 1]

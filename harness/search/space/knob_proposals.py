@@ -1,9 +1,9 @@
 """Propose knobs for a source that declares none, declare them in it, and inline their values.
 
-Triton: whole numbers at launches (num_warps, num_stages, BLOCK_*), constants that a launch gets,
-and defaults of tl.constexpr parameters. A value that is computed gets a knob that overrides
-it: 0 leaves it as it was. C, CUDA, HIP: `#define`, `constexpr int`, whole numbers among a launch's
-template arguments and in `__launch_bounds__`.
+Triton: whole numbers that a launch passes (num_warps, num_stages, BLOCK_*), also by a variable, and
+defaults of tl.constexpr parameters. A computed value gets a knob that overrides it; 0 means: not
+overridden. C, CUDA, HIP: `#define`, `constexpr int`, the threads of a block, whole numbers among a
+launch's template arguments and in `__launch_bounds__`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class KnobProposal:
     is_new: bool = True
     """Whether its name is one that kopt inserts."""
     is_of_launch: bool = False
-    """Whether the task's launch uses it: then it stays a constant of the source."""
+    """Whether the task's launch uses it; `inlined` then leaves its constant in the source."""
 
     @property
     def begin(self) -> int:
@@ -70,10 +70,10 @@ class KnobProposal:
 
 def propose(source: str, language: str,
             launch: Mapping[str, int] | None = None) -> tuple[KnobProposal, ...]:
-    """Return proposals, none for a source that declares knobs itself; at most MOST.
+    """Return at most MOST proposals, none for a source that declares knobs itself.
 
-    `launch` are the constants of a task's launch that the source may define, with their values;
-    None without such a launch: then the source's own are used.
+    `launch`: the constants in the task's launch that the source may define, with their values;
+    None if the task has no launch: then launches in the source state the threads of a block.
     """
     if "kopt: knob" in source:
         return ()
@@ -98,7 +98,7 @@ def propose(source: str, language: str,
 def declare(source: str, proposals: Sequence[KnobProposal], language: str) -> str:
     """Return the source with knobs declared, each with its present value."""
     data = source.encode()
-    edits = {edit.begin: edit for each in proposals for edit in each.edits}  # one edit a place
+    edits = {edit.begin: edit for each in proposals for edit in each.edits}  # one edit per place
     if language not in ("triton", "python"):
         at = len(source[:c_knobs.after_includes(source)].encode())
         new = "".join(f"#define {each.name} {each.value}  " + _comment(
@@ -125,7 +125,7 @@ def patch(source: str, declared: str, path: str) -> str:
 
 
 def inlined(source: str) -> str:
-    """Return a source with the declarations of kopt removed and their values in their places."""
+    """Return the source without the knobs that kopt declared: values replace their names."""
     source = _START.sub("", source)
     values = {match["name"]: match["value"] for match in _DECLARED.finditer(source)}
     if not values:
@@ -189,28 +189,28 @@ def _of_triton(source: str) -> Iterator[KnobProposal]:
                     keyword.value, keyword.arg, kernel, source, starts, sizes)
 
 
-def _literal(node: ast.expr, name: str, of: str, why: str,
+def _literal(node: ast.expr, name: str, kernel: str, why: str,
              starts: Sequence[int]) -> Iterator[KnobProposal]:
     if not _is_size(name) or not isinstance(node, ast.Constant) or type(node.value) is not int \
             or node.value < 1:
         return
-    knob = _knob_name(of, name)
+    knob = _knob_name(kernel, name)
     yield KnobProposal(
         name=knob, line=node.lineno, value=node.value, choices=_around(name, node.value),
-        why=f"{why} of {of}", edits=(Edit(
+        why=f"{why} of {kernel}", edits=(Edit(
             begin=_begin(node, starts), end=_end(node, starts), written=knob),))
 
 
-def _override(node: ast.expr, name: str, of: str, source: str, starts: Sequence[int],
+def _override(node: ast.expr, name: str, kernel: str, source: str, starts: Sequence[int],
               sizes: Sequence[int]) -> Iterator[KnobProposal]:
     if isinstance(node, ast.Constant):
         return
-    begin, end, knob = _begin(node, starts), _end(node, starts), _knob_name(of, name)
+    begin, end, knob = _begin(node, starts), _end(node, starts), _knob_name(kernel, name)
     text = source.encode()[begin:end].decode()
     simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
     yield KnobProposal(
         name=knob, line=node.lineno, value=0, choices=(0, *sizes),
-        why=f"overrides {text[:30]} of {of}", edits=(Edit(
+        why=f"overrides {text[:30]} of {kernel}", edits=(Edit(
             begin=begin, end=end,
             written=f"{knob} or {text}" if simple else f"{knob} or ({text})"),))
 
@@ -264,8 +264,8 @@ def _comment(mark: str, each: KnobProposal, by: str = MARK) -> str:
     return f"{mark} kopt: knob {each.name} in [{', '.join(map(str, each.choices))}] {by}"
 
 
-def _knob_name(of: str, name: str) -> str:
-    return "_".join(filter(None, (of.strip("_"), name.strip("_")))).upper()
+def _knob_name(kernel: str, name: str) -> str:
+    return "_".join(filter(None, (kernel.strip("_"), name.strip("_")))).upper()
 
 
 def _after_imports(source: str) -> int:

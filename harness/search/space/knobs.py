@@ -130,7 +130,8 @@ def find(source: str, *, language: str, where: str = "") -> tuple[Knob, ...]:
 
 
 def requirements(source: str, knobs: Sequence[Knob], where: str = "") -> tuple[Requirement, ...]:
-    """Return the requirements in a source. Raises InputError for an invalid or broken one."""
+    """Return a source's requirements. Raises InputError if one is invalid or the source breaks it.
+    """
     required = []
     for number, line in enumerate(triton_autotune.lines_of(source), 1):
         if comment := _REQUIRE.search(line.rstrip()):

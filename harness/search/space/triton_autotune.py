@@ -34,7 +34,7 @@ def lists(source: str, most: int) -> list[ConfigList]:
 
 
 def pinned(source: str, knob: str, text: str) -> str:
-    """Return the source with a single config left in a knob's list."""
+    """Return the source with `[text]` in place of a knob's list. Raises InputError."""
     for function, configs in _lists(source):
         if f"{function}.config" == knob:
             lines = lines_of(source)

@@ -1,4 +1,4 @@
-"""What the names of a Triton source stand for: a launch's constants, and kernels that multiply."""
+"""Look up names in a Triton source: the value of a variable, kernels that multiply matrices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def products(module: ast.Module) -> set[str]:
 
 def only_value(function: ast.FunctionDef, module: ast.Module,
                node: ast.expr) -> ast.expr | None:
-    """Return the literal that is a variable's only value, in a function or in its module."""
+    """Return the literal that a function, else its module, assigns once to a variable, or None."""
     if not isinstance(node, ast.Name) or node.id in {arg.arg for arg in ast.walk(function.args)
                                                      if isinstance(arg, ast.arg)}:
         return None
@@ -27,7 +27,7 @@ def only_value(function: ast.FunctionDef, module: ast.Module,
 
 
 def _values(scope: ast.AST, name: str) -> tuple[int, list[ast.expr]]:
-    """Return how often a name is assigned, and the literals among what it gets."""
+    """Return how often a name is assigned, and the literals assigned to it."""
     stores = {each for each in ast.walk(scope) if isinstance(each, ast.Name)
               and each.id == name and isinstance(each.ctx, ast.Store)}
     pairs = [pair for each in ast.walk(scope) if isinstance(each, ast.Assign)
@@ -37,7 +37,7 @@ def _values(scope: ast.AST, name: str) -> tuple[int, list[ast.expr]]:
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
-    """Return what an assignment gives to what: `a, b = 1, 2` is two."""
+    """Return an assignment's pairs of target and value: `a, b = 1, 2` has two."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) \
             and len(target.elts) == len(value.elts):
         return zip(target.elts, value.elts, strict=True)

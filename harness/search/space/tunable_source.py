@@ -16,7 +16,7 @@ from harness.search.space.knobs import CheckedConfig, Knob
 from harness.verdict import Config, Value
 
 MOST_LISTED = 5000
-"""Most combinations of a space that are checked for valid ones."""
+"""Only in a space of at most this many combinations are all of them checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class TunableSource:
         return knobs.check(self.knobs, config, self.requirements)
 
     def starts(self, only: Sequence[str] = ()) -> tuple[Config, ...]:
-        """Return the starting points of a space that the source names; faulty ones are left out."""
+        """Return the starting points that the source names, without invalid ones."""
         space = self.space(only)
         configs = [space.default | {name: value for name, value in checked.config.items()
                                     if name in space.choices}
@@ -59,8 +59,7 @@ class TunableSource:
         return tuple(config for config in configs if not self.check(config).refusal)
 
     def configurations(self, only: Sequence[str], most: int) -> tuple[Config, ...]:
-        """Return the space's valid configurations, the default first; none if `most` are exceeded.
-        """
+        """Return the valid configurations, the default first; () if there are more than `most`."""
         space = self.space(only)
         if space.size > MOST_LISTED:
             return ()
@@ -83,7 +82,7 @@ class TunableSource:
         return knobs.identity(op, self.text, language=self.language)
 
     def candidate_id(self, incumbent_tree: str, config: Mapping[str, Value]) -> str:
-        """Return the short name of a candidate: the same text on the same tree is the same one."""
+        """Return a candidate's short name, the same for the same text on the same tree."""
         text = self.configured(config)
         content = repr(sorted(config.items())) if text is None else text
         key = f"{incumbent_tree}\n{self.path}\0{content}"
@@ -114,7 +113,9 @@ class Space:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """A recorded result: advice for a search. Latencies (us, None: failed) compare within `source`.
+    """A recorded trial that advises a search.
+
+    `latency_us` is None if the trial failed; only latencies of the same `source` are comparable.
     """
 
     source: str

@@ -63,9 +63,9 @@ def _flat(each: object, where: str) -> dict[str, Value]:
 
 def in_order(table: Sequence[TableEntry],
              sizes: Sequence[Mapping[str, int]]) -> tuple[TableEntry, ...]:
-    """Return the different entries, first those that the config classes of these sizes take.
+    """Return the entries without duplicates, first those for the config classes of these sizes.
 
-    A class takes the entry whose batch size is nearest to its own, as vLLM does.
+    For a class it is the entry whose batch size is nearest to the class's, as in vLLM.
     """
     near = [min((each for each in table if each.label.isdigit()),
                 key=lambda each: abs(int(each.label) - size), default=None)
@@ -82,9 +82,9 @@ def batch_size(sizes: Mapping[str, int]) -> int | None:
 
 
 def declare(source: str, table: Sequence[TableEntry], language: str) -> tuple[str, list[str]]:
-    """Return the source with the table's values as choices, and the names that no knob has.
+    """Return the source with the table's values as choices, and the table's names without a knob.
 
-    Knobs that the source does not declare are declared where they are constants of a launch.
+    If the source declares no knobs, those that kopt can propose and the table names are declared.
     """
     declared = knobs.find(source, language=language)
     if not declared:
@@ -136,7 +136,8 @@ def of_text(text: str) -> dict[str, Value]:
 
 
 def name_of(knob: str, names: Sequence[str]) -> str:
-    """Return the table's name of a knob: of `names`, else of the launch, else the knob's own."""
+    """Return a knob's name in a table: one of `names`, else a launch option, else the knob's own.
+    """
     return next((name for name in (*names, *LAUNCH) if _means(knob, name)), knob)
 
 
@@ -155,6 +156,7 @@ def _means(knob: str, name: str) -> bool:
 
 def _starts(table: Sequence[TableEntry], declared: Sequence[knobs.Knob], language: str,
             source: str) -> Iterator[str]:
+    """Yield the lines that declare the table's entries as starting points."""
     comment = "#" if language in ("triton", "python") else "//"
     lines = []
     for each in table:

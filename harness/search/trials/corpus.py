@@ -116,7 +116,7 @@ def size(path: Path) -> int:
 
 
 def read(path: Path, *, op: str | None = None, end: int | None = None) -> CorpusReading:
-    """Return the records up to an offset, of an op the newest; skip bad lines. Raises OSError."""
+    """Return the records in the first `end` bytes; for an `op`, its newest. Raises OSError."""
     pattern = b"" if op is None else to_json({"op": op})[1:-1]
     lines: deque[bytes] = deque(maxlen=None if op is None else LATEST)
     skipped = 0

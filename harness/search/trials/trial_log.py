@@ -43,11 +43,11 @@ class TrialLogHead:
 
 
 def key(target: Searched, job: SearchJob, device: Device, settings: Settings) -> str:
-    """Return a loop's name, from all that decides its trials; a larger budget resumes it."""
+    """Return a loop's name: a hash of all that decides its trials, which excludes the budget."""
     identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
                 device.name, job.seed, sorted(job.only), settings.python,
                 sorted(settings.env.items()), settings.wall_s,
-                settings.predict or False,  # False also in earlier logs, which are still found
+                settings.predict or False,  # False, not "": earlier logs must keep their names
                 repr(SCREEN)]
     return hashlib.sha256(to_json(identity)).hexdigest()[:12]
 
@@ -64,7 +64,11 @@ class Searched(Protocol):
 
 
 class TrialLog:
-    """The log of a loop, locked by a process. Raises Refused, InputError for another, OSError."""
+    """The log of a loop, locked by this process.
+
+    Raises Refused if another process holds the lock, InputError for the log of another loop, and
+    OSError.
+    """
 
     def __init__(self, folder: Path, loop: str, *, fresh: bool = False,
                  corpus_bytes: int = 0) -> None:
@@ -111,8 +115,9 @@ class TrialLog:
 class Recorder:
     """Records the trials of one loop. Use as a context manager.
 
-    The corpus is written first: a killed loop measures a trial twice rather than losing it. It and
-    results.tsv may fail, which is noted once; without its own log a loop ends with OSError.
+    The corpus is written first: a killed loop measures a trial twice rather than losing it. If the
+    corpus or results.tsv cannot be written, a note says so once; if the loop's own log cannot be
+    written, the loop ends with OSError.
     """
 
     def __init__(self, target: Searched, job: SearchJob, device: Device, knobs: Sequence[Knob],
@@ -134,10 +139,10 @@ class Recorder:
             self._add_missing_rows(self._log)
 
     def history(self, space: Space, kernel: str) -> tuple[Observation, ...]:
-        """Return the corpus's records of this kernel from when the loop was first started."""
+        """Return the records of this kernel that the corpus had when the loop first started."""
         if self._corpus is None:
             return ()
-        with self._surviving("read", self._corpus):
+        with self._noting_errors("read", self._corpus):
             reading = corpus.read(self._corpus, op=self._target.op, end=self._advised_by)
             if reading.skipped:
                 self.note(_torn_lines(reading.skipped, self._corpus))
@@ -153,12 +158,12 @@ class Recorder:
         """Record a trial. Raises OSError when the loop's own log cannot be written."""
         if self._corpus is not None and isinstance(self._target, Target) \
                 and corpus.is_worth_recording(trial):
-            with self._surviving("write", self._corpus):
+            with self._noting_errors("write", self._corpus):
                 corpus.append(self._corpus, corpus.record_of(trial, self._target, self._device,
                                                              self._knobs))
         if self._log is not None:
             self._log.add(trial)
-            with self._surviving("write", self._log.results):
+            with self._noting_errors("write", self._log.results):
                 trials_tsv.append(self._log.results, [self._row(trial)])
 
     def note(self, text: str) -> None:
@@ -169,7 +174,7 @@ class Recorder:
 
     def _add_missing_rows(self, log: TrialLog) -> None:
         """Write the rows that a killed loop did not write."""
-        with self._surviving("write", log.results):
+        with self._noting_errors("write", log.results):
             present = trials_tsv.experiments(log.results)
             missing = [self._row(trial) for trial in log.trials
                        if str(trial.number) not in present]
@@ -180,7 +185,7 @@ class Recorder:
         return trials_tsv.row(trial, model=self._target.op, gpu=self._device.name)
 
     @contextlib.contextmanager
-    def _surviving(self, what: str, path: Path) -> Iterator[None]:
+    def _noting_errors(self, what: str, path: Path) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -19,7 +19,9 @@ MOST_TRIALS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """The result of one screening; `reason` says why a correct one has no latency, if it was timed.
+    """The result of screening one configuration.
+
+    `reason` says why it failed, or why no latency is shown although it is correct and was timed.
     """
 
     correctness: Correctness
@@ -37,9 +39,9 @@ class Screened:
 class Trial(Screened):
     """One tried configuration. Building one that breaks an honesty rule raises ValueError.
 
-    `log_ratio` is ln(latency of the start / its own), both measured alternately; `latency_us` and
-    `roofline_us` are weighted geometric means over the config classes. `candidate_id` identifies
-    the source with the configuration set, `kernel_id` the kernel with any configuration.
+    `log_ratio` is ln(latency of the initial source / its own), timed in alternation; `latency_us`
+    and `roofline_us` are weighted geometric means over the config classes. `candidate_id`
+    identifies the source with the configuration set, `kernel_id` the kernel with any configuration.
     """
 
     number: int
@@ -86,7 +88,9 @@ class ConfigRows:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassGain:
-    """ln(latency of the common best / its own) in a class; `stderr` over `pairs` fresh run pairs.
+    """A configuration's gain in a class: ln(latency of the common best / its own).
+
+    `stderr` is over `pairs` fresh run pairs; None for a screening value.
     """
 
     config_class: str
@@ -116,8 +120,9 @@ class Contender:
 class LoopResult:
     """The result of a loop: the best configuration, and the whole source with it set.
 
-    `earlier` trials were recorded before. `columns` distinguish the rows of `classes`, where a
-    benchmark reports these; `contenders`, the start among them, are compared with `best` in each.
+    `earlier` counts the trials recorded by previous runs. For a benchmark, `columns` distinguish
+    the rows of `classes`; `contenders`, with the initial configuration among them, are compared
+    with `best` in each class.
     """
 
     best: Config
@@ -144,7 +149,7 @@ class SearchJob:
     """What to search: a tree, a budget of trials, a seed, and the knobs to vary (empty: all).
 
     `record` is the folder of the loop's log, "" for none; `fresh` moves an old one away. `corpus`
-    is the file of all measured trials, which advises.
+    is the file of all measured trials, which advise the search.
     """
 
     tree: str

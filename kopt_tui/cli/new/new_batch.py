@@ -63,7 +63,7 @@ def run(args: argparse.Namespace, project: Path) -> int:
             results.append(BatchFile(file=file.name, result=result, detail=detail))
     finally:
         warm.close()
-    failed = sum(own.result == "failed" for own in results)
+    failed = sum(file.result == "failed" for file in results)
     if args.json:
         print_json(WrittenManifests(files=tuple(results)))
     else:
@@ -94,14 +94,14 @@ def _one(args: argparse.Namespace, project: Path, file: Path,
     path = project / folder / MANIFEST
     if path.exists() and not args.force:
         return "there", str(path.relative_to(project))
-    own = copy.copy(args)
-    own.source = file.relative_to(project).as_posix()
-    own.force, own.json = True, False
+    file_args = copy.copy(args)
+    file_args.source = file.relative_to(project).as_posix()
+    file_args.force, file_args.json = True, False
     make = new_definition.make if file.suffix == ".json" else new_module.make
     try:
         with written_files.all_or_nothing(project, f"{folder}/task.yaml", folder), \
                 contextlib.redirect_stdout(io.StringIO()):  # a batch prints a line for each file
-            new = make(own, Prompt(quiet=True), project, path, folder, zygote=warm.zygote())
+            new = make(file_args, Prompt(quiet=True), project, path, folder, zygote=warm.zygote())
             written_files.write_manifest(new.manifest, path)
     except KoptError as error:
         return "failed", clean(str(error))

@@ -111,7 +111,7 @@ def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
     """Yield what a campaign without an agent changes, where its source declares no knobs."""
     files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     if not any(matches(path, manifest.edit) for path in files):
-        return  # deeper than is searched
+        return  # the edited files lie deeper than kopt searches
     target = sealed_target(manifest, files)
     if not target.source:
         yield "edit matches several files: kopt changes none by itself; name one with --edit, " \
@@ -124,8 +124,8 @@ def _confirm(parameters: Parameters, values: dict[str, str], prompt: Prompt, pro
              ran: Parameters | None = None, before_run: bool = False) -> Parameters:
     """Return the parameters after the person's changes.
 
-    A change infers the other parameters again, except for those that a run has shown. What a run
-    may show can be missing `before_run`.
+    A change infers the other parameters again, except for those that a run has shown. With
+    `before_run`, parameters that a run may still show can be missing.
     """
     return parameter_list.confirm(
         parameters, values, prompt,

@@ -1,4 +1,4 @@
-"""`kopt new definition.json`: makes a task of a flashinfer-bench definition."""
+"""`kopt new definition.json`: makes a task from a flashinfer-bench definition."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from harness.verdict import Value
 
 
 class TriedKnob(msgspec.Struct, frozen=True, kw_only=True):
-    """A knob that kopt declares in a campaign's copy: the kernel stayed right with it."""
+    """A knob that kopt declares in a campaign's copy; the kernel stayed correct when it was tried.
+    """
 
     name: str
     choices: tuple[Value, ...]
@@ -38,7 +39,7 @@ class FirstVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new manifest is about; what a kind of target does not have is empty."""
+    """What a new manifest is about; fields that its kind of target lacks are empty."""
 
     op: str = ""
     language: str = ""

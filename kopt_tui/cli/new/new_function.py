@@ -154,7 +154,7 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
 
 
 def _python(command: Sequence[str]) -> str | None:
-    """Return the program's Python where it is not the one that kopt runs in."""
+    """Return the path of the program's Python, None if it is the one that kopt runs in."""
     found = shutil.which(command[0]) if command else None
     if not found or not Path(found).name.startswith("python"):
         return None

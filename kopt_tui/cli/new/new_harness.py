@@ -144,8 +144,8 @@ def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
 def _author(kernel: KernelToBenchmark, folder: Path, device: Device,
             args: argparse.Namespace) -> HarnessAuthor:
     """Return the coding agent as the author, in a pool of its own."""
-    [given] = _pool(args)["cli"]
-    command = msgspec.convert({**given, "timeout_s": args.agent_timeout}, CliSpec)
+    [agent] = _pool(args)["cli"]
+    command = msgspec.convert({**agent, "timeout_s": args.agent_timeout}, CliSpec)
     manifest = Manifest(target_op=kernel.op, project=str(kernel.project),
                         pool=PoolSpec(cli=(command,)))
     (scratch := folder / "scratch").mkdir()

@@ -73,7 +73,7 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
-    """Return the manifest of a task, by which the kernel itself is judged. Raises KoptError."""
+    """Return a task's manifest; judge the kernel itself unless --no-check. Raises KoptError."""
     return of_task(args, prompt, project, path, judged=args.first_check)
 
 
@@ -155,7 +155,7 @@ def _table(args: argparse.Namespace, project: Path) -> str:
 
 def _first_check(project: Path, task: target.Target, known: Parameters,
                  args: argparse.Namespace) -> FirstCheck:
-    """Judge the kernel itself, and say what came of it."""
+    """Judge the kernel itself, and print the result."""
     to = sys.stderr if args.json else sys.stdout
     print(new_reference.ANNOUNCEMENT, file=to, flush=True)
     check = new_reference.judge(task, project, _device(known),
@@ -259,7 +259,7 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
 
 def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Prompt,
             source: str) -> Launch | None:
-    """Return the launch of a `__global__` function: the source's own, but for what flags say.
+    """Return the launch of a `__global__` function: the source's, except where flags override it.
 
     A knob may change its block where the source can define a constant for it.
     """
@@ -267,8 +267,8 @@ def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Promp
         return None
     known, names = function.launch, "the sizes, scalars and constants of the source"
     grid, block, shared = (
-        draft_kernel.parse_dims(flag) if flag is not None else own
-        for flag, own in ((args.grid, known and known.grid), (args.block, known and known.block),
+        draft_kernel.parse_dims(flag) if flag is not None else dims
+        for flag, dims in ((args.grid, known and known.grid), (args.block, known and known.block),
                           (args.shared, (known.shared_bytes,) if known else (0,))))
     grid = grid or draft_kernel.parse_dims(prompt.text(f"grid (in {names})", "--grid DIMS"))
     block = block or draft_kernel.parse_dims(prompt.text(f"block (in {names})", "--block DIMS"))

@@ -76,8 +76,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
 
 def _outlook(args: argparse.Namespace, target: Target, project: Path, scratch: Path,
              zygote: Zygote | None) -> str:
-    """Return what kopt's templates do for a module, or what came closest and why it does not fit.
-    """
+    """Return how kopt's templates rewrite a module, or which is closest and why it does not fit."""
     found = module_rewrite.find(target, project, project, scratch, zygote=zygote)
     if found.rewrites:
         return f"no knobs: kopt run rewrites the module: {found.rewrites[0].hypothesis}"

@@ -1,4 +1,4 @@
-"""The reference of a C, CUDA or HIP kernel's new task, and whether a kernel agrees with its own."""
+"""Choose the reference of a C, CUDA or HIP kernel's new task, and judge a kernel by its task."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ANNOUNCEMENT = "judging the kernel itself by the new task (--no-check leaves tha
 
 
 def choose(given: str | None, project: Path, function: sources.CFunction, prompt: Prompt) -> str:
-    """Return the reference as the task names it: the given one, that of reference.py, or an answer.
+    """Return the reference as the task names it: given, found in reference.py, or asked for.
 
-    Without one, the baseline itself can be that of a kernel on a card. Raises InputError.
+    For a CUDA or HIP kernel it may be the baseline itself. Raises InputError.
     """
     entry = function.name.partition("<")[0]
     if given:
@@ -49,9 +49,10 @@ def choose(given: str | None, project: Path, function: sources.CFunction, prompt
 
 
 def checked(text: str, project: Path, function: sources.CFunction) -> str:
-    """Return a reference with its path in the project; files of the current folder count too.
+    """Return a reference, its file relative to the project.
 
-    Raises InputError if it does not exist, or has parameters that are no arguments of the kernel.
+    `text` may name the file relative to the project or to the current folder. Raises InputError if
+    it does not exist, or has parameters that are no arguments of the kernel.
     """
     if text == target.BASELINE and function.language in target.OF_CARD:
         return text
@@ -91,8 +92,7 @@ def _parameters(source: str, name: str) -> list[str]:
 
 def judge(task: Target, project: Path, device: Device, *, python: str | None,
           quiet: bool) -> FirstCheck:
-    """Return what the task says of the kernel as it is in the project; show stages if not `quiet`.
-    """
+    """Judge the kernel in the project by the task; show stages unless `quiet`."""
     began, drafted = time.monotonic(), DraftedTarget(target=task, files={})
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
             harness_client.warm_start(task, device, python, {})) as warm, \

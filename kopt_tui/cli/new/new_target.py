@@ -1,7 +1,7 @@
-"""What a new manifest is about: reads WHAT of `kopt new WHAT`, and chooses the kind of target.
+"""Read WHAT of `kopt new WHAT`, and choose the project, the manifest and the kind of target.
 
-FILE:FUNCTION means the same as --source FILE --entry FUNCTION; a
-YAML file is the manifest to write.
+FILE:FUNCTION means the same as --source FILE --entry FUNCTION; a YAML file is the manifest to
+write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The files that `kopt new` writes into a project, and what is left of them if it ends early."""
+"""Write the files of `kopt new` into a project, and restore the old ones if it ends early."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
-    """Write a manifest without what equals its default, all of it or nothing."""
+    """Write a manifest atomically, without the values that equal their defaults."""
     file_copy.replace_file(path, dump(manifest, brief=True).encode())
 
 
 @contextlib.contextmanager
 def all_or_nothing(project: Path, task: str, folder: str = FOLDER) -> Iterator[None]:
-    """Put the task and the folder of its files back as they were if the block does not end.
+    """Restore the task and the folder of its files if the block raises.
 
     SIGTERM and SIGHUP interrupt the block as Ctrl-C does, unless they are ignored.
     """
