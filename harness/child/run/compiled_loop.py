@@ -28,7 +28,7 @@ class CompiledLoop:
     `keys` holds descriptors: a file with the key that seals its reports (none where several kernels
     share this process), and optionally a socket whose messages the operating system timestamps. The
     key is read once, and Python never sees it. `await_gpu` is the driver's function that waits for
-    the GPU; it is called before the time of a block ends. With `any_mode` a call may leave the
+    the GPU; it is called after the calls of a Python block. With `any_mode` a call may leave the
     processor in another floating-point mode.
     """
 
