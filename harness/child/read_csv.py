@@ -1,7 +1,7 @@
 """Read the CSV or JSON tables that a benchmark wrote, CSV with pandas; answers are JSON lines.
 
-Every cell stays the text that it is in the file; the harness decides what it means. pandas is
-imported once, and every file is read in a fork that has seen no other file.
+Cells stay text; the harness decides what they mean. pandas is imported once, and every file is read
+in a fork that has seen no other file.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def _bytes(path: str, most: int) -> bytes:
 
 
 def _records(text: str) -> list[list[str]] | None:
-    """Return a JSON list of objects as a header and rows, None for what is no JSON.
+    """Return a JSON list of objects as a header and rows, None if the text is not JSON.
 
-    The list may be the only one in an object, as in what Google Benchmark writes. Lists and objects
-    in a row are left out.
+    The list may also be the only one in an object, as Google Benchmark writes it. Cells that are
+    lists or objects are left out.
     """
     if text.lstrip()[:1] not in ("[", "{"):
         return None
@@ -79,7 +79,8 @@ def _records(text: str) -> list[list[str]] | None:
     except RecursionError:
         raise UnreadableTable("is JSON, but nested too deeply") from None
     lists = [value] if isinstance(value, list) else [
-        own for own in value.values() if isinstance(own, list) and own and isinstance(own[0], dict)]
+        rows for rows in value.values()
+        if isinstance(rows, list) and rows and isinstance(rows[0], dict)]
     if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
         raise UnreadableTable("is JSON, but no list of objects, one for each row")
     header = list(dict.fromkeys(name for row in lists[0] for name, cell in row.items()
@@ -107,7 +108,7 @@ def _parse(text: str) -> list[list[str]]:
 
 
 def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Return the requested file's table, `error` if it is none, `missing` without pandas."""
+    """Return a file's table, or `error` if it cannot be read, or `missing` without pandas."""
     if import_error:
         return {"missing": import_error}
     try:
@@ -121,7 +122,7 @@ def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a fork would not have numpy's threads
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's threads would not exist in a fork
     import_error = ""
     signal.alarm(IMPORT_S)
     try:

@@ -27,7 +27,8 @@ COMPILERS = ("cc", "gcc", "clang")
 ALIGNMENT = ("-falign-functions=64", "-falign-loops=64", "-falign-jumps=64")
 """Start code at cache lines, so that equal loops take equal time wherever they lie in a library.
 
-Not -falign-labels: it pads paths that fall through, and widened the spread (bench/c_alignment.py).
+-falign-labels is left out: it pads paths that fall through, and times spread more with it
+(bench/c_alignment.py).
 """
 PROBE_S = 20.0
 _ERROR = re.compile(r"\berror: |undefined reference|: cannot find |^kopt: ")
@@ -156,7 +157,7 @@ def remarks_of(target: Target, tree: Path, scratch: Path, *,
 def parse_remarks(text: str, source: str, code: str = "") -> tuple[Remark, ...]:
     """Parse `-fopt-info-vec` output; the widest of a loop's versions counts.
 
-    A loop that the source `code` writes in vectors is left out: gcc finds none that is wider.
+    A loop that `code` already writes with vector types is left out: gcc only finds no wider ones.
     """
     loops: dict[int, int] = {}
     reasons: dict[int, str] = {}

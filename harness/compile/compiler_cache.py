@@ -1,9 +1,9 @@
 """Private compiler caches: one per place that runs a candidate, seeded with the baseline's.
 
 A cache shared by two candidates would let one run what the other compiled; an empty cache would
-recompile unchanged code for minutes. What an untrusted process compiled is adopted by copying it
-into a folder that another such process may write to. No link is followed there: one planted by
-either process would lead this unconfined one to other files.
+recompile unchanged code for minutes. What one untrusted process compiled is copied into a folder
+that another one may write to. No link is followed there: either process could plant one that leads
+this unconfined process to other files.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def private(env: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def seed(warm: Path, home: Path) -> int:
-    """Copy a kept cache into a HOME unless there is none or it is too large; return its files.
+    """Copy a kept cache, if not too large, into a HOME without one; return the number of files.
 
     Later writes there, also in place, change neither the kept cache nor another copy.
     """
@@ -85,8 +85,9 @@ def seed(warm: Path, home: Path) -> int:
 
 
 def keep(home: Path, warm: Path) -> int:
-    """Keep a HOME's caches, read-only, as the seed of others, unless there is one; return the
-    number of its files.
+    """Copy a HOME's caches, read-only, to `warm`, to seed others; return the number of files.
+
+    Does nothing if `warm` exists.
     """
     root = home / FOLDER
     if not root.is_dir() or warm.exists() or not any(root.iterdir()):
@@ -120,7 +121,7 @@ def _relocate(root: Path, origin: str) -> None:
 
 def adopt(cache: Path, home: Path, below: tuple[str, ...] = (), *,
           known: set[str] | None = None, appears_at: Path | None = None) -> int:
-    """Copy one of Triton's cache folders into a folder `below` a home; return its entries.
+    """Copy a Triton cache into a folder `below` a home; return the number of entries copied.
 
     Copies only plain files in folders with names as Triton makes them, and none of its indexes. The
     home itself belongs to this process; no other may replace it. Entries in `known` are left out,

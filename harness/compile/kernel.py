@@ -43,7 +43,7 @@ class Place:
     arch: str = ""
     """The card's architecture, such as "sm_90"; empty for the CPU."""
     nodes: tuple[str, ...] = ()
-    """The files below /dev of the cards that it may open, empty for all."""
+    """The files below /dev of the cards that kernels may open, empty for all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +123,7 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
              env: Mapping[str, str], has_triton: bool = False) -> Place:
     """Return the place for kernels on a device; Triton is interpreted on the CPU.
 
-    `has_triton`: sources in Python have kernels in Triton.
+    `has_triton` says that Python sources contain Triton kernels.
     """
     on_cpu = device.kind == "cpu"
     return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
@@ -133,9 +133,10 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
 
 
 def kind_of(place: Place, language: str) -> ZygoteKind:
-    """Return the kind of zygote for a place; C's has numpy, for oracles, and runs on our Python.
+    """Return the kind of zygote for a place and a language.
 
-    Where Triton can run, Python's also imports what its kernels need: candidates often have some.
+    For C it imports numpy, for oracles, and runs in kopt's own Python. For Python it also imports
+    Triton where that can run, since candidates often use it.
     """
     if language == "python" and (place.interpret or place.device != "cpu"):
         language = "triton"
@@ -214,7 +215,7 @@ def one_stream(root: Path, source: Path) -> bool:
     """Return whether everything that a source of a project reaches runs on one stream of a card.
 
     Nothing is run: no file of the project that it imports may mention streams, functions that
-    create them, or code that cannot be read here. What is not understood may use several.
+    create them, or code that cannot be read here. If in doubt, the answer is False.
     """
     waiting, seen = [source], {source}
     while waiting:

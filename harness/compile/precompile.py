@@ -10,7 +10,7 @@ text and a list of types, is built by a process that loads no candidate.
 The cache's key covers the kernel's text, line and module name, what it calls and reads, argument
 types, alignments and constants, options, architecture, Triton's own files, ptxas' version, and
 environment variables that are equal on both sides; it does not cover the file's path. But the index
-of each kernel has absolute paths, and is rewritten where a cache is copied to.
+of each kernel contains absolute paths, and is rewritten when a cache is copied.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Precompiler:
         """Why the shared modules could not be built; each launch then builds its own."""
 
     def expect(self, source: str) -> str:
-        """Compile a source in the background unless it was already; return its key."""
+        """Compile a source in the background, unless requested before; return its key."""
         key = hashlib.sha256(source.encode(errors="surrogatepass")).hexdigest()[:16]
         with self._lock:
             if key not in self._futures:

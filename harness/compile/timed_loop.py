@@ -22,7 +22,7 @@ from harness.tasks.target import Target
 
 SOURCE = Path(harness.__file__).parent / "child" / "run" / "timed_loop.c"
 FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-plt", "-Wl,-z,relro,-z,now")
-"""Functions of other libraries are bound when it is loaded, and that table is then read-only."""
+"""Addresses of other libraries' functions are bound at load, in a table that is then read-only."""
 BUILD_S = 60.0
 SCALARS = {"float64": "double", "float32": "float", "int64": "int64_t", "int32": "int32_t",
            "int8": "int8_t", "uint8": "uint8_t"}
@@ -50,7 +50,7 @@ def library(target: Target, scratch: Path) -> Path:
 
 
 def signature(target: Target) -> str:
-    """Return how C calls the target's entry with an array of arguments; empty for Python."""
+    """Return C macros that call the target's entry with an array of arguments; "" if not in C."""
     if target.language != "c":
         return ""
     scalars = [SCALARS[arg.dtype] if arg.kind == "scalar" else "" for arg in target.args]

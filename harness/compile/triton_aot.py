@@ -29,7 +29,7 @@ DEFAULT_ARCH = "sm_90"
 MAX_CONFIGS = 64
 """The most configs of an autotuned kernel that are compiled."""
 NARROW = 16
-"""Bytes of the widest load of a thread."""
+"""Bytes of the widest load that one thread can make."""
 NEAR_ROOFLINE = 90.0
 """Percent of the roofline from which a class is not worth advice."""
 
@@ -114,7 +114,7 @@ def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool 
     variables = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_HOME": str(home),
               "TRITON_CACHE_DIR": str(home / "triton"), "TRITON_DUMP_PTXAS_LOG": "1"}
     if not cached:
-        variables["TRITON_ALWAYS_COMPILE"] = "1"  # the cache's key depends on neither of the two
+        variables["TRITON_ALWAYS_COMPILE"] = "1"  # like the variable above, no part of the cache's key
     return Peer("compile.aot", cwd=home, limits=limits, python=place.python, yields=yields,
                 env=clean_env({**place.env, **variables}, home=home), cancel=cancel, zygote=zygote,
                 confine=Confine(writable=(str(home),), cards=False))

@@ -45,8 +45,8 @@ class BaselineRunner:
                held: DeviceLock | None) -> Errors | None:
         """Return the baseline's errors on a case; None if it does not run on it.
 
-        They are the candidate's `errors` if that has the baseline's code. Raises EnvironmentFault
-        if the machine is the reason.
+        These are the candidate's own `errors` if it has the baseline's code. Raises
+        EnvironmentFault if the machine is the reason.
         """
         key = case.id, self._oracle.version(case)
         if key not in self._errors:
@@ -54,7 +54,10 @@ class BaselineRunner:
         return self._errors[key]
 
     def is_stable(self, case: Case, candidate: Kernel, held: DeviceLock | None) -> bool:
-        """Return whether three calls of the baseline give the same outputs, bit for bit."""
+        """Return whether three calls of the baseline give the same outputs, bit for bit.
+
+        True if the baseline does not run; False if the candidate has the baseline's code.
+        """
         if self.has_code_of(candidate):
             return False
         answers = self._answers(case, held, calls=3)

@@ -1,6 +1,6 @@
 """Check that a candidate's PyTorch modules change the buffers that the baseline's do.
 
-Outputs do not show it where an adapter keeps the module from call to call.
+Outputs do not show such changes where an adapter keeps the module from call to call.
 """
 
 from __future__ import annotations

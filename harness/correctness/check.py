@@ -38,7 +38,7 @@ class CandidateFailed(Exception):
 
 
 class CorrectnessCheck:
-    """Checks one candidate; collects its worst errors by class, findings and notes.
+    """Checks one candidate; collects its worst errors by class, its findings and its notes.
 
     `on_first` receives the first case of each class before the candidate runs on it.
     """
@@ -56,16 +56,16 @@ class CorrectnessCheck:
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
         self.kinds: dict[str, list[str]] = {}
-        """By class, the kinds of input for timed calls: well-conditioned, and never equal. What the
-        candidate itself answers has no influence on them."""
+        """By class, the kinds of input for timed calls: well-conditioned and not constant. The
+        candidate's answers have no influence on the choice."""
         self.steps: tuple[TraceStep, ...] | None = None
         """What the kernel recognised over training steps, if `trace_weights` is set."""
         self.trace_weights: Collection[str] | None = None
         self.should_hold_out = True
-        """Whether it also runs on shapes that are not listed; the baseline's code need not."""
+        """Whether the candidate also runs on held-out shapes; the baseline's code need not."""
         self._held: DeviceLock | None = None
         self._first_case: Future[Case] | None = None
-        """The first case of all, which is made while the candidate's runner starts."""
+        """The first case of the first class, made while the candidate's runner starts."""
 
     def run(self, candidate: Kernel, held: DeviceLock | None) -> bool:
         """Return whether the candidate is right on every class. Raises CandidateFailed."""
@@ -96,7 +96,7 @@ class CorrectnessCheck:
 
     @contextmanager
     def _making_ahead(self, config_class: ConfigClass, kinds: Sequence[str]) -> Iterator[None]:
-        """Have the oracle make the first case now, where it does so on a card.
+        """Let the oracle make the first case in the background, if it works on a card.
 
         A card loads each operation at its first use, which takes a third of a second in all.
         """
@@ -113,7 +113,7 @@ class CorrectnessCheck:
 
     @contextmanager
     def _runner(self) -> Iterator[Peer]:
-        """Start the candidate's runner; do not wait for the end of one on a GPU."""
+        """Start the candidate's runner; on a GPU, do not wait until it has ended."""
         runners = self.session.runners
         runner = runners.start(self.candidate, lock=self._held, yields=self.session.yields)
         try:
@@ -145,7 +145,7 @@ class CorrectnessCheck:
     def _check_class(self, config_class: ConfigClass, kinds: tuple[str, ...], runner: Peer) -> bool:
         trivial = TrivialAnswers(config_class.name)
         memory: CaseMemory | None = None
-        has_weights = False  # a kernel may remember weights by their address
+        has_weights = False  # if so, a slot for each case: a kernel may know weights by address
         for number, kind in enumerate(kinds):
             case = self._make(config_class, kind)
             if case.skip:
@@ -163,7 +163,7 @@ class CorrectnessCheck:
             errors = self._check_case(case, memory, number if has_weights else 0)
             if not errors.right:
                 return False
-            if self.tolerance.is_well_conditioned(case) and kind != "constant":  # of equal contents
+            if self.tolerance.is_well_conditioned(case) and kind != "constant":
                 self.kinds.setdefault(config_class.name, []).append(kind)
             trivial.add(case, errors, self.tolerance)
         self.findings += trivial.findings()
@@ -219,7 +219,10 @@ class CorrectnessCheck:
                 ", all of them right" if right else ", not all of them right")))
 
     def _judge(self, case: Case, errors: Errors, known: Errors | None = None) -> Errors:
-        """Return the errors compared with what is allowed; those of `known` were already."""
+        """Return the errors after the tolerance has judged them.
+
+        Errors of the same outputs as `known` are returned as they are.
+        """
         if known is not None and known.digests == errors.digests:
             return errors
         judged = self.tolerance.judge(case, errors, self.candidate, self._held)
@@ -237,9 +240,9 @@ class CorrectnessCheck:
                 for index in range(len(self.session.target.output_dtypes))]
 
     def judge_slots(self, judged: Sequence[JudgedSlot], incumbent: Kernel) -> None:
-        """Judge what timed calls of both sides answered, by the reference. Raises CandidateFailed.
+        """Judge answers of timed calls of both sides by the reference.
 
-        Raises IncumbentFault if only the incumbent's answer is wrong.
+        Raises CandidateFailed, or IncumbentFault if only the incumbent's answer is wrong.
         """
         try:
             for slot in judged:

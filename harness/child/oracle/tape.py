@@ -1,9 +1,9 @@
 """The values of one input tensor, from which the contents of its slots are taken.
 
-A tape is a long row of values that is drawn once, all usable kinds of input after one another.
-Contents are windows of it at random places, changed by windows of a second row, the noise. Kinds
-of few distinct values have noise of their own besides. So the values of a few elements depend on
-two places that are drawn separately, and neither a value nor a short row comes again.
+A tape is a long vector that is drawn once: the values of each usable kind of input, one kind after
+another. The contents of a slot are a window of the tape at a random place, changed by a window of a
+second vector, the noise. Kinds of few distinct values get further noise when the tape is drawn. So
+even a few elements depend on two independent places, and neither a value nor a short row repeats.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from .inputs import OF_ROWS, draw, two_values
 
 LEAST_EXTRA = 64
 WHOLE = 16
-"""Contents of each kind, or rows beyond them, on the tape of a structured tensor: its contents are
-replaced only as a whole, and begin where its structure does."""
+"""The least number of places, for each kind, where contents may begin on the tape of a structured
+tensor. Its contents are replaced only as a whole, and begin where its structure does."""
 FEW = 1 << 14
-"""Elements beyond the contents on such a tape, so that short ones seldom come again."""
+"""Elements beyond the contents on such a tape, so that short contents seldom repeat."""
 MORE_NOISE = 4096
 """Elements that the noise has beyond the values, so that short inputs have many contents too."""
 ALIKE = "constant", "tied"
-"""Kinds of floats whose values are few, so that the noise alone would tell rows apart."""
+"""Kinds of few distinct floats: unless the tape itself has noise, only the noise of a slot would
+distinguish rows."""
 STEPS, OWN_STEPS, MOST_STEP = 8, 2, 1 << 15
 """One in STEPS integers of a window, and one in OWN_STEPS of the tape, is rotated within its bounds
 by its own step, which is below MOST_STEP."""
 PRIME = 1_000_003
-"""The step by which all integers of a slot are rotated is a multiple of it."""
+"""All integers of a slot are rotated by one step, a multiple of this."""
 POWERS, MOST_VALUES = 64, 1 << 26
 """A permutation's values are first multiplied, within their bounds, by one of the first powers of
 PRIME, where that is exact in float64: it has no noise, and rotation alone would keep its gaps."""
@@ -41,8 +42,8 @@ PRIME, where that is exact in float64: it has no noise, and rotation alone would
 class TapePatch:
     """New values for every `step`th element from `at` on, `length` in all, in the first slots.
 
-    `starts` and `noises` are the places in the tape and in its noise, one a slot; `places` are both
-    as indices, in the memory of the arrays.
+    `starts` and `noises` are the places in the tape and in its noise, one for each slot; `places`
+    holds both, as an array on the device.
     """
 
     at: int
@@ -57,12 +58,12 @@ class TapePatch:
         return len(self.starts)
 
     def of(self, rows: Any) -> Any:
-        """Return the elements that it changes, in rows of one slot's values each."""
+        """Return the elements that the patch changes; each row holds the values of one slot."""
         return rows[:, self.at:self.at + (self.length - 1) * self.step + 1:self.step]
 
 
 class Tape:
-    """The values of one input tensor; `count` of them in a row are its contents."""
+    """The values of one input tensor; the contents of a slot are `count` consecutive ones."""
 
     def __init__(self, arrays: Any, tensor: dict[str, Any], seed: int, kinds: list[str]) -> None:
         self.count = math.prod(tensor["shape"])
@@ -106,7 +107,7 @@ class Tape:
                     part.shape[0], seed + number + 37, OWN_STEPS)[None], arrays.places([[0]]))
 
     def _noise(self, count: int, seed: int, each: int = STEPS) -> Any:
-        """Return factors for floats, or steps, of which one in `each` is not zero."""
+        """Return factors for floats, else integer steps, one in `each` of them not zero."""
         arrays = self._arrays
         if self.is_float and self.ends is None:
             return arrays.noise(count, seed, self.values)
@@ -118,7 +119,10 @@ class Tape:
 
     def patch(self, kinds: Sequence[int], rng: random.Random, *, at: int = 0,
               length: int | None = None, step: int = 1) -> TapePatch:
-        """Choose new values at random, of one kind a slot; all elements without a `length`."""
+        """Choose new values at random, of the given kind for each slot.
+
+        Without a `length` they replace all elements.
+        """
         length = self.count if length is None else length
         places, noises = self.length - length + 1, self.noise_length - length + 1
         starts = [0 if self.fixed else
@@ -127,7 +131,7 @@ class Tape:
         return TapePatch(at, length, step, starts, offsets, self._arrays.places([starts, offsets]))
 
     def write(self, rows: Any, patch: TapePatch, first: int = 0) -> None:
-        """Write a patch to rows of one slot's values each, from slot `first` on."""
+        """Write a patch to `rows`, each the values of one slot; the first row is slot `first`."""
         view, count = patch.of(rows), rows.shape[0]
         if self.fixed or not patch.length:
             self._arrays.put(view, self.values[:patch.length][None])
@@ -151,7 +155,8 @@ class Tape:
     def _chunks(self, view: Any, places: Any) -> Iterator[tuple[Any, Any, int]]:
         """Yield parts of rows, the places of their values and noise, and their length.
 
-        They are whole rows, or where one is too large, whole rows of its last dimension.
+        Parts are whole rows. If one is too large and the tensor has a structure of rows, parts are
+        rows of the tensor's last dimension.
         """
         (count, length), most = view.shape, self._arrays.chunk
         step = max(1, most // length)
@@ -162,7 +167,7 @@ class Tape:
                 yield some, places[:, begin:begin + some.shape[0]] + at, some.shape[1]
 
     def _change(self, out: Any, values: Any, noise: Any, step: Any = 0) -> None:
-        """Write values changed by noise, integers also by the step made from `step`."""
+        """Write values changed by noise to `out`; `step` * PRIME rotates all integers alike."""
         arrays = self._arrays
         if self.rotates:
             first, many = self.bounds[0], self.bounds[1] - self.bounds[0]

@@ -1,4 +1,4 @@
-"""Measures how far answers are from each other and from expected values, on torch."""
+"""Measures with torch how far answers are from each other and from expected values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .arrays_numpy import FAINT, FEWEST, table
 SAMPLE = 1 << 20
 SAMPLED = 1 << 14  # values of a row from which its size is estimated
 ROUNDED = 0.97
-"""A difference that is rounded a few times to bfloat16 is larger than this share of itself."""
+"""A difference computed in bfloat16, with a few roundings, exceeds this share of the exact one."""
 
 
 class TorchDifferences:
@@ -22,13 +22,13 @@ class TorchDifferences:
     kernels: Any
 
     def differ(self, left: Any, right: Any) -> Any:
-        """Return whether any values differ, as a vector of one; nothing waits for it."""
+        """Return whether any values differ, as a vector of one; do not wait for the GPU."""
         return (left != right).any().reshape(1)
 
     def excess(self, got: Any, want: Any, limit: float) -> Any:
-        """Return by row a bound of its largest relative difference, as a multiple of `limit`.
+        """Return an upper bound of each row's largest relative difference, in units of `limit`.
 
-        At most 1 where the row agrees; else `differences` decides. Nothing waits for it.
+        A row with at most 1 agrees; for others `differences` decides. Does not wait for the GPU.
         """
         torch = self.torch
         if got.dtype != want.dtype:

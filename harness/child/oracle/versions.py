@@ -1,4 +1,4 @@
-"""The versions of the libraries with which kernels of this Python are judged."""
+"""The versions of torch, CUDA or HIP, and Triton in this process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import sys
 
 
 def of_libraries() -> dict[str, str]:
-    """Return the versions of torch, its CUDA or HIP, and Triton; nothing where torch is not used.
-    """
+    """Return the versions of torch, its CUDA or HIP, and Triton; {} if torch is not imported."""
     torch = sys.modules.get("torch")
     if torch is None:
         return {}

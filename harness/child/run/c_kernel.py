@@ -50,13 +50,12 @@ class PreparedC:
             self.memory.address + slot * job["slot_bytes"] for slot in self.slots])
 
     def call(self, slot: int, touched: list[str]) -> list[dict[str, Any]]:
-        """Call the kernel on a slot. It returns nothing; `touched` concerns torch's tensors only.
-        """
+        """Call the kernel on a slot; return no tensors. Only Python kernels need `touched`."""
         self.run([slot])
         return []
 
     def run(self, order: list[int]) -> int:
-        """Call the kernel on these slots; return the nanoseconds."""
+        """Call the kernel on these slots; return the nanoseconds of all calls."""
         return int(self.kernel.loop.run(self.kernel.function, self.rows, order_of(order)))
 
     def close(self) -> None:
@@ -68,8 +67,7 @@ class PreparedC:
 
 
 def _zones(job: dict[str, Any]) -> list[int]:
-    """Return where the whole pages without contents begin: one before all tensors, one after each.
-    """
+    """Return the offsets of pages without contents: one before all tensors, one after each."""
     ends = [tensor["offset"] + tensor["nbytes"] for tensor in job["tensors"]
             if tensor["role"] != "scalar"]
     return [slot * job["slot_bytes"] + -(-end // PAGESIZE) * PAGESIZE

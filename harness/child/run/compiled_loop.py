@@ -26,10 +26,10 @@ class CompiledLoop:
     """The library at `path`; it reports on the socket `channel`.
 
     `keys` holds descriptors: a file with the key that seals its reports (none where several kernels
-    share this process), and perhaps a socket whose messages the operating system stamps. The key is
-    read once, and Python never sees it. `await_gpu` is the driver's function that waits for the
-    GPU, which ends the timed calls. With `any_mode` a call may
-    leave the processor in another floating-point mode.
+    share this process), and optionally a socket whose messages the operating system timestamps. The
+    key is read once, and Python never sees it. `await_gpu` is the driver's function that waits for
+    the GPU; it is called after the calls of a Python block. With `any_mode` a call may leave the
+    processor in another floating-point mode.
     """
 
     def __init__(self, path: str, channel: int, keys: Sequence[int], *, gpu: bool,
@@ -43,7 +43,7 @@ class CompiledLoop:
             raise OSError("the compiled loop cannot be opened")
 
     def run(self, function: Any, rows: Any, order: Any) -> int:
-        """Call a C function with the rows of arguments in `order`; return the nanoseconds."""
+        """Call a C function with the rows of arguments in `order`; return the total nanoseconds."""
         run = self._library.kopt_run
         run.restype = ctypes.c_int64
         ns = int(run(function, rows, order, ctypes.c_int64(len(order))))
@@ -63,9 +63,10 @@ class CompiledLoop:
 
     def python_block(self, function: Callable[..., Any], rows: list[tuple[Any, ...]],
                      steps: Sequence[Callable[[], Any] | None], *, stop: bool) -> list[Any]:
-        """Do the same with a function of Python; return what each call returned.
+        """Time a Python function as `block` does; return what each call returned.
 
-        `steps` are those around the calls on a GPU: fetch, ready, begin, end, await, elapsed.
+        `steps` are functions called around the calls on a GPU, None if not needed: fetch, ready,
+        begin, end, await, elapsed.
         """
         block = self._library.kopt_python_block
         block.restype = ctypes.py_object

@@ -121,7 +121,7 @@ def do_without_card() -> None:
 
 
 def prepare() -> None:
-    """Make this process's host code run on the CPU as on a card; kernels store in their tensors."""
+    """Let this process's host code run without a card; kernels may store only in their tensors."""
     from . import store_bounds
 
     store_bounds.install()

@@ -1,8 +1,8 @@
 """Loads a compiled CUDA or HIP kernel, and calls it with the addresses of torch's tensors.
 
-Work goes to torch's current stream, so that events and graphs include it. An entry of the host gets
-that stream as one more argument, after those that the task declares: where it takes none, the
-calling convention of C lets it ignore it.
+Work goes to torch's current stream, so that events and graphs include it. A host entry gets that
+stream as one more argument, after those that the task declares; C's calling convention lets an
+entry without this parameter ignore it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class GlobalFunction:
 
 
 class DeviceKernel(PythonKernel):
-    """The entry of a built CUDA or HIP source; its tensors lie in slots as those of Python do."""
+    """The entry of a built CUDA or HIP source; its tensors lie in slots as a Python kernel's do."""
 
     def opened(self, job: dict[str, Any]) -> tuple[Any, Any]:
         make_context(self.device)
@@ -102,7 +102,7 @@ class DeviceKernel(PythonKernel):
                                           for buffer in call.buffers]), call.buffers)
 
     def packed(self, tensors: list[dict[str, Any]], buffers: Sequence[Any]) -> list[Any]:
-        """Return the function's arguments, with these torch tensors; scalars have none."""
+        """Return the function's arguments; `buffers` are torch tensors, None for scalars."""
         values = [SCALARS[tensor["dtype"]](tensor["value"]) if buffer is None
                   else ctypes.c_void_p(buffer.data_ptr())
                   for tensor, buffer in zip(tensors, buffers, strict=True)]
@@ -127,14 +127,13 @@ def _stream() -> int:
 
 
 def driver_wait() -> Any:
-    """Return the driver's function that waits until the GPU has done what this process asked for.
-    """
+    """Return the driver's function that waits until the GPU has done this process's work."""
     return _loaded_hip().hipDeviceSynchronize if torch.version.hip else \
         ctypes.CDLL("libcuda.so.1").cuCtxSynchronize
 
 
 def _loaded_hip() -> ctypes.CDLL:
-    """Return HIP's library, which torch has loaded from any folder."""
+    """Return the HIP library that torch has loaded, from whichever folder."""
     name = "libamdhip64.so"
     with open("/proc/self/maps", encoding="utf-8") as maps:
         paths = {line.split()[-1] for line in maps if name in line}

@@ -40,7 +40,8 @@ class TensorBuffer:
             [*shape[:-2], shape[-1], shape[-2]] if layout == "transposed" else shape
         self.raw = slot[tensor["offset"]:tensor["offset"] + tensor["nbytes"]]
         memory = dlpack.from_dlpack(self.raw) if self.raw.numel() else self.raw
-        # a storage of its own, from which no other slot can be reached; .data: a version counter
+        # dlpack: a separate storage, from which no other slot can be reached;
+        # .data: a version counter of its own
         self.stored = memory.view(getattr(torch, tensor["stored"])).view(stored).data
         self.tensor = self.stored[..., ::2] if layout == "columns" else \
             self.stored.transpose(-1, -2) if layout == "transposed" else self.stored
@@ -53,7 +54,7 @@ class TensorBuffer:
         self.stored.view(-1)[:0].zero_()
 
     def move(self, to: list[int], source: list[int]) -> None:
-        """Copy elements over others in place; only a weight's tensor version changes with it."""
+        """Copy elements over others in place; only a weight's tensor version increases."""
         flat = (self.tensor if self.weight else self.tensor.data).view(-1)
         targets, sources = (torch.tensor(at, device=flat.device) for at in (to, source))
         if flat.dtype.itemsize == 1:
@@ -101,7 +102,7 @@ class PythonKernel:
 
     def arguments(self, tensors: list[dict[str, Any]], slot: Any,
                   weights: Call | None = None) -> Call:
-        """Return a call with its tensors in a slot, and the weights of `weights` if given."""
+        """Return a call with its tensors in a slot; its weights are those of the call `weights`."""
         arguments: list[Any] = []
         buffers: list[TensorBuffer | None] = []
         for index, tensor in enumerate(tensors):

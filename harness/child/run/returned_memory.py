@@ -12,21 +12,21 @@ import torch
 
 
 def memories_of(values: Sequence[Any], arguments: Sequence[Any]) -> list[str]:
-    """Return of each value whose memory it is, or how its elements lie in memory of its own.
+    """Return for each value whose memory it shares, else its strides if they are unusual.
 
-    Empty for rows in memory of their own. Addresses are compared: a tensor that was
-    made through numpy or DLPack has another storage in the same memory.
+    "" for contiguous or padded rows in memory of their own. Addresses are compared: a tensor that
+    was made through numpy or DLPack has another storage in the same memory.
     """
-    given = [_storage(argument) for argument in arguments if isinstance(argument, torch.Tensor)]
-    return [_memory_of(value, given, values[:number]) if value.numel() else ""
+    storages = [_storage(argument) for argument in arguments if isinstance(argument, torch.Tensor)]
+    return [_memory_of(value, storages, values[:number]) if value.numel() else ""
             for number, value in enumerate(values)]
 
 
-def _memory_of(value: Any, given: Iterable[tuple[int, int]], before: Iterable[Any]) -> str:
-    own = _elements(value)
-    if any(_overlap(own, other) for other in given):
+def _memory_of(value: Any, storages: Iterable[tuple[int, int]], before: Iterable[Any]) -> str:
+    span = _elements(value)
+    if any(_overlap(span, storage) for storage in storages):
         return "an argument's memory"
-    if any(_overlap(own, _elements(other)) and not _are_parts_of_rows(value, other)
+    if any(_overlap(span, _elements(other)) and not _are_parts_of_rows(value, other)
            for other in before if other.numel()):
         return "another output's memory"
     strides = [stride for size, stride in zip(value.shape, value.stride(), strict=True) if size > 1]
@@ -36,13 +36,13 @@ def _memory_of(value: Any, given: Iterable[tuple[int, int]], before: Iterable[An
 
 
 def _storage(tensor: Any) -> tuple[int, int]:
-    """Return the first address of a tensor's storage and the one behind it."""
+    """Return the first address of a tensor's storage and the address behind its last byte."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
 
 
 def _elements(tensor: Any) -> tuple[int, int]:
-    """Return the address of a tensor's first element and the one behind its last."""
+    """Return the address of a tensor's first element and the address behind its last one."""
     last = sum(stride * (size - 1)
                for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
@@ -59,8 +59,8 @@ def _are_parts_of_rows(value: Any, other: Any) -> bool:
         if any(stride % row for stride, _ in steps + other_steps if stride > row):
             continue
         length, other_length = (
-            tensor.element_size() + sum(stride * (size - 1) for stride, size in of if stride < row)
-            for tensor, of in ((value, steps), (other, other_steps)))
+            tensor.element_size() + sum(step * (size - 1) for step, size in sizes if step < row)
+            for tensor, sizes in ((value, steps), (other, other_steps)))
         distance = (other.data_ptr() - value.data_ptr()) % row
         if length <= distance <= row - other_length:
             return True

@@ -45,10 +45,10 @@ def _gpu_events_slowly(work: Callable[[], object]) -> list[Any]:
 
 
 def spans(case: Any, calls: int) -> dict[str, Any]:
-    """Profile calls on buffers that are prepared, after as many that are not profiled.
+    """Profile calls on prepared buffers, after as many warm-up calls.
 
-    `busy_ns` is what a call would take if each launch of a kernel took its least time:
-    while others are on the card, a launch may take longer, never less.
+    `busy_ns` is what a call would take if each launch of a kernel took its shortest time:
+    other processes on the card can only make a launch longer.
     """
     def run() -> None:
         case.run(calls)

@@ -3,8 +3,8 @@
 A block has one of three modes. `graph` replays a CUDA graph of several calls, so that Python's
 speed does not limit short kernels. `launch` launches call by call between two GPU events. `wall`
 does the same by the host's clock, launch overhead included. The compiled loop makes the calls.
-In a verdict every call of a block has a slot of its own in shared memory; a screening of many
-trials uses copies of the buffers in turn.
+In a verdict every call of a block has a slot of its own in shared memory; in a screening, calls
+take turns on a few copies of the buffers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ KERNELS = {name: _kernels_of(f"aten::{name}") for name in COPYING}
 class PreparedPython:
     """The calls of one case on several copies of its buffers, and graphs of such calls.
 
-    The copies are slots of shared memory, unless they are another side's. A GPU that cannot share
-    its memory has copies of host memory: `fetch` and `store` move the contents.
+    The copies are slots of shared memory, or those of another side in this process. Where a GPU
+    cannot share its memory, slots of host memory are shared, and `fetch` and `store` copy them.
     """
 
     def __init__(self, kernel: Any, job: dict[str, Any], descriptors: list[int]) -> None:
@@ -56,7 +56,7 @@ class PreparedPython:
                         for slot in self.slots[1:]]
 
     def call(self, slot: int, touched: list[str]) -> list[dict[str, Any]]:
-        """Call once and return what was returned; `touched` weights were changed from outside."""
+        """Call once and describe the returned tensors; `touched` weights were changed outside."""
         call = self.copies[slot]
         self.fetch(slot, slot + 1)
         for buffer in call.buffers:
@@ -136,7 +136,7 @@ def overridden() -> str:
 def prepare(kernel: Any, job: dict[str, Any], descriptors: list[int]) -> PreparedPython:
     """Return the buffers of one case, after one call on each copy if the job says so.
 
-    A first call also compiles.
+    The first call also compiles the kernel.
     """
     case = PreparedPython(kernel, job, descriptors)
     if job["call"]:
@@ -154,7 +154,7 @@ def trim() -> None:
 def warm(case: PreparedPython, warm_ns: int) -> dict[str, Any]:
     """Call for about `warm_ns`; return the nanoseconds of one call, and of its launch.
 
-    The launch is that of few calls: many would fill the GPU's queue, for which the host waits.
+    Launches are timed on two calls: more could fill the GPU's queue, and the host would wait.
     """
     _, call_ns = _timed(case, 3)
     _, call_ns = _timed(case, max(3, min(2000, int(warm_ns / max(call_ns, 1.0)))))
@@ -163,7 +163,7 @@ def warm(case: PreparedPython, warm_ns: int) -> dict[str, Any]:
 
 
 def _timed(case: PreparedPython, calls: int) -> tuple[float, float]:
-    """Return the nanoseconds of a call until the calls were launched, and until they had ended."""
+    """Return the nanoseconds per call until all were launched, and until all had ended."""
     began = perf_counter_ns()
     case.run(calls)
     launched = perf_counter_ns()
@@ -174,7 +174,7 @@ def _timed(case: PreparedPython, calls: int) -> tuple[float, float]:
 def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:
     """Capture a graph of the calls in `order`; return whether it works.
 
-    If the job says so, it is `timed` as well: the ns of one call.
+    If the job is `timed`, replay it once and return `graph_ns`, the nanoseconds of one call.
     """
     order = job["order"]
     try:
@@ -195,7 +195,7 @@ def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:
 def _captured(work: Any, pool: Any) -> Any:
     """Return a graph of the calls; graphs of one case share the `pool` of their own memory.
 
-    They may, since what a graph returned is read before another one is replayed.
+    Sharing is safe: what a graph returned is read before another one is replayed.
     """
     graph = torch.cuda.CUDAGraph()
     with warnings.catch_warnings(record=True) as seen:
@@ -212,7 +212,7 @@ def _captured(work: Any, pool: Any) -> Any:
 def block(case: PreparedPython, job: dict[str, Any]) -> None:
     """Call once on the last copy, untimed; then time the calls on the copies in `order`.
 
-    In the mode `graph` they are whole replays of the graph of `unit` calls.
+    In the mode `graph` whole graphs of `unit` calls are replayed.
     """
     order, by_events = job["order"], case.on_gpu and job["mode"] != "wall"
     for number in order:

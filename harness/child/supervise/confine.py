@@ -80,11 +80,11 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     Only `writable` and a private /dev/shm are writable. Of the machine's /dev/shm, and of `hidden`
     folders, only the folders that this process works in remain. `binds` are folders that appear,
     writable, in place of others. Other processes are invisible and cannot be signalled. Without
-    `network` not even a local socket can be reached; with `reach` it is a network in which the
-    owner answers at some addresses (`own_network`). Without `cards` no GPU can be opened; with
-    `nodes`, of the numbered devices below /dev only these. The intermediate processes wait and exit
-    as the innermost one does. Its wait status and the number of processes it left are written to
-    the descriptor `report`. Raises OSError, before any fork, if the kernel refuses.
+    `network` not even a local socket can be reached, except that with `reach` the owner answers at
+    some addresses (`own_network`). Without `cards` no GPU can be opened; with `nodes`, only these
+    of the numbered devices below /dev. The intermediate processes wait and exit as the innermost
+    one does. Its wait status and the number of processes it left are written to the descriptor
+    `report`. Raises OSError, before any fork, if the kernel refuses.
     """
     parent = os.getppid()
     _map_ids()

@@ -78,7 +78,7 @@ def signal_all(number: int, *, lowest: bool = False) -> int:
 
 
 def usage() -> tuple[int, int]:
-    """Return (resident bytes, number of processes) of everything below this one.
+    """Return (resident bytes, number of processes) of all descendants of this process.
 
     Memory that several processes share counts once for each: see `shared_once`.
     """
@@ -95,7 +95,7 @@ def _resident(pid: int) -> int:
 
 
 def shared_once() -> int:
-    """Return the resident bytes of everything below, shared memory split among its users.
+    """Return the resident bytes of all descendants, shared memory split among its users.
 
     The kernel takes milliseconds to add them up for a large process.
     """

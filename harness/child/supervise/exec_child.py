@@ -56,9 +56,9 @@ def exec_child(program: str, descriptors: list[int], env: dict[str, str],
 
 
 def renumbered(report: int, passed: list[int], numbers: list[int]) -> tuple[int, list[int]]:
-    """Give descriptors the owner's numbers, which the program's arguments name.
+    """Copy the descriptors `passed` to `numbers`, by which the program's arguments name them.
 
-    Return `report`, which may have to make room, and the numbers.
+    Return the new number of `report`, which is moved above these, and `numbers`.
     """
     above = max(2, *numbers) + 1
     report, *copies = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in (report, *passed))

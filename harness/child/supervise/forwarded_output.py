@@ -1,4 +1,4 @@
-"""An output of a guarded program on its way to the owner. Standard library only."""
+"""Forwards an output of a guarded program to its owner. Standard library only."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ class ForwardedOutput:
             self.write()
 
     def forget(self) -> None:
-        """Count anew, and drop what no owner has read."""
+        """Reset the count of bytes seen, and drop output that no owner has read."""
         self.seen = 0
         self.pending.clear()

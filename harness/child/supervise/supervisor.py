@@ -31,7 +31,7 @@ TICK_S = 0.02
 COUNT_TICK_S = 0.1
 ORDERLY_S, END_S = 3.0, 10.0
 KEPT = b"kept\n"
-"""Tells the owner that no more of the output follows."""
+"""Tells the owner, after its order `keep`, that all output so far has been forwarded."""
 UNREAD_S = 10.0
 """How long the owner may take to read on, before the rest of the output is dropped."""
 
@@ -93,7 +93,9 @@ def start(job: dict[str, Any], out: int, err: int, report: int) -> int:
 
 
 class Supervisor:
-    """Runs one job; `held` are the descriptors of device locks to keep until its end, `orders` what
+    """Runs one job.
+
+    `held` are the descriptors of device locks to keep until its end; `orders` are the bytes that
     followed the job on its socket.
     """
 
@@ -193,7 +195,11 @@ class Supervisor:
         self.held += fds  # after the orders, one of which may release what is held
 
     def _obey(self, data: bytes) -> None:
-        """Obey each whole line: an exemption, its end, another limit, or a change of owners."""
+        """Carry out each whole line.
+
+        `run` exempts the program from the yield gate, `yield` ends that, `wall_s` sets another time
+        limit, and `keep` keeps the program for another owner.
+        """
         *lines, self.orders = (self.orders + data).split(b"\n")
         for line in lines:
             word, _, value = line.partition(b" ")
@@ -206,7 +212,7 @@ class Supervisor:
                 self._keep(float(value))
 
     def _keep(self, seconds: float) -> None:
-        """Wait for another owner: let go of locks, forward what was printed, and say so."""
+        """Wait for another owner: release the locks, forward what was printed, and answer KEPT."""
         for fd in self.held:
             os.close(fd)
         self.held.clear()
@@ -262,7 +268,7 @@ class Supervisor:
 def main(descriptor: int, passed: list[int] | None = None, held: Sequence[int] = ()) -> None:
     """Serve one job; `passed` are the program's descriptors if a zygote received them.
 
-    `held` are those that stay open until the job ends or its owner leaves it.
+    `held` are device locks that stay open until the job ends or its owner leaves it.
     """
     control = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -24,7 +24,8 @@ NUMBER, ARCHITECTURE, FIRST, SECOND = 0, 4, 16, 24
 SOCKET_KIND = 0xF
 
 _Step = tuple[int, str, str, int]
-"""A code, the steps after it if its comparison holds and if not ("": the next one), a value."""
+"""An instruction's code, where to jump if its comparison holds, where if not, and its value. A jump
+to "" leads to the next step."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,10 +37,10 @@ def refuse_connections() -> None:
 
 
 def refuse_foreign_sockets() -> None:
-    """Allow sockets of the network and local datagrams only. Raises OSError as above.
+    """Allow only network sockets and local datagrams. Raises OSError if the kernel refuses.
 
-    Pairs of local sockets are made by another call. A datagram reaches any socket in the
-    file system without connect(2), and one that accepts datagrams trusts no sender.
+    Socket pairs stay possible, by socketpair(2). Local datagrams can reach sockets in the file
+    system, but a program that accepts datagrams trusts no sender.
     """
     if numbers := SYSCALLS.get(os.uname().machine):
         _install(numbers, [

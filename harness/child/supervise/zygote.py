@@ -112,8 +112,8 @@ def _warm_up_compiler() -> None:
 def collapse_memory() -> None:
     """Move this process's memory to huge pages; does nothing before Linux 6.1.
 
-    Forks have a small page table to copy then: with torch one takes 2 ms instead of 8, and a
-    confined program takes three.
+    A fork then copies a small page table: with torch it takes 2 ms instead of 8, and a confined
+    program needs three forks.
     """
     madvise = ctypes.CDLL(None).madvise
     with contextlib.suppress(OSError), open("/proc/self/maps") as maps:

@@ -145,7 +145,7 @@ def trial(kept: Any, moves: dict[str, Any], reference: str, *, triton: bool) -> 
     """Return findings about work that the kernel does not do itself, empty if there are none.
 
     `reference` is the task's reference file, relative to a tree. `kept` are the buffers of a case
-    whose outputs were right; `moves` change its inputs, so that old memory is a wrong answer.
+    whose outputs were right; `moves` change its inputs, so that its old outputs become wrong.
     """
     kernel, buffers = kept.kernel, kept.buffers
     launches = Launches()

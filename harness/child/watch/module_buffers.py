@@ -11,7 +11,7 @@ MOST = 1000
 
 
 def module_buffers() -> list[dict[str, Any]]:
-    """Return the last part of each buffer's name and its size, mean, root mean square and more."""
+    """Return each buffer's name within its module, and four numbers about its values."""
     kinds = torch.nn.Module
     return [{"name": name, "numbers": _numbers(value)}
             for module in gc.get_objects() if issubclass(type(module), kinds)
@@ -19,7 +19,7 @@ def module_buffers() -> list[dict[str, Any]]:
 
 
 def _numbers(value: torch.Tensor) -> list[float]:
-    """Return the numbers; the last one depends on the order of the values."""
+    """Return size, mean, root mean square, and a mean that depends on the order of the values."""
     flat = torch.nan_to_num(value.detach().reshape(-1).cpu().double(), 0.0, 0.0, 0.0)
     count = max(1, flat.numel())
     return [float(count), float(flat.sum()) / count, float(flat.square().sum() / count) ** 0.5,

@@ -17,7 +17,7 @@ TICK_NS = 1_000_000_000 // sysconf("SC_CLK_TCK")
 PAGE = sysconf("SC_PAGE_SIZE")
 SYSTEM = ("/usr/", "/lib/", "/lib64/", "/lib32/", "/opt/", "/nix/store/", "/gnu/store/")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
-# In the top byte of a pagemap entry: the page is present, and is not the file's own.
+# Top bytes of pagemap entries, except those of pages that are present and not the file's own.
 _UNCHANGED = bytes(b for b in range(256) if b & 0xA0 != 0x80)
 
 

@@ -1,9 +1,9 @@
-"""Simulates training steps: what does a kernel recognise from one call to the next?
+"""Simulates training steps, to see what a kernel recognises from one call to the next.
 
 In a step the weights are the same objects with updated contents and version; every other tensor is
 new. The kernel is called twice, and once more after another update of the weights. A call that does
-less work than one on entirely new tensors has recognised something: the weights, if only they were
-the same, and otherwise data that never repeats in real use.
+less work than one on entirely new tensors has recognised something: in the second call the weights,
+which did not change, and in the others data that never repeats in real use.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ class BuildAhead:
 
     @property
     def room(self) -> int:
-        """How many more builds may wait: as many as run."""
+        """How many more builds may be requested: as many may wait as run at once."""
         return 2 * self._workers - sum(not each.done() for each in self._futures.values())
 
     def expect(self, text: str) -> None:
-        """Build a text unless it was already."""
+        """Build this source text in the background, unless that was already requested."""
         key = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
         if key not in self._futures:
             self._futures[key] = self._pool.submit(self._build, key, text)

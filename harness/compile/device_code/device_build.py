@@ -1,8 +1,8 @@
 """Builds the source of a CUDA or HIP target, once per content.
 
-A `__global__` entry becomes machine code by NVRTC or hiprtc, which come with torch; HIP without
-hiprtc by clang's AMD target. An entry that runs on the host becomes a shared library by nvcc or
-hipcc. Builds are kept below the scratch folder, where only this process writes.
+NVRTC or hiprtc, which come with torch, compile a `__global__` entry to machine code; without hiprtc
+clang's AMD target compiles HIP. An entry that runs on the host is built into a shared library by
+nvcc or hipcc. Builds are kept below the scratch folder, where only this process writes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DeviceBuild:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptBuild:
-    """What is kept of a build beside its file."""
+    """The facts of a build that are kept beside its file."""
 
     sha256: str
     symbol: str
@@ -188,7 +188,7 @@ class DeviceCompiler:
 
     def _resources(self, kept: KeptBuild, launches: Mapping[str, tuple[int, ...]],
                    ) -> tuple[KernelResources, ...]:
-        """Return what each kernel needs; where its launch is known, once for equal blocks."""
+        """Return what each kernel needs; with `launches`, what the entry needs in each class."""
         reported = parse_report(kept.log, self.arch)
         warp = arch.warp if (arch := datasheets.find_arch(self.arch)) is not None else 1
         return tuple(with_occupancy(replace(

@@ -28,5 +28,5 @@ def find(source: str) -> dict[str, int]:
 
 
 def python_expression(text: str) -> str:
-    """Return an expression of C as one of a task file, where `/` divides without a remainder."""
+    """Translate a C expression to a task file's, in which C's `/` of integers is `//`."""
     return _SUFFIX.sub(r"\1", text.strip()).replace("/", "//")

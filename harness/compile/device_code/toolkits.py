@@ -72,7 +72,7 @@ def argv(language: str, path: str, arch: str, flags: tuple[str, ...], header: Pa
 def errors_of(language: str) -> str:
     """Return a header whose function returns what failed since it was last called, or null.
 
-    Launches report nothing, and the library has a runtime of its own, whose errors no other sees.
+    A launch returns no error, and only the library's own copy of the runtime knows of it.
     """
     kit = TOOLKITS[language]
     include = "cuda_runtime.h" if language == "cuda" else "hip/hip_runtime.h"
