@@ -92,7 +92,7 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
     if findings := [finding for finding in verdict.audit if finding.severity == "reject"]:
         return Ruling(kind="reject", reason=f"audit: {findings[0].detail}")
     if verdict.effort == "quick":
-        return Ruling(kind="tie", reason="a quick verdict: nothing is kept on it")
+        return Ruling(kind="tie", reason="a quick verdict cannot lead to a keep")
     if verdict.latency_kind == "predicted":
         return Ruling(kind="tie", reason="predicted, not timed: nothing is kept on a prediction")
     if all(row.latency_us is None for row in verdict.rows):

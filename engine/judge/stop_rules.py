@@ -79,7 +79,7 @@ def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
     budget = manifest.budget
     if budget.wall_s is not None and spent.wall_s + margin_s >= budget.wall_s:
         left = budget.wall_s - spent.wall_s
-        rest = f"; a round's verdicts would not fit into the other {left:.0f} s" if left > 0 else ""
+        rest = f"; the other {left:.0f} s are too short for a round's verdicts" if left > 0 else ""
         return f"{spent.wall_s:.0f} s of {budget.wall_s:g} s used{rest}"
     if budget.trials is not None and spent.trials >= budget.trials:
         return f"{spent.trials} of {budget.trials} trials used"

@@ -124,5 +124,5 @@ def _on_top(view: JournalView, decision: DecisionRow) -> str:
     """Return a note for a keep that rests on an earlier keep of its round: the gains add up."""
     earlier = any(keep.round == decision.round and keep.at < decision.at
                   for keep in view.history.keeps)
-    return "; on top of what its round had kept before" \
+    return "; in addition to what its round had kept before" \
         if decision.kind == "keep" and earlier else ""

@@ -71,7 +71,8 @@ def _fate(past: CampaignHistory, candidate: str) -> str:
     if any(keep.candidate == candidate for keep in past.keeps):
         return ""
     waits = candidate in {member.id for member in past.line}
-    return ", not kept yet: it is on the waiting line" if waits else ", for other reasons not kept"
+    return ", not kept yet: it is on the waiting line" if waits else \
+        ", and not kept, for reasons other than the audit"
 
 
 def best(round: Round) -> str:

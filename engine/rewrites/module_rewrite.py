@@ -74,8 +74,8 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     if gradient := next((node for node in graph.nodes if node.target in GRADIENTS), None):
         cuts = {name: cut for name, cut in cuts.items() if gradient.name not in cut.unmatched}
         if not cuts:
-            return ModuleRewrites(nothing=f"{_name(gradient)}: no template differentiates what "
-                                          "forward takes a gradient of")
+            return ModuleRewrites(nothing=f"{_name(gradient)}: no template computes "
+                                          "this gradient in forward")
     rewrites: dict[str, ModuleRewrite] = {}
     for name, cut in cuts.items():
         hypothesis = _hypothesis(graph, cut)

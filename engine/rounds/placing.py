@@ -86,7 +86,7 @@ class Placing:
             moved = candidates.rebase(setup, entry, setup.repo.tip)
             why = "the new best already contains this change"
         except InputError:
-            moved, why = None, "does not apply without what it rested on"
+            moved, why = None, "does not apply without the rejected gain below it"
             if self._is_on_line(entry):
                 why = "conflicts with " + ("a gain that waits for approval" if line else
                                            "what was kept")

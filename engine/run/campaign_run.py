@@ -46,7 +46,7 @@ def run_campaign(context: EngineContext, *, decide_only: bool) -> None:
             campaign.measure_headline()
         ending.finish(campaign, baseline.untimed(context) or _run_rounds(campaign))
     except CampaignStopped:
-        ending.cut_short(campaign, "stopped", campaign.controls.stop_reason or "stopped in order")
+        ending.cut_short(campaign, "stopped", campaign.controls.stop_reason or "stopped by request")
     except LeaseLost:
         raise  # another engine owns the campaign: this one must not write about it
     except NoDeviceAvailable as error:

@@ -66,7 +66,7 @@ class ControlHandler:
 
     def _apply(self, control: Control) -> str:
         if control.verb not in SHORT_HOST_VERBS and self.decide_only:
-            return "refused: the campaign has ended, and what it still judges ends by itself"
+            return "refused: the campaign has ended; its pending verdicts end without a request"
         if control.verb in ("pause", "stop") and control.at < self.since:
             return "refused: the engine that it was meant for has ended"
         match control.verb:

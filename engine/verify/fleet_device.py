@@ -217,7 +217,7 @@ class DeviceAllocator:
                 raise NoDeviceAvailable(
                     f"no idle GPU for {countdown(self._limit_s)}: {reasons}", fix=self._fix)
             next_s = max(0.0, min(card.again_at for card in self._cards) - now)
-            return f"no idle GPU, looks again in {countdown(next_s)}, gives up in " \
+            return f"no idle GPU; next check in {countdown(next_s)}, gives up in " \
                    f"{countdown(left_s)}: {reasons}"
 
     def wait(self, seconds: float) -> None:

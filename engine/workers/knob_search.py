@@ -71,7 +71,7 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
         recorded = replace(job, record=bench.searches and str(Path(
             bench.searches) / trial_log.key(searched, job, card.device, settings)))
         if before := recorded.record and len(trial_log.recorded(Path(recorded.record))):
-            shown("searching", f"goes on after trial {before} of {task.trials}, "
+            shown("searching", f"continues after trial {before} of {task.trials}, "
                   "recorded by an earlier engine", before / task.trials)
         if isinstance(searched, CommandTarget):
             benchmark = ReportedLoopRequest(

@@ -71,7 +71,7 @@ class Session:
         """Whether both kernels are timed in one process, since the card accepts no second one."""
         needed = OF_CARD.get(target.language, device.kind)
         self.lacks = "" if needed == device.kind else \
-            f"{target.language} kernels need an {needed.upper()} GPU, and {device.id} is none"
+            f"{target.language} kernels need an {needed.upper()} GPU; {device.id} is not one"
         """Why no kernel of the target runs on this device, "" if they do."""
         self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
                                      python=settings.python, env=settings.env,

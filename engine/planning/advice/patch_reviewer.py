@@ -99,6 +99,6 @@ def read(answer: RequestAnswer, candidate: str, model: str) -> PatchReview:
     lines = plain(answer.text, MOST_CHARACTERS).strip().splitlines()
     stated = [line for line in lines if line.strip(" *`").lower().startswith("concerns:")]
     concerns = stated[-1].strip(" *`").partition(":")[2].strip(" *`") if stated else \
-        "it does not say; read it"
+        "none stated: read the review"
     return PatchReview(candidate=candidate, model=model, lines=tuple(lines[:MOST_LINES]),
                        concerns=plain(concerns, MOST_CONCERNS))

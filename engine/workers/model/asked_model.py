@@ -97,7 +97,7 @@ class StreamedModel:
         response: Any = litellm.stream_chunk_builder(list(chunks), messages=sent)
         answer = response.choices[0].message if response and response.choices else None
         if answer is None or not (answer.tool_calls or (answer.content or "").strip()):
-            raise ValueError("the provider's answer is empty or no answer at all")
+            raise ValueError("the provider's answer has neither text nor a tool call")
         return response
 
     def _wait_s(self, error: Exception, attempt: int) -> float:

@@ -118,7 +118,7 @@ def _through(proxy: str, address: ProviderAddress) -> socket.socket:
     """Ask a proxy for a connection."""
     parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if parts.scheme != "http" or not parts.hostname:
-        raise InputError(f"the proxy of the environment is one of {parts.scheme}, and only http:// "
+        raise InputError(f"the environment's proxy has the scheme {parts.scheme}; only http:// "
                          "is supported", fix="name the provider's host in NO_PROXY")
     lines = [f"CONNECT {address} HTTP/1.1", f"Host: {address}"]
     if parts.username is not None:
@@ -130,11 +130,11 @@ def _through(proxy: str, address: ProviderAddress) -> socket.socket:
         answer = b""
         while not answer.endswith(b"\r\n\r\n"):
             if len(answer) > HEADER_BYTES or not (byte := sock.recv(1)):
-                raise InputError("the proxy of the environment gives no answer of HTTP")
+                raise InputError("the environment's proxy does not answer in HTTP")
             answer += byte
         status = answer.split(b"\r\n", 1)[0].decode(errors="replace")
         if status.split(maxsplit=2)[1:2] != ["200"]:
-            raise InputError(f"the proxy of the environment answers {plain(status, 100)}")
+            raise InputError(f"the environment's proxy answers {plain(status, 100)}")
     except BaseException:
         sock.close()
         raise

@@ -139,7 +139,7 @@ class ScreeningDesk:
     def _answer(self, cancel: _Cancellation) -> tuple[int, bytes]:
         """Return the exit code and the verdict. Raises KoptError."""
         if self.count >= self._most:
-            raise Refused(f"{counted(self._most, 'screening')} an attempt, and no more",
+            raise Refused(f"{counted(self._most, 'screening')} at most in an attempt",
                           fix="submit what you have: it gets a verdict of its own")
         if not self._allow():
             raise Refused("the campaign's budget of trials is spent")

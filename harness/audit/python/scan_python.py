@@ -154,7 +154,7 @@ class _Scan(SourceChecks):
         if name.startswith("torch.backends."):
             rule = AuditRule("global-flags", "flag", "sets a flag of torch")
         elif below(name, NAMES["judges"]):
-            rule = AuditRule("patched", "reject", "replaces code that judges it")
+            rule = AuditRule("patched", "reject", "replaces code that judges candidates")
         else:
             rule = AuditRule("patched", "flag", "replaces a part of a library")
         yield self.see(node, rule, name)
@@ -188,7 +188,7 @@ class _Scan(SourceChecks):
                 yield from self._open(node, name)
             elif name == "torch.cuda.Event" and any(
                     k.arg == "enable_timing" or k.arg is None for k in node.keywords):
-                yield self.see(node, AuditRule("timing", "flag", "measures itself"), name)
+                yield self.see(node, AuditRule("timing", "flag", "times its own work"), name)
             if below(name, NAMES["starters"]) and fetches(" ".join(self.module.words(node))):
                 yield self.see(node, AuditRule("network", "reject", "fetches a package or a file"))
 

@@ -211,7 +211,7 @@ def _doubts(old: KernelTimeTotals, new: KernelTimeTotals, is_same: bool,
     if not is_even:
         yield "some rows are reported slower, and may weigh more"
     if _sign(math.log(old.call_ns / new.call_ns), RISEN) == 0 and not is_same:
-        yield "it launches more often, and each takes as long as before"
+        yield "it launches more kernels, and each takes as long as before"
     if new.kernels_per_call < FEWER * old.kernels_per_call:
         yield "a call launches fewer kernels, and may gain by that"
     if not is_same and new.launches < old.launches and \

@@ -171,7 +171,7 @@ class CommandLoop(KeepOrRevert):
         run_pairs.expect_weights_apply(self.target, series, self.mode)
         if self.target.weights is not None and series.shares.names_none:
             self.session.notes.append(
-                "the quick command has no row that the weights name: all count alike")
+                "no row of the quick command is named in the weights: all rows count alike")
         self.learn_classes(series)
         return self._result(series, pair.candidate, 0)
 
@@ -212,7 +212,7 @@ class CommandLoop(KeepOrRevert):
         self.columns = series.config.columns
         self.classes = tuple(ConfigRows(name=entry.name, cells=tuple(keys[entry.name]))
                              for entry in by_cost[:MOST_CLASSES])
-        note = "config classes of little time are not searched separately"
+        note = "config classes that take little time are not searched separately"
         if len(by_cost) > MOST_CLASSES and not any(note in n for n in self.session.notes):
             self.session.notes.append(f"{len(by_cost) - MOST_CLASSES} {note}")
 

@@ -64,7 +64,7 @@ def resolve(metric: Metric) -> ResolvedMetric:
     if known is None:
         direction = metric.direction or direction_in(metric.name)
         if direction is None:
-            raise ValueError("the name says no unit and no direction")
+            raise ValueError("the name says neither a unit nor a direction")
         return ResolvedMetric(name=metric.name, is_rate=direction == "higher", factor=1.0,
                               base=unit or metric.name, weight=metric.weight)
     is_rate, base, factor = known

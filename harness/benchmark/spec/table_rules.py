@@ -60,7 +60,7 @@ def parse(text: str) -> CheckRule:
     sign, operand = ("==", text.strip()) if match is None else (
         "==" if match[1] == "=" else match[1], match[2].strip("'\" "))
     if not operand:
-        raise ValueError("compares with nothing")
+        raise ValueError("has no value to compare with")
     value = number(operand)
     if value is not None and math.isnan(value):
         raise ValueError("compares with what is not a number")

@@ -108,7 +108,7 @@ class BenchmarkEvaluation:
                 self.session.notes.append("no gain by the quick command, which was enough")
                 return runs.results(series)
             self.session.notes.append(
-                "the quick command has no row that the weights name: judged by the full one"
+                "no row of the quick command is named in the weights: judged by the full command"
                 if has_no_weights else
                 "the quick command shows a possible gain: judged by the full one")
         runs = AlternatingRuns(self.session, self.target.full, plan)

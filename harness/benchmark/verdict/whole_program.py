@@ -60,7 +60,7 @@ def measure_end_to_end(target: EndToEndTarget, trees: Trees, device: Device, set
                        cancel: threading.Event | None = None) -> Verdict:
     """Return a verdict of one row. The target has passed `validate.check`.
 
-    Raises InputError if the program fails without the best as well, EnvironmentFault and Cancelled.
+    Raises InputError if the program also fails without the best, EnvironmentFault and Cancelled.
     """
     began = time.monotonic()
     with EndToEndRuns(target, trees, device, settings, progress, cancel) as runs:
@@ -143,7 +143,7 @@ class EndToEndRuns(CommandSession):
         except BenchmarkFault as fault:
             if name == "candidate" or self.environment.is_late:
                 raise
-            raise InputError(f"fails without the best as well: {fault}", where="e2e_command",
+            raise InputError(f"also fails without the best: {fault}", where="e2e_command",
                              fix="run it in a checkout of the project") from None
 
     def _cost(self, outcome: ProcessOutcome) -> float:

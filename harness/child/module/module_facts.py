@@ -54,7 +54,7 @@ class ModuleLearner:
             raise Unsupported(f"no size {unknown[0]!r}: there is {', '.join(declared) or 'none'}")
         self.sizes = {**requested, **(small or {})} if job["small"] else requested
         if job["small"] and small is None:
-            self.notes.append("no smaller sizes work: they stay as they are")
+            self.notes.append("no smaller sizes work: all sizes stay as they are")
         self.declared = declared
         self.real = self.source.open({**requested, **(small or {})})
         self.problem = self.source.open(self.sizes)

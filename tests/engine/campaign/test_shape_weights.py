@@ -39,7 +39,7 @@ def test_quick_command_without_weighted_rows_defers_to_full_benchmark(tmp_path: 
         tmp_path, benchmark_case.kernel(50.0), wanted=target(
             quick_command="python bench.py --quick", weights=weights_of("m,calls", "256,7")))
     assert verdict.speedup == pytest.approx(2, rel=1e-2) and len(verdict.rows) == 4
-    assert "the quick command has no row that the weights name: judged by the full one" \
+    assert "no row of the quick command is named in the weights: judged by the full command" \
         in verdict.notes
     assert any("do not name 3 of 4 rows" in note for note in verdict.notes)
 

@@ -77,7 +77,7 @@ def test_ruling_follows_from_verdict_and_policy(given: Verdict, policy: Policy, 
 def test_nothing_is_kept_on_a_quick_verdict(policy: Policy) -> None:
     quick = replace(verdict(row(0.5)), effort="quick")
     ruling = rule(quick, policy)
-    assert (ruling.kind, ruling.reason) == ("tie", "a quick verdict: nothing is kept on it")
+    assert (ruling.kind, ruling.reason) == ("tie", "a quick verdict cannot lead to a keep")
     assert rule(replace(quick, effort="thorough"), AUTO).kind == "keep"
 
 

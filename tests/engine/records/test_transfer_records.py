@@ -264,4 +264,4 @@ def test_gain_whose_interval_includes_1_has_no_number(tmp_path: Path) -> None:
     text = (records.folder.round(2) / "summary.md").read_text().split("transfer check")[1]
     assert "estimated real gain: uncertain: the measured interval includes no gain" in text
     assert "0.99x" not in text.split("\n## ")[0]
-    assert "- decision: ACCEPT-as-real, for other reasons not kept (" in text
+    assert "- decision: ACCEPT-as-real, and not kept, for reasons other than the audit (" in text

@@ -222,7 +222,7 @@ def test_grouped_product_becomes_its_template_without_the_widening_cast(tmp_path
     ("x += 1\n        return x", "writes into a tensor"),
     ("with torch.enable_grad():\n            x = x.detach().requires_grad_()\n"
      "            x.relu().sum().backward()\n        return torch.softmax(x.grad, 1)",
-     "no template differentiates"),
+     "no template computes this gradient"),
     ("y = x.clone()\n        y[0] = 1\n        return y", "writes into a tensor: setitem"),
     ("return x * x[x > 0].sum()", "sizes depend on values"),
     ("return x @ x.t()", "the closest template, gemm_fp32, needs other.shape[-1] >= 512"),

@@ -125,7 +125,7 @@ def test_gain_that_needs_a_rejected_one_states_that_as_its_reason(tmp_path: Path
     more = try_change(setup, {"A": 5.0}, "more", of=LARGE)
     assert more.base_commit == large.commit
     decide(setup, "reject", large)
-    assert now(setup, more).reason == "does not apply without what it rested on"
+    assert now(setup, more).reason == "does not apply without the rejected gain below it"
 
 
 def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_path: Path) -> None:

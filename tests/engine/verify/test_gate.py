@@ -85,9 +85,9 @@ def test_wait_shows_a_countdown() -> None:
     timed = TimedFleet(1, lambda _, at: "" if at >= 200 else "50 % in use", step_s=1.0)
     with timed.fleet.occupy("loop", on_wait=timed.wait):
         assert timed.now == 225
-    assert timed.waits[0] == ("no idle GPU, looks again in 0:15 min, gives up in 60:00 min: "
+    assert timed.waits[0] == ("no idle GPU; next check in 0:15 min, gives up in 60:00 min: "
                               "cuda:0: 50 % in use")
-    assert timed.waits[120].startswith("no idle GPU, looks again in 1:45 min, gives up in 58:00")
+    assert timed.waits[120].startswith("no idle GPU; next check in 1:45 min, gives up in 58:00")
     assert [n.text for n in timed.news] == [
         "not used: 50 % in use; checked again in 0:15 min", "idle again: back in the pool"]
 

@@ -106,7 +106,8 @@ def test_stopped_search_goes_on_after_its_recorded_trials(tmp_path: Path) -> Non
     assert resumed.ok and len(resumed.trials) == 3
     assert resumed.trials[:len(stopped.trials)] == stopped.trials
     assert not any(detail.startswith("trial 1 ") for detail in shown)
-    assert f"goes on after trial {len(stopped.trials)} of 9, recorded by an earlier engine" in shown
+    assert f"continues after trial {len(stopped.trials)} of 9, recorded by an earlier engine" \
+        in shown
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_unit_in_a_name_sets_the_cost() -> None:
 @pytest.mark.parametrize("name", ["value", "result", "bw", "timeline", "accelerate", "loss",
                                   "latency_score", "miss_rate", "overtime", "x", "sometimes"])
 def test_name_without_unit_and_direction_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="says no unit and no direction"):
+    with pytest.raises(ValueError, match="says neither a unit nor a direction"):
         resolve(Metric(name=name))
     assert not resolve(Metric(name=name, direction="lower")).is_rate
     assert resolve(Metric(name=name, direction="higher")).is_rate
@@ -62,7 +62,7 @@ def test_manifest_error_shows_how_to_give_a_direction() -> None:
     with pytest.raises(InputError) as caught:
         parse(yaml_document.dump({**MANIFEST, "target": target}), "m")
     message = str(caught.value)
-    assert "target.metrics[0]: 'value': the name says no unit and no direction" in message
+    assert "target.metrics[0]: 'value': the name says neither a unit nor a direction" in message
     assert "{name: value, direction: lower}" in message and "\n" not in message
     said = {**target, "metrics": [{"name": "value", "direction": "lower"}]}
     assert parse(yaml_document.dump({**MANIFEST, "target": said}), "m").target.metrics

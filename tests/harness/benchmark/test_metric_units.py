@@ -138,7 +138,7 @@ BAD_TARGETS = [
     ({"metrics": (Metric(name="us", weight=0.0),)}, ("metrics", 0, "weight"), "above 0"),
     ({"metrics": (Metric(name="us", unit="parsecs"),)}, ("metrics", 0), "does not say which"),
     ({"check": CheckColumn(column="err", rule="<= many")}, ("check",), "needs a number"),
-    ({"check": CheckColumn(column="err", rule="==")}, ("check",), "compares with nothing"),
+    ({"check": CheckColumn(column="err", rule="==")}, ("check",), "has no value to compare with"),
     ({"check": CheckColumn(column="err", rule="<= nan")}, ("check",), "what is not a number"),
     ({"configs": ("fwd_us",)}, ("configs", 0), "is a metric or the check"),
     ({"ignore": ("err",)}, ("ignore", 0), "is a metric or the check"),

@@ -74,7 +74,7 @@ def test_program_failing_without_the_best_is_bad_input(tmp_path: Path) -> None:
     for candidate in ("print('step_ms: 10')", "raise SystemExit(3)"):
         folder = tmp_path / str(len(candidate))
         folder.mkdir()
-        with pytest.raises(InputError, match="e2e_command: fails without the best as well"):
+        with pytest.raises(InputError, match="e2e_command: also fails without the best"):
             judged(folder, candidate, "print('nothing')", Metric(name="step_ms"))
 
 

@@ -30,7 +30,7 @@ def judge(folder: Path, candidate: str) -> Verdict:
 def test_candidate_that_compiles_is_not_judged(tmp_path: Path) -> None:
     verdict = judge(tmp_path, GLOBAL.replace("TILE 256", "TILE 512"))
     assert verdict.valid and verdict.not_judged == \
-        "cuda kernels need an NVIDIA GPU, and cpu is none"
+        "cuda kernels need an NVIDIA GPU; cpu is not one"
     assert [entry.detail.partition(":")[0] for entry in verdict.evidence
             if entry.kind == COMPILED] == ["sm_90a twice (odd, big)"], verdict.evidence
 

@@ -73,4 +73,4 @@ def test_review_is_bounded_and_its_last_concern_counts() -> None:
     assert len(review.lines) == patch_reviewer.MOST_LINES and review.concerns == "none"
     assert patch_reviewer.read(RequestAnswer(text=text[-30:]), "c", "m").concerns == "a race"
     silent = patch_reviewer.read(RequestAnswer(text="It is fine."), "c", "m")
-    assert silent.concerns == "it does not say; read it"
+    assert silent.concerns == "none stated: read the review"

@@ -149,8 +149,8 @@ def test_address_that_cannot_be_reached_is_named_with_the_reason(tmp_path: Path)
 
 @pytest.mark.parametrize(("setting", "told"), [
     ("http://user:p%40ss@{proxy}", "HELLO"), ("{proxy}", "HELLO"),
-    ("http://{refuses}", "the proxy of the environment answers HTTP/1.1 403 Forbidden"),
-    ("http://{other}", "no answer of HTTP"), ("socks5://{proxy}", "is one of socks5")])
+    ("http://{refuses}", "the environment's proxy answers HTTP/1.1 403 Forbidden"),
+    ("http://{other}", "does not answer in HTTP"), ("socks5://{proxy}", "has the scheme socks5")])
 def test_proxy_of_the_environment_is_used_or_its_failure_stated_in_one_line(
         tmp_path: Path, listen: Callable[..., Listener], monkeypatch: pytest.MonkeyPatch,
         setting: str, told: str) -> None:
