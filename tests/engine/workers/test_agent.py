@@ -84,7 +84,7 @@ def test_an_agents_commands_never_see_the_key(
 
 @pytest.mark.parametrize(("fault", "told"), [
     pytest.param("500", "InternalServerError", marks=pytest.mark.slow),
-    ("429", "RateLimitError"), ("nonsense", "is empty"),
+    ("429", "RateLimitError"), ("nonsense", "has neither text nor a tool call"),
     ("silent", "no answer within 2 s"), pytest.param("cut", "provider", marks=pytest.mark.slow)])
 def test_a_provider_that_fails_ends_its_slot_in_one_line(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, told: str) -> None:

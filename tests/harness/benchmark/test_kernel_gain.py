@@ -66,7 +66,7 @@ CASES: dict[str, tuple[Launched, Launched, KernelTimeRuling, str]] = {
     "forged, with a kernel more": (SOFTMAX, {**SOFTMAX, "more": (N, 10.0)}, "more", ""),
     "the same, and called more often by its own word": (
         SOFTMAX, {**SOFTMAX, "softmax": (4 * N, 30.0), "flush": (4 * N, 20.0)}, "unclear",
-        "more often"),
+        "more kernels"),
     "hardly any of what is reported": (
         SOFTMAX, {**SOFTMAX, "softmax": (N, 29.0)}, "unclear", "a gain of only 3.4%"),
     "shorter by more launches of it": (

@@ -85,35 +85,35 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_failing_initial_configuration_ends_the_loop_and_fails_no_trial(broken: Broken) -> None:
     broken.sick.touch()
     with pytest.raises(IncumbentFault, match="the loop's start does not run"):
-        broken.of("fast")
+        broken.measure("fast")
     broken.sick.unlink()
-    assert broken.of("fast")[0] == "PASS", "the bench works again when the start does"
+    assert broken.measure("fast")[0] == "PASS", "the bench works again when the start does"
 
 
 def test_failed_initial_configuration_is_tried_in_another_process(broken: Broken) -> None:
     broken.sick.touch()
     broken.recover_on_restart()
-    assert broken.of("fast") == ("PASS", "")
+    assert broken.measure("fast") == ("PASS", "")
 
 
 def test_incumbent_that_fails_during_a_trial_does_not_fail_the_trial(broken: Broken) -> None:
-    assert broken.of("start")[0] == "PASS"
+    assert broken.measure("start")[0] == "PASS"
     broken.recover_on_restart()
     broken.break_beside()
-    assert broken.of("fast") == ("PASS", "")
+    assert broken.measure("fast") == ("PASS", "")
 
 
 def test_initial_configuration_that_keeps_failing_is_the_cards_fault(broken: Broken) -> None:
-    assert broken.of("start")[0] == "PASS"
+    assert broken.measure("start")[0] == "PASS"
     broken.break_beside()
     broken.patch.setattr(broken.screen.session, "on_cpu", False)
     with pytest.raises(DeviceFault, match="ran there before and now fails"):
-        broken.of("fast")
+        broken.measure("fast")
 
 
 def test_trial_that_breaks_the_initial_configuration_repeatedly_fails(broken: Broken) -> None:
     """The initial configuration still runs alone, so the card works, as the next trial shows."""
-    assert broken.of("start")[0] == "PASS"
+    assert broken.measure("start")[0] == "PASS"
     broken.recover_on_restart()
     with broken.patch.context() as patch:
         reload, first = TrialProcess.reload, RunningTrial.first
@@ -124,17 +124,17 @@ def test_trial_that_breaks_the_initial_configuration_repeatedly_fails(broken: Br
 
         patch.setattr(TrialProcess, "reload", reload_and_break)
         broken.break_beside()
-        correctness, reason = broken.of("fast")
+        correctness, reason = broken.measure("fast")
         broken.patch.setattr(RunningTrial, "first", first)
     assert correctness == "FAIL" and "the incumbent failed while it was timed" in reason
-    assert broken.of("little")[0] == "PASS"
+    assert broken.measure("little")[0] == "PASS"
 
 
 def test_trial_in_progress_when_its_card_is_lost_has_not_failed(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Broken(tmp_path, monkeypatch, DIES)
     with made.screen:
-        assert (made.of("start")[0], made.of("fast")[0]) == ("PASS", "PASS")
+        assert (made.measure("start")[0], made.measure("fast")[0]) == ("PASS", "PASS")
         load = TrialProcess.load
 
         def load_and_lose_card(process: TrialProcess, trial: LoadedTrial) -> None:
@@ -145,13 +145,13 @@ def test_trial_in_progress_when_its_card_is_lost_has_not_failed(
         monkeypatch.setattr(TrialProcess, "load", load_and_lose_card)
         monkeypatch.setattr(made.screen.session, "on_cpu", False)
         with pytest.raises(DeviceFault):
-            made.of("little")
+            made.measure("little")
 
 
 def test_trial_that_dies_alone_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Broken(tmp_path, monkeypatch, DIES)
     with made.screen:
-        assert made.of("dies") == ("FAIL", "exited with 9")
+        assert made.measure("dies") == ("FAIL", "exited with 9")
 
 
 CRASHES = """#include <stdint.h>
