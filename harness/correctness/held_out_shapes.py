@@ -1,4 +1,4 @@
-"""Choose shapes beside the task's own: a kernel right only on those is over-fit.
+"""Choose shapes that the task does not list: a kernel right only on listed ones is over-fit.
 
 One size of a config class is changed to a value between or beyond the listed ones. Such shapes are
 checked and never timed. A failure counts only if the baseline is right on that shape: a kernel may
@@ -18,7 +18,7 @@ from harness.tasks.target import ConfigClass, Target
 from harness.tasks.task_file import check
 
 LEAST = 3
-"""A name is a size if a value reaches this number, otherwise a flag."""
+"""A name in a shape is a size if one of its values reaches this number, otherwise a flag."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class HeldOutPoint:
     value: int
 
     def of(self, point: Mapping[str, int]) -> dict[str, int]:
-        """Return the point with the value that nothing measures."""
+        """Return a measured point with this value instead of its own."""
         return {**point, self.name: self.value}
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ def _chosen(measured: Sequence[Mapping[str, int]], name: str, choices: list[tupl
 LEAST_BYTES = 128 << 20
 """Least budget of all checked shapes together; usually it is the bytes of all config classes."""
 EACH, MOST = 2, 16
-"""Checked shapes for each config class, and for a task."""
+"""Most checked shapes for each config class, and for a task."""
 
 
 def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
@@ -95,15 +95,15 @@ def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]
         except InputError:
             continue
         size = nbytes_of(target, changed)
-        if _ends_indices(target, base, changed, point.name):
+        if _is_below_indices(target, base, changed, point.name):
             continue
         if size <= left and yielded < min(MOST, EACH * len(target.classes)):
             left, yielded = left - size, yielded + 1
             yield changed
 
 
-def _ends_indices(target: Target, base: ConfigClass, changed: ConfigClass, name: str) -> bool:
-    """Return whether integers of a fixed range may be indices beyond a smaller size.
+def _is_below_indices(target: Target, base: ConfigClass, changed: ConfigClass, name: str) -> bool:
+    """Return whether a size falls below the fixed range of integers that may be indices into it.
 
     On a GPU an index out of range would end the oracle's process.
     """

@@ -1,4 +1,4 @@
-"""On which kinds of input a candidate is checked, and with which layouts in memory."""
+"""Choose the kinds of input on which a candidate is checked, and their layouts in memory."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class StatefulnessCheck:
 def draw_moves(case: Case, most: int) -> dict[str, dict[int, int]]:
     """Return moves {to: from} for every input: at most `most` elements from random places.
 
-    Integers with a structure or recorded values stay as they are: they would lose it.
+    Inputs with a structure or recorded values have no moves, which would destroy it.
     """
     rng = random.Random(secrets.randbits(256))  # a system call for each number takes 0.1 s
     moves: dict[str, dict[int, int]] = {}

@@ -24,8 +24,8 @@ more, up to LARGEST_OF_BASELINE: attention in bfloat16 rounds its weights, and i
 output's scale. A float32 kernel that is off by as much computes something else than the reference.
 
 A row or column whose values are small beside all others could be left out within these errors. So
-its error relative to its own size counts too, where it is gross and the baseline's is small: sums
-in another order differ by as much of a row's size as the baseline's.
+its error relative to its own size counts too, if it is gross and the baseline's is small. Where
+the order of summation alone makes it gross, the baseline's is not small.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ LARGEST_UNDECLARED = 0.01
 OF_BASELINE, LARGEST_OF_BASELINE = 2.0, 0.1
 
 ALIKE, DRAWS, NOT_BY_LUCK = ("constant", "tied"), 4, 16.0
-"""Sums of equal values round in one direction, by a value that depends on the values. Before an
-error is wrong on such inputs, the baseline runs on further draws of them, unless the error is this
-many times what is allowed.
+"""Sums of equal values all round in one direction, by an amount that depends on the values. Before
+an error on such inputs counts as wrong, the baseline runs on DRAWS further draws of them, unless
+the error is NOT_BY_LUCK times what is allowed.
 """
 LOST, LOST_BY_BASELINE = 0.5, 0.05
 """A row or column with this error relative to its own size is lost; one below the second is not."""
@@ -141,7 +141,7 @@ class Tolerance:
     def is_well_conditioned(self, case: Case) -> bool:
         """Return whether the baseline is within the floor on a judged case.
 
-        It did not run on one on which the candidate is, which is as good.
+        True also where the candidate is within the floor: the baseline did not run there.
         """
         return case.id not in self._ill_conditioned
 
@@ -221,7 +221,7 @@ class Tolerance:
 
     def _capped(self, case: Case, errors: Sequence[float],
                 standard: Errors | None = None) -> list[float]:
-        """Return errors within the limits; `standard` are the baseline's on the same inputs."""
+        """Return errors cut to the limits; `standard` are the baseline's on the same inputs."""
         declared = self.target.declared_tolerance(self.target.config_class(case.config_class))
         if declared is not None:
             return [min(error, declared) for error in errors]

@@ -1,7 +1,7 @@
 """Published facts of GPUs: peak rates of cards, and limits of a kernel on their architectures.
 
-The numbers and their sources are in `knowledge/hardware`, one file an architecture; the pages of
-`knowledge/` show the same ones.
+The numbers and their sources are in `knowledge/hardware`, one file per architecture; the pages of
+`knowledge/` show the same numbers.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class CardModel:
 def cards() -> tuple[CardModel, ...]:
     """Return all known cards.
 
-    A card of AMD has the rates of its matrix instructions, times units and clock: they are those of
-    the data sheets.
+    An AMD card's rates are its matrix instructions' rates per clock, times compute units and clock;
+    they equal those of the data sheets.
     """
     return tuple(card for arch in archs() for card in _cards_of(arch))
 
@@ -198,7 +198,7 @@ def find_arch(name: str) -> Arch | None:
 
 
 def resident_warps(arch: Arch, registers: int) -> int:
-    """Return how many warps the registers allow; a warp's come from one of four partitions."""
+    """Return how many warps the registers allow; a warp's registers lie in one of 4 partitions."""
     unit = arch.register_unit
     per_warp = -(-max(registers, 1) * arch.warp // unit) * unit
     return PARTITIONS * (arch.registers // PARTITIONS // per_warp)

@@ -11,16 +11,16 @@ from harness.errors import InputError
 DeviceKind = Literal["cpu", "nvidia", "amd"]
 
 SLOWDOWNS = frozenset({"hw-slowdown", "sw-thermal", "hw-thermal", "hw-power-brake", "throttled"})
-"""Throttle reasons that void a measurement; not the software power cap, normal under load."""
+"""Throttle reasons that void a measurement. The software power cap is normal and not among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """A place where kernels run: the CPU, a card, a MIG instance, or several cards together.
 
-    `index` is the vendor tool's (the order of `nvidia-smi` and `rocm-smi`), which may differ from
-    the framework's: give a child `visible_env` and let it use its first device. `unusable` says
-    why nothing can run on the device; empty if it is usable.
+    `index` is the number that `nvidia-smi` or `rocm-smi` shows; a framework may count otherwise, so
+    give a child `visible_env` and let it use its first device. `unusable` says why nothing can run
+    on the device; empty if it is usable.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Device:
 
     @property
     def label(self) -> str:
-        """The model, and of several cards their number."""
+        """The model's name; for several cards, their number before it."""
         return f"{len(self.cards)} x {self.name}" if self.others else self.name
 
     @property

@@ -20,11 +20,11 @@ from harness.verdict import Evidence
 RUNNERS = 24
 """Maximum number of processes of one evaluation with a context: pairs, oracle, ending ones."""
 SMI_S = 3.0
-"""Interval between two samples where each starts a program."""
+"""Seconds between two samples, where each sample starts a program."""
 COMPANY = "company"
 """Kind of evidence: processes that were on the card before the measurement."""
 STRANGER = "stranger"
-"""Kind of evidence: those among them that no kopt started."""
+"""Kind of evidence: those of these processes that no kopt started."""
 ENDING_S = 0.5
 """How long a driver may still list a process that its kopt has ended."""
 
@@ -107,7 +107,7 @@ def require_usable(device: Device) -> SharingMode:
 @contextmanager
 def monitored(device: Device, *, runners: int = RUNNERS, share: float = 0.0,
               patient: bool = False) -> Iterator[InterferenceMonitor | None]:
-    """Monitor a device on which at most `runners` processes are ours; yields None for the CPU."""
+    """Monitor a device on which kopt has at most `runners` processes; yield None for the CPU."""
     if device.kind == "cpu":
         yield None
         return
