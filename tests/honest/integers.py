@@ -1,4 +1,4 @@
-"""Honest: integers, summed in another order, with exact results.
+"""Honest: integers summed in another order, with exact results.
 
 Nothing is rounded, so the results must be equal.
 """
