@@ -86,7 +86,8 @@ class Placing:
             moved = candidates.rebase(setup, entry, setup.repo.tip)
             why = "the new best already contains this change"
         except InputError:
-            moved, why = None, "does not apply without the rejected gain below it"
+            moved = None
+            why = "does not apply without the gain that it builds on, which is not kept"
             if self._is_on_line(entry):
                 why = "conflicts with " + ("a gain that waits for approval" if line else
                                            "what was kept")

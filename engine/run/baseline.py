@@ -120,8 +120,8 @@ def untimed(context: EngineContext) -> str:
 def measure_references(campaign: RunningCampaign) -> None:
     """Measure compilers and libraries on the baseline's module, unless recorded.
 
-    With coding agents this precedes the first round, since agents are told the results. Without
-    agents it follows that round, since it takes minutes and decides nothing.
+    With coding agents this precedes the first round: their prompts have the results. Without
+    agents it follows that round: it takes minutes and decides nothing.
     """
     for form in missing_references(campaign.context):
         with campaign.phase(in_phase("VALIDATE", f"{form.name}, to compare")):

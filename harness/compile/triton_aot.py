@@ -84,7 +84,7 @@ def inspect(target: Target, tree: Path, arch: str, scratch: Path, *,
         try:
             compiler.ask("load", **{**side.job(), "arch": compiled_for, "nice": nice,
                                     "max_configs": MAX_CONFIGS,
-                                    "is_module": target.is_module})
+                                    "without_memory": target.language == "python"})
             for config_class in target.classes:
                 try:
                     answer = compiler.ask("inspect", tensors=target.tensors(config_class))

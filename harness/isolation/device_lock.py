@@ -9,8 +9,8 @@ lock counts only while its file is the one at its path, and it has a second part
 of its holder frees: an address in Linux's abstract socket namespace, bound and never used. That
 namespace belongs to one network namespace; between containers only the file counts.
 
-Who waits holds `next` until it has `turn`: a process that frees a lock and wants it again at once
-stands in line behind those who wait.
+The first process in line holds `next` until it gets `turn`. So a process that frees a lock and
+takes it again comes after the first in line.
 
 A measurement must not overlap anything else: on the CPU any process of ours, on a card an agent
 that may use it. The process that measures holds `turn` exclusively. Yielding processes hold
@@ -131,7 +131,7 @@ def acquire(*devices: str, timeout_s: float | None = None,
             wait = _LockWait(name, start, timeout_s, cancel, on_wait)
             fds.append(fd := _lock_file(name, wait))
             if name.endswith(".turn"):
-                os.close(fds.pop(-2))  # the next in line
+                os.close(fds.pop(-2))  # `next`: another process may be the first in line
                 if (address_fd := _bind_address(fd, name, wait)) is not None:
                     fds.append(address_fd)
                 os.ftruncate(fd, 0)
@@ -255,11 +255,8 @@ def _address(name: str) -> bytes:
 
 def _described(device: str) -> str:
     """Return who holds the turn of a device, from the file of its lock."""
-    fd, _ = open_file(f"{device}.turn")
-    try:
-        return _describe_wait(device, fd)
-    finally:
-        os.close(fd)
+    with os.fdopen(open_file(f"{device}.turn")[0]) as file:
+        return _describe_wait(device, file.fileno())
 
 
 def _describe_wait(device: str, fd: int) -> str:

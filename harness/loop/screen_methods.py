@@ -133,7 +133,7 @@ class PairScreening:
                 return loser
             with self.session.measuring(held) as owned:
                 timings, slots = self._time(candidate, owned)
-            for slot in slots:
+            for slot in slots:  # the baseline's process, which this may start, ends with the trial
                 self._require_right(slot.case, slot.errors["candidate"], candidate, held)
         screened = self._summary.screened(errors, timings)
         self._summary.best.take(screened.log_ratio, first_ns)

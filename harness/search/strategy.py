@@ -42,8 +42,8 @@ class AskTell:
                tell: Callable[[Trial], None] | None = None) -> None:
         """Restore the strategy by repeating the calls that led to recorded trials.
 
-        From the first proposal that differs from the record on, only results are told. `tell`
-        replaces the method of this name.
+        After the first proposal that differs from the record, the strategy is asked for no more:
+        it only gets the results. `tell` replaces the method of this name.
         """
         has_diverged = False
         for trial in trials:

@@ -91,7 +91,7 @@ def _outcome(payload: Mapping[str, object]) -> str:
 
 
 def _baseline(payload: Mapping[str, object]) -> str:
-    """Return the baseline's latency, and the smallest gain that can be told from noise."""
+    """Return the baseline's latency, and the smallest gain that noise does not hide."""
     latency, least = (payload.get(name) for name in ("latency_us", "noise"))
     return "; ".join(filter(None, (
         quantities.latency(latency, _text(payload, "per"))

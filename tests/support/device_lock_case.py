@@ -1,6 +1,9 @@
-"""A program that measures under a device lock."""
+"""A program that measures under a device lock, and whether a file of a lock is held."""
 
 from __future__ import annotations
+
+import fcntl
+import os
 
 MEASURE = """
 import sys, time
@@ -18,3 +21,13 @@ for _ in range(6):
             f.write(f"{time.monotonic_ns()}\\n")
     time.sleep(0.01)
 """
+
+
+def is_held(path: str | os.PathLike[str]) -> bool:
+    """Return whether a process, this one included, holds a lock file."""
+    with open(path, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

@@ -24,7 +24,7 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Target
 
 TRIAL_S = 30.0
-"""Seconds that one runner of a trial may take: a value with which it compiles longer is dropped."""
+"""Seconds that a runner of a trial may take on a card: a value that compiles longer is dropped."""
 
 
 def accepted(proposals: Sequence[KnobProposal],
@@ -88,7 +88,8 @@ def _try_all(target: Target, project: Path, device: Device, text: str,
             target=_smallest(target), device=device.id,
             trees=Trees(candidate=str(tree), incumbent=str(tree), reference=str(project)),
             settings=Settings(scratch=str(scratch), python=python, distributions=("normal",),
-                              static_audit=False, wall_s=TRIAL_S))
+                              static_audit=False,
+                              wall_s=None if device.kind == "cpu" else TRIAL_S))
 
         def is_right(values: Mapping[str, int]) -> bool:
             progress(Progress(stage="trying knobs", detail=", ".join(

@@ -1,8 +1,8 @@
 """Compiles a target's Triton kernels without a GPU and reads the assembler's report.
 
-Runs the host function on uninitialised tensors, with each launch replaced by a compilation. A
-PyTorch module runs on torch's `meta` device, without memory, so that its other operations cost
-nothing.
+Runs the host function on uninitialised tensors, with each launch replaced by a compilation. Where
+other operations of torch may do most of the work, tensors lie on its `meta` device: without memory,
+such operations cost nothing.
 Argument types, alignments, constants and warps are those that a GPU would get, and so is Triton's
 cache key. Talks JSON lines over a socket. Needs torch and triton.
 
@@ -58,7 +58,7 @@ class Inspector:
 
         self.arch = job["arch"]
         self.max_configs = job["max_configs"]
-        self.device = torch.device("meta" if job["is_module"] else "cpu")
+        self.device = torch.device("meta" if job["without_memory"] else "cpu")
         self.records: list[dict[str, Any]] = []
         self.known: dict[int, tuple[Any, dict[str, Any]]] = {}
         """What was read of each compiled kernel, which is kept so that its id stays unique."""

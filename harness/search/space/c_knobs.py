@@ -16,7 +16,7 @@ _ANY_BOUNDS = re.compile(r"__launch_bounds__\s*\([^()]*\)")
 _KERNEL = re.compile(r"\s*(?:[A-Za-z_][\w*&\s]*?\s)?\*?(\w+)\s*\(")
 _TEMPLATE = re.compile(r"template\s*<([^{};]*?)>[^{};()]*?\b(\w+)\s*\(")
 _LAUNCH = re.compile(r"\b(\w+)\s*<([^<>;(){}]*)>\s*<<<(.*?)>>>", re.DOTALL)
-_SIZES = re.compile(r"\b(\w+)\s*(?:<[^<>;(){}]*>)?\s*<<<(.*?)>>>", re.DOTALL)
+_ANY_LAUNCH = re.compile(r"\b(\w+)\s*(?:<[^<>;(){}]*>)?\s*<<<(.*?)>>>", re.DOTALL)
 _HEAD = re.compile(r"(?:[ \t]*(?:#[ \t]*(?:include|pragma)[^\n]*)?\n)*")
 _WHOLE = re.compile(r"unsigned|int|size_t|u?int\d+_t|auto")
 MOST_THREADS, WARP = 1024, 32
@@ -113,12 +113,12 @@ def block_of(source: str, kernel: str) -> NumberPlace | None:
 
 def is_launched(source: str, kernel: str) -> bool:
     """Return whether a source launches a kernel."""
-    return any(match[1] == kernel for match in _SIZES.finditer(_IGNORED.sub(" ", source)))
+    return any(match[1] == kernel for match in _ANY_LAUNCH.finditer(_IGNORED.sub(" ", source)))
 
 
 def _blocks(text: str) -> Iterator[NumberPlace]:
     """Yield the block size of each kernel launched once: a number, or a variable's only value."""
-    sites = list(_SIZES.finditer(text))
+    sites = list(_ANY_LAUNCH.finditer(text))
     for match in sites:
         parts = list(_parts(text, *match.span(2)))
         if len(parts) < 2 or sum(other[1] == match[1] for other in sites) > 1:

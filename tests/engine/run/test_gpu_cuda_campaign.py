@@ -43,6 +43,15 @@ def finished(setup: Setup, limit_s: float) -> None:
     assert campaigns.candidates(setup, "kept"), campaigns.slots(setup)
 
 
+def run_and_merge(workspace: Path, project: Path) -> None:
+    repos.git(project, "add", "-A")
+    repos.git(project, "commit", "-q", "-m", "task")
+    setup = campaigns_of.create(workspace, project / "manifest.yaml")
+    finished(setup, 100.0)
+    merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
+    assert merged.returncode == 0, merged.stderr
+
+
 @device_case.needs_nvcc
 def test_tile_of_a_cuda_source_is_proposed_searched_kept_and_merged(tmp_path: Path) -> None:
     project = repos.project(tmp_path / "p", {
@@ -52,12 +61,7 @@ def test_tile_of_a_cuda_source_is_proposed_searched_kept_and_merged(tmp_path: Pa
                 *NEW, cwd=project)
     print(done.stdout)
     assert done.returncode == 0 and "knob TILE: 8 of [2, 4, 8, 16, 32]" in done.stdout, done.stderr
-    repos.git(project, "add", "-A")
-    repos.git(project, "commit", "-q", "-m", "task")
-    setup = campaigns_of.create(tmp_path / "w", project / "manifest.yaml")
-    finished(setup, 100.0)
-    merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
-    assert merged.returncode == 0, merged.stderr
+    run_and_merge(tmp_path / "w", project)
     assert "#define TILE 32  // kopt: knob TILE" in (project / "kernel.cu").read_text()
 
 
@@ -70,12 +74,7 @@ def test_larger_blocks_of_a_kernel_without_constants_are_kept(tmp_path: Path) ->
                 "--backends", "search", *NEW, cwd=project)
     print(done.stdout, done.stderr)
     assert done.returncode == 0 and "knob SCALE_BLOCK: 32 of [32, 64, 128" in done.stdout
-    repos.git(project, "add", "-A")
-    repos.git(project, "commit", "-q", "-m", "task")
-    setup = campaigns_of.create(tmp_path / "w", project / "manifest.yaml")
-    finished(setup, 100.0)
-    merged = kopt("merge", setup.id, workspace=setup.workspace, cwd=project)
-    assert merged.returncode == 0, merged.stderr
+    run_and_merge(tmp_path / "w", project)
     assert re.search(r"#define SCALE_BLOCK (128|256|512|1024)\b", (
         project / "scale.cu").read_text())
 

@@ -125,7 +125,8 @@ def test_gain_that_needs_a_rejected_one_states_that_as_its_reason(tmp_path: Path
     more = try_change(setup, {"A": 5.0}, "more", of=LARGE)
     assert more.base_commit == large.commit
     decide(setup, "reject", large)
-    assert now(setup, more).reason == "does not apply without the rejected gain below it"
+    assert now(setup, more).reason == (
+        "does not apply without the gain that it builds on, which is not kept")
 
 
 def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_path: Path) -> None:

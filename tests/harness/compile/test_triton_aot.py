@@ -31,6 +31,13 @@ class Model(torch.nn.Module):
         out = torch.empty_like(x)
         double(x, out)
         return out
+
+
+def product(x):
+    x = x @ x.new_empty(1 << 17, 1 << 17)
+    out = torch.empty_like(x)
+    double(x, out)
+    return out
 """
 CALL = """def call(module, x):
     return module.Model().to(x.device)(x)
@@ -57,9 +64,11 @@ def test_kernels_compile_for_every_architecture(tmp_path: Path) -> None:
         assert kernel.load_bytes == 4
 
 
-def test_module_is_compiled_without_memory_for_its_weights(tmp_path: Path) -> None:
-    """Its weights take 64 GiB, and its product of matrices would take minutes."""
-    task = target(language="python", entry="Model", adapter="call.py:call", returns=True,
+@pytest.mark.parametrize(("entry", "adapter"), [("Model", "call.py:call"), ("product", None)])
+def test_python_is_compiled_without_memory_for_its_tensors(tmp_path: Path, entry: str,
+                                                           adapter: str | None) -> None:
+    """The weights take 64 GiB, and the product of matrices would take minutes."""
+    task = target(language="python", entry=entry, adapter=adapter, returns=True,
                 args=(Arg(name="x", dtype="float32", shape=("n", 1 << 17)),))
     folder = tmp_path / "tree"
     tree(folder, MODULE)

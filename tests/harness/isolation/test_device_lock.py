@@ -16,7 +16,7 @@ import pytest
 from harness.errors import EnvironmentFault
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Guarded
-from tests.support.device_lock_case import MEASURE
+from tests.support.device_lock_case import MEASURE, is_held
 from tests.support.processes import kill, mark, marked, owner, python, until
 
 HOLDER = """
@@ -51,7 +51,7 @@ def test_lock_is_exclusive_and_free_after_its_holder_is_killed() -> None:
     assert device_lock.holder("cpu") is None
 
 
-def test_process_that_takes_the_lock_again_comes_after_those_that_wait() -> None:
+def test_process_that_takes_the_lock_again_comes_after_the_first_in_line(locks: Path) -> None:
     turns: list[str] = []
 
     def take(name: str) -> None:
@@ -62,22 +62,11 @@ def test_process_that_takes_the_lock_again_comes_after_those_that_wait() -> None
         held = device_lock.acquire("cpu")
         waiter = threading.Thread(target=take, args=(f"waiter {again}",))
         waiter.start()
-        assert until(_someone_is_next, 30.0)
+        assert until(lambda: is_held(locks / "cpu.next"), 30.0)
         held.release()
         take(f"again {again}")
         waiter.join()
     assert turns == [f"{name} {again}" for again in range(10) for name in ("waiter", "again")]
-
-
-def _someone_is_next() -> bool:
-    fd, _ = device_lock.open_file("cpu.next")
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def test_wait_states_holder_and_time_and_can_be_cancelled(

@@ -19,6 +19,7 @@ from harness.isolation.guard import Guarded
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import PROGRAM
+from tests.support.device_lock_case import is_held
 from tests.support.processes import python, until
 
 BUSY_LOOP = """
@@ -206,11 +207,4 @@ def test_process_yields_to_others_after_its_exemption(tmp_path: Path) -> None:
 
 def _is_active() -> bool:
     """Return whether a yielding process holds `active`, for which a measurement waits."""
-    fd = os.open(device_lock.turnstile().paths[1], os.O_RDWR)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return is_held(device_lock.turnstile().paths[1])
