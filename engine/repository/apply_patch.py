@@ -17,7 +17,7 @@ import msgspec
 
 from engine.repository.clone import Change, Clone, between
 from engine.repository.git import Git, GitFailed
-from engine.repository.patches.hygiene import LONGEST_NAME, path_fault, refuse_conflicts
+from engine.repository.patches.hygiene import LONGEST_NAME, path_fault, refuse_conflicts, why_empty
 from engine.repository.patches.patch import FilePatch, Patch, quote, strip_prefix
 from harness.errors import EnvironmentFault, InputError
 from harness.formats.text import plain
@@ -38,7 +38,7 @@ def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) ->
     them.
     """
     if not patch:
-        raise InputError("it contains no diff", where="patch")
+        raise InputError(why_empty(patch.dropped) or "it contains no diff", where="patch")
     refuse_conflicts(patch)
     base_tree, complaint = clone.tree_of(base), ""
     for rung, attempt in _ladder(patch, set(clone.files(base))):

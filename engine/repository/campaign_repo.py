@@ -20,6 +20,7 @@ from engine.repository.apply_patch import Applied, apply
 from engine.repository.checkouts import checkout
 from engine.repository.clone import BASE_REF, RECORDS, Change, Clone, cleaned, make
 from engine.repository.git import NO_HOOKS, OBJECT_ID, GitFailed
+from engine.repository.patches.hygiene import why_empty
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
 from harness.errors import EnvironmentFault, InputError
@@ -161,9 +162,7 @@ class CampaignRepo(Clone):
             "a record of kopt" if file.path.startswith(f"{RECORDS}/") else ""))
         change = cleaned(self, applied, edit)
         if applied and not change:
-            reasons = "; ".join(f"{left.path!r}: {left.reason}"
-                                for left in change.patch.dropped[:3])
-            raise InputError(f"nothing of the patch is left ({reasons})", where="patch")
+            raise InputError(why_empty(change.patch.dropped), where="patch")
         return change
 
     def store_candidate(self, identity: str, tree: str) -> None:

@@ -18,7 +18,7 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.clone import Change, Clone, between
 from engine.repository.git import locate
 from engine.repository.patches import patch as patches
-from engine.repository.patches.hygiene import how_to_include
+from engine.repository.patches.hygiene import notes_on_dropped, why_empty
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import DeviceNotice
 from harness.benchmark.runs import stopping_rule
@@ -101,20 +101,28 @@ class OneShot:
 
     def candidate(self, trial: OneShotCandidate) -> Change | Verdict:
         """Return the candidate's change, or the verdict that rejects it without measuring."""
+        self.notes = list(self._target_notes)
         try:
-            if trial.config is not None:
-                return self._configured(trial.config)
-            if trial.ref is not None:
-                return between(self.repo, self.judged.base_tree, self._tree_of(trial.ref))
-            if trial.source is not None:
-                return self._with_source(self.judged.target.source, trial.source)
-            if trial.patch is not None:
-                change = self.repo.take(self.judged.base_tree, trial.patch, self.judged.edit)
-                if left_out := how_to_include(change.patch.dropped):
-                    self.notes = [*self._target_notes, left_out]
-                return change
+            change = self._change(trial)
         except InputError as error:
             return rejected(str(error), device=self.judged.device.name)
+        if isinstance(change, Verdict):
+            return change
+        dropped = change.patch.dropped
+        if not change and dropped:
+            return rejected(why_empty(dropped), device=self.judged.device.name)
+        self.notes += notes_on_dropped(dropped)
+        return change
+
+    def _change(self, trial: OneShotCandidate) -> Change | Verdict:
+        if trial.config is not None:
+            return self._configured(trial.config)
+        if trial.ref is not None:
+            return between(self.repo, self.judged.base_tree, self._tree_of(trial.ref))
+        if trial.source is not None:
+            return self._with_source(self.judged.target.source, trial.source)
+        if trial.patch is not None:
+            return self.repo.take(self.judged.base_tree, trial.patch, self.judged.edit)
         return between(self.repo, self.judged.base_tree, self.repo.base)
 
     def request(self, trial: OneShotCandidate, *, alpha: float,
@@ -154,8 +162,7 @@ class OneShot:
         A configuration without any known knob is rejected: it would judge the unchanged code.
         """
         checked, judged = self.source.check(config), self.judged
-        self.notes = [*self._target_notes,
-                      *(f"no knob {name!r}: ignored" for name in checked.dropped)]
+        self.notes += [f"no knob {name!r}: ignored" for name in checked.dropped]
         faults = checked.faults
         if config and len(checked.dropped) == len(config):
             knobs = ", ".join(knob.name for knob in self.source.knobs) or "none"

@@ -15,7 +15,7 @@ from engine.campaign.setup import Setup
 from engine.repository import worktree
 from engine.repository.clone import Change
 from engine.repository.patches import patch as patches
-from engine.repository.patches.hygiene import describe_dropped, how_to_include
+from engine.repository.patches.hygiene import describe_dropped, notes_on_dropped
 from engine.verify import gate, harness_client
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import FleetDevice
@@ -109,6 +109,6 @@ class Screener:
 
     def _for_worker(self, change: Change, verdict: Verdict) -> Verdict:
         """Return the part of a verdict that the worker may see."""
-        notes = (NOTE, how_to_include(change.patch.dropped), *verdict.notes)
-        return replace(verdict, effort="quick", notes=tuple(filter(None, notes)), evidence=tuple(
+        notes = (NOTE, *notes_on_dropped(change.patch.dropped), *verdict.notes)
+        return replace(verdict, effort="quick", notes=notes, evidence=tuple(
             fact for fact in verdict.evidence if fact.kind in SHOWN))

@@ -109,13 +109,20 @@ def describe_dropped(dropped: Iterable[Dropped]) -> str:
     return listed([f"{plain(file.path, LONGEST_NAME)} ({file.reason})" for file in named], NAMED)
 
 
-def how_to_include(dropped: Iterable[Dropped]) -> str:
-    """Return what to add to the manifest for new files outside of `edit`; "" if there are none."""
+def why_empty(dropped: Collection[Dropped]) -> str:
+    """Return why nothing is left of a change: the dropped files; "" if none was dropped."""
+    named = describe_dropped(dropped) or ("compiled and cached files" if dropped else "")
+    return named and f"nothing is left of it without {named}"
+
+
+def notes_on_dropped(dropped: Collection[Dropped]) -> list[str]:
+    """Return notes that name the dropped files, and what to add to the manifest for new ones."""
     paths = [plain(file.path, LONGEST_NAME) for file in dropped if file.reason == NOT_IN_EDIT]
-    if not paths:
-        return ""
-    return f"left out {listed(paths, NAMED)}: new, and `edit` does not include it; to judge the " \
-        f"candidate with it, add it to `edit` in the manifest (edit: [..., {paths[0]}])"
+    others = describe_dropped(file for file in dropped if file.reason != NOT_IN_EDIT)
+    return [*([f"left out {others}"] if others else []), *([
+        f"left out {listed(paths, NAMED)}: new, and `edit` does not include it; to judge the "
+        f"candidate with it, add it to `edit` in the manifest (edit: [..., {paths[0]}])"]
+        if paths else [])]
 
 
 def refuse_conflicts(patch: Patch) -> None:

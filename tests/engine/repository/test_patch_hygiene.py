@@ -240,7 +240,19 @@ def test_dropped_files_are_described(dropped: tuple[Dropped, ...], message: str)
     assert hygiene.describe_dropped(dropped) == message
 
 
-def test_only_new_files_outside_of_edit_are_named_with_what_to_add() -> None:
-    dropped = (Dropped("k.so", "compiled file"), Dropped("tile.h", hygiene.NOT_IN_EDIT))
-    assert "(edit: [..., tile.h])" in hygiene.how_to_include(dropped)
-    assert hygiene.how_to_include(dropped[:1]) == ""
+def test_notes_name_dropped_files_and_what_to_add_for_new_ones() -> None:
+    dropped = (Dropped("k.so", "compiled file"), Dropped("w.npy", "binary"),
+               Dropped("tile.h", hygiene.NOT_IN_EDIT))
+    binary, new = hygiene.notes_on_dropped(dropped)
+    assert binary == "left out w.npy (binary)"
+    assert "(edit: [..., tile.h])" in new
+    assert hygiene.notes_on_dropped(dropped[:1]) == []
+
+
+@pytest.mark.parametrize(("dropped", "reason"), [
+    ((), ""),
+    ((Dropped("w.npy", "binary"),), "nothing is left of it without w.npy (binary)"),
+    ((Dropped("k.so", "compiled file"),),
+     "nothing is left of it without compiled and cached files")])
+def test_empty_change_names_what_was_dropped(dropped: tuple[Dropped, ...], reason: str) -> None:
+    assert hygiene.why_empty(dropped) == reason

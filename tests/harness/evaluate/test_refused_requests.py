@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,22 @@ def test_real_command_judges_a_bad_candidate(plain: Path, tmp_path: Path, kernel
     code, verdict = real(plain, "--patch", path)
     assert code == 1 and not verdict["correct"]
     assert verdict["valid"] == (not words) and words in (verdict["rejected_reason"] or "")
+
+
+@pytest.mark.parametrize("option", ["--candidate", "--patch"])
+def test_binary_source_is_refused_and_never_judged_as_unchanged(
+        option: str, plain: Path, tmp_path: Path) -> None:
+    path, source = tmp_path / "given", plain.with_name("scale.c")
+    text = source.read_bytes()
+    path.write_bytes(text + b"//\0\n")
+    if option == "--patch":
+        source.write_bytes(path.read_bytes())
+        path.write_bytes(subprocess.run(["git", "diff", "--binary"], cwd=plain.parent,
+                                        check=True, capture_output=True).stdout)
+        source.write_bytes(text)
+    code, verdict = real(plain, option, path)
+    assert code == 1 and not verdict["valid"]
+    assert "nothing is left of it without scale.c (binary)" in verdict["rejected_reason"]
 
 
 def test_verdict_names_a_header_that_edit_excludes_and_what_to_add(
