@@ -158,12 +158,12 @@ class CampaignRepo(Clone):
         """
         applied = self.apply(base, parse(text).without(  # binary sections may lack their contents
             lambda file: "binary" if file.binary else
-            "a record of kopt" if file.path.startswith(f"{RECORDS}/") else ""))
+            "a record file of kopt" if file.path.startswith(f"{RECORDS}/") else ""))
         change = cleaned(self, applied, edit)
         if applied and not change:
             reasons = "; ".join(f"{left.path!r}: {left.reason}"
                                 for left in change.patch.dropped[:3])
-            raise InputError(f"nothing of the patch is left ({reasons})", where="patch")
+            raise InputError(f"every file of the patch was left out ({reasons})", where="patch")
         return change
 
     def store_candidate(self, identity: str, tree: str) -> None:
@@ -230,7 +230,7 @@ class CampaignRepo(Clone):
                          f"--receive-pack={_RECEIVE_PACK % mode}", str(self.project),
                          f"{self.ref}:refs/heads/{name}")
         except (GitFailed, EnvironmentFault) as error:
-            return f"{self.project} did not take branch {name}: {_refusal(error)}"
+            return f"{self.project}: branch {name} was not updated: {_refusal(error)}"
         return ""
 
     def take_back(self, failed: str) -> str:

@@ -114,7 +114,7 @@ def how_to_include(dropped: Iterable[Dropped]) -> str:
     paths = [plain(file.path, LONGEST_NAME) for file in dropped if file.reason == NOT_IN_EDIT]
     if not paths:
         return ""
-    return f"left out {listed(paths, NAMED)}: new, and `edit` does not include it; to judge the " \
+    return f"left out {listed(paths, NAMED)}: new, and not included in `edit`; to judge the " \
         f"candidate with it, add it to `edit` in the manifest (edit: [..., {paths[0]}])"
 
 
@@ -145,10 +145,10 @@ def path_fault(path: str) -> str:
     parts = path.split("/")
     if not path or path.startswith("/") or "\0" in path or "\\" in path or any(
             part in ("", ".", "..") or _GIT_FOLDER.fullmatch(part) for part in parts):
-        return "leads out of the project"
+        return "is not a valid path in the project"
     if max(map(_bytes, parts)) > MOST_BYTES or _bytes(path) > LONGEST_PATH \
             or len(parts) > MOST_FOLDERS:
-        return "is too long a name"
+        return "is too long"
     return ""
 
 
@@ -181,7 +181,7 @@ def _place(file: FilePatch, edit: Sequence[str], frozen: Sequence[str]) -> Itera
         elif _START_UP.fullmatch(name):
             yield Violation("start-up", path, "changes how every program starts")
         elif edit and not matches(path, edit):
-            yield Violation("outside", path, "is named by no edit glob")
+            yield Violation("outside", path, "matches no edit glob")
 
 
 _NAMES = {kind: tuple(names) for kind, names in tomllib.loads(

@@ -50,7 +50,7 @@ def test_report_names_what_waits_and_what_is_not_decided(tmp_path: Path) -> None
         setup = create(tmp_path)
         large = try_change(setup, LARGE, "a")
     text = setup.folder.report.read_text()
-    assert "No gain was kept: the kernel is as it was. Not the result: provisional 2.90x" in text
+    assert "No gain was kept: the kernel is unchanged. Not the result: provisional 2.90x" in text
     assert f"waiting for approval of {large.id[:12]}." in text
     assert "The provisional best against the baseline:\n\n| class | outcome | before " in text
     assert "All of them together against the baseline:\n\n| class | the baseline | provisional " \
