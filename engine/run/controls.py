@@ -107,7 +107,7 @@ class ControlHandler:
         row, last_round = reader.campaign(setup.id), campaigns.last_round(manifest)
         changes = limits.changes(setup.manifest, manifest)
         if not changes and row is not None and row.rounds_max == last_round:
-            return "nothing changed: these are already the limits"
+            return "changed nothing: these are already the limits"
         changes = changes or "max_iterations"  # a killed engine has changed the file
         # Verdicts divide the error rate by the planned number of looks, which must not change.
         manifest = msgspec.structs.replace(manifest, decision=msgspec.structs.replace(

@@ -88,7 +88,7 @@ def test_round_shows_its_own_candidates_and_their_last_decision(decided: Decided
 def test_retry_without_a_rejected_gain_is_logged_once(decided: Decided) -> None:
     text = decided[0].folder.log.read_text()
     assert text.count("## runner-up, decided by engine") == 1
-    assert re.search(rf"rested on {decided[2].id[:12]}, which .*; tried again on ", text)
+    assert re.search(rf"built on {decided[2].id[:12]}, which .*; tried again on ", text)
 
 
 def test_a_round_shows_no_decision_on_a_candidate_of_another(decided: Decided) -> None:
