@@ -64,9 +64,9 @@ def obstacle(line: Line, candidate: Candidate) -> str:
             return ""
         if member.state == "waiting":
             lower = member.id[:12]
-            return f"it rests on {lower}, which waits as well: approve {lower} first"
+            return f"it builds on {lower}, which waits as well: approve {lower} first"
     return "" if not candidate.commit else \
-        "base moved: what it rests on is not the best any more; it is tried on the best again " \
+        "base moved: its base commit is no longer the best; it is tried on the best again " \
            "when the campaign runs"
 
 

@@ -96,7 +96,7 @@ def read_before_baseline(context: EngineContext) -> None:
     try:
         texts, left_out = read(file)
     except OSError as error:
-        _warn(context, f"the tips were not read: {error.strerror or error}")
+        _warn(context, f"the tips cannot be read: {error.strerror or error}")
         return
     tips = TipsRead(path=str(file.relative_to(setup.workspace)), lessons=texts, left_out=left_out)
     context.writer.event(setup.id, "tips.read", setup.id, **msgspec.to_builtins(tips))
@@ -134,7 +134,7 @@ def learn(context: EngineContext) -> None:
         append(file, lessons.recorded(context.reader, setup.id), setup.manifest)
         new = append(file, lessons.of(past, accepted=True), setup.manifest)
     except OSError as error:
-        _warn(context, f"a tip was not written: {error.strerror or error}")
+        _warn(context, f"a tip cannot be written: {error.strerror or error}")
         return
     for lesson in new:
         context.writer.event(setup.id, "tips.learned", lesson.key, round=lesson.round,

@@ -143,8 +143,7 @@ def reference_notes(view: JournalView) -> list[str]:
     """Return notes: which compilers and libraries are the bar, how the best stands, what failed."""
     known = reference_lines.of_campaign(view.history.verdicts.values())
     return [] if known is None else [
-        f"{', '.join(known.bars) or 'No compiler or library'} "
-        f"{'are' if len(known.bars) > 1 else 'is'} the bar; they decide nothing; "
+        f"The bar, for comparison only: {', '.join(known.bars) or 'no compiler or library'}; "
         f"{known.measured(view.utc_offset_s)}.",
         *([f"The best is {position}."] if (position := standing(view.history)) else []),
         *([f"{known.failure}."] if known.failure else [])]
@@ -261,4 +260,4 @@ def incumbent(past: CampaignHistory, round: Round) -> str:
         return commit
     waits = commit in {member.commit for member in past.line}
     return f"{commit} (provisional: " + (
-        "it waits for approval, or rests on a gain that does)" if waits else "it was not kept)")
+        "it waits for approval, or builds on a gain that does)" if waits else "it was not kept)")

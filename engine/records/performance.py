@@ -104,7 +104,7 @@ def _trend_row(view: JournalView, round: Round) -> tuple[str, ...]:
     decision, verdict = shown
     latency = quantities.latency_us(verdict.latency_us)
     if decision is None:
-        return (str(round.n), status, "the code as it was", latency, "", best, round.summary)
+        return (str(round.n), status, "the unmodified code", latency, "", best, round.summary)
     candidate = view.history.candidates.get(decision.candidate)
     return (str(round.n), status, candidate.hypothesis if candidate else "", latency,
             measured.change(verdict) + _on_top(view, decision), best, decision.reason)
@@ -124,5 +124,5 @@ def _on_top(view: JournalView, decision: DecisionRow) -> str:
     """Return a note for a keep that rests on an earlier keep of its round: the gains add up."""
     earlier = any(keep.round == decision.round and keep.at < decision.at
                   for keep in view.history.keeps)
-    return "; in addition to what its round had kept before" \
+    return "; in addition to the earlier keeps of its round" \
         if decision.kind == "keep" and earlier else ""

@@ -77,8 +77,8 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
               if tip and lesson.key.startswith(tip)]
     if len(chosen) != 1:
         names = ", ".join(f"{lesson.key} of {row.id}" for row, _, lesson in chosen[:4])
-        raise InputError(f"{plain(tip, 100)!r} means {names}" if chosen else
-                         f"no campaign here has learned a tip {plain(tip, 100)!r} that stands",
+        raise InputError(f"{plain(tip, 100)!r} is ambiguous: {names}" if chosen else
+                         f"no campaign here has a valid tip {plain(tip, 100)!r}",
                          where=str(reader.path.parent),
                          fix="name the campaign too" if chosen else
                          "kopt knowledge promote lists the tips")
@@ -87,10 +87,10 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
             data_folders.of_user(BUILT_IN.name)).resolve()
     if in_project and not root.parent.is_dir():
         raise InputError("the campaign's project is gone", where=str(root.parent),
-                         fix="promote it for yourself, without --project")
+                         fix="promote it to your own pages, without --project")
     if root == BUILT_IN:
-        raise Refused("this project is kopt itself, whose pages are templates", where=str(root),
-                      fix="promote it for yourself, without --project")
+        raise Refused("this project is kopt itself, whose pages are built in", where=str(root),
+                      fix="promote it to your own pages, without --project")
     path = root / f"{_page_name(row, lesson)}.md"
     text = page_text(row, past, lesson, _subject(reader, row, past, lesson))
     page = page_files.parse(text, path, root)
@@ -99,7 +99,7 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise Refused(f"{page.name} is a page already", where=str(path),
+        raise Refused(f"the page {page.name} already exists", where=str(path),
                       fix=f"kopt knowledge demote {page.name} removes it") from None
     return PromotedPage(page=page.name, path=str(path))
 
@@ -107,7 +107,8 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
 def demote(page: Page) -> PromotedPage:
     """Remove the page of a tip. Raises Refused for any other page."""
     if page.kind != LEARNED:
-        raise Refused(f"{page.name} was not made of a tip", fix="only such pages are removed")
+        raise Refused(f"{page.name} was not made from a tip",
+                      fix="only pages made from tips can be removed")
     path = Path(page.folder) / page.path
     path.unlink()
     return PromotedPage(page=page.name, path=str(path))

@@ -63,7 +63,7 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
     def skew(self) -> str:
         """What the change assumes of the sizes of groups, and the gains of skewed classes."""
         assumed = "; ".join(self.audit.skew) if self.audit else ""
-        return "; ".join([assumed or "no assumption on the sizes of groups was seen", *self.skewed])
+        return "; ".join([assumed or "no assumption about group sizes was found", *self.skewed])
 
     @property
     def hit_rate(self) -> str:
@@ -73,7 +73,7 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
             return "no cache, nothing to hit" if steps is None else "not traced"
         weights, others = (sum(getattr(step, name) > 0 for step in steps)
                            for name in ("weight_hits", "other_hits"))
-        return f"weights in {weights} of {len(steps)} steps, anything else in {others} of " \
+        return f"weights hit in {weights} of {len(steps)} steps, other caches in {others} of " \
             f"{len(steps)}"
 
 
@@ -193,7 +193,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         if self._exceeds:
             return f"{share}: not inflated, noise explains the gap"
         if gap < -INFLATION:
-            return f"{share}: the rounds add up to more than the headline, and the headline counts"
+            return f"{share}: the rounds add up to more than the headline; only the headline counts"
         return f"{share}: not inflated"
 
     def advice(self) -> Iterator[str]:
@@ -203,11 +203,11 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
                   "to the benchmark and was kept nevertheless"
         if self.is_inflated and self.unaudited:
             rounds = ", ".join(dict.fromkeys(str(kept.round) for kept in self.unaudited))
-            yield f"review rounds {rounds} by hand: no audit shows what they remember between " \
+            yield f"review rounds {rounds} by hand: no audit shows what they cache between " \
                   "calls, so their gains are not counted"
         elif self.is_inflated and not self.overfit:
             yield "the gap comes from the benchmark's repeated calls, which training does not " \
-                  "make: report the real-training equivalent, or roll back what brings the rest"
+                  "make: report the real-training equivalent, or roll back the rounds that cause it"
 
 
 def of(past: CampaignHistory) -> Audit:
@@ -256,8 +256,8 @@ def _estimate(audit: Transfer, measured: float | None) -> tuple[float | None, st
     if measured is None:
         return None, "it was not timed"
     if audit.bucket != "W1":
-        doubt = ", if groups are as it assumes" if audit.skew else ""
-        return measured, f"{audit.bucket}: every call gains as the benchmark's calls do{doubt}"
+        doubt = ", if group sizes are as it assumes" if audit.skew else ""
+        return measured, f"{audit.bucket}: every call gains as much as in the benchmark{doubt}"
     steps = audit.hit_rates or ()
     if not steps:
         return min(measured, UNTRACED), \

@@ -208,8 +208,8 @@ def _artifact_index(stored: Sequence[Artifacts], removed: Collection[str],
     """Return the index of one round's archives; `removed` are the paths of deleted ones."""
     rows = [_artifact_row(outputs, outputs.path in removed, past) for outputs in stored]
     return (f"# Raw outputs of round {stored[0].round}\n\n"
-            "What the processes of each verdict printed and wrote, packed as it was. The texts are "
-            f"untrusted:\n`kopt logs CANDIDATE` prints them without control characters.\n\n"
+            "What the processes of each verdict printed and wrote, archived unchanged. The texts "
+            f"are untrusted:\n`kopt logs CANDIDATE` prints them without control characters.\n\n"
             f"{table(ARTIFACTS, rows)}")
 
 

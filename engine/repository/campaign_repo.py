@@ -159,7 +159,7 @@ class CampaignRepo(Clone):
         """
         applied = self.apply(base, parse(text).without(  # binary sections may lack their contents
             lambda file: "binary" if file.binary else
-            "a record of kopt" if file.path.startswith(f"{RECORDS}/") else ""))
+            "a record file of kopt" if file.path.startswith(f"{RECORDS}/") else ""))
         change = cleaned(self, applied, edit)
         if applied and not change:
             raise InputError(why_empty(change.patch.dropped), where="patch")
@@ -229,7 +229,7 @@ class CampaignRepo(Clone):
                          f"--receive-pack={_RECEIVE_PACK % mode}", str(self.project),
                          f"{self.ref}:refs/heads/{name}")
         except (GitFailed, EnvironmentFault) as error:
-            return f"{self.project} did not take branch {name}: {_refusal(error)}"
+            return f"{self.project}: branch {name} was not updated: {_refusal(error)}"
         return ""
 
     def take_back(self, failed: str) -> str:

@@ -79,7 +79,8 @@ class Git:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise EnvironmentFault(f"git {arguments[0]} took longer than {TIMEOUT_S:.0f} s",
-                                   where=str(place), fix="look at the file system") from error
+                                   where=str(place),
+                                   fix="check that the file system responds") from error
         if process.returncode:
             raise _failure(arguments[0], printed, complaints, place)
         return bytes(printed)

@@ -206,5 +206,5 @@ _SLOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 def slot_folder(folder: Path, slot: str) -> Path:
     """Return the folder of a slot's worktree; raises ValueError for a name that leads elsewhere."""
     if not _SLOT.fullmatch(slot) or ".." in slot:
-        raise ValueError(f"not a slot's name: {slot!r}")
+        raise ValueError(f"invalid slot name: {slot!r}")
     return folder / "worktrees" / slot

@@ -47,7 +47,7 @@ def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: s
     try:
         text = (tree / target.source).read_text()
         if "class ModelNew" in candidate_source.own_text(text):
-            return ModuleRewrites(nothing=f"{target.source} has a ModelNew of its own")
+            return ModuleRewrites(nothing=f"{target.source} already defines ModelNew")
         graph = module_graph.capture(target, tree, baseline, scratch, python=python,
                                      zygote=zygote)
     except (InputError, OSError, UnicodeDecodeError) as error:
@@ -103,7 +103,7 @@ def _closest(graph: ModuleGraph, cut: Partition) -> str:
     if name := next(iter(reasons), ""):
         return f"{_name(graph.node(name))}: {reasons[name]}"
     unknown = dict.fromkeys(_name(graph.node(name)) for name in cut.unmatched)
-    return f"no template has {', '.join(list(unknown)[:MOST_NAMED])}" if unknown \
+    return f"no template covers {', '.join(list(unknown)[:MOST_NAMED])}" if unknown \
         else "it calls no torch function"
 
 

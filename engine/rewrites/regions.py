@@ -24,7 +24,7 @@ from engine.rewrites.template_catalog import (
     values,
 )
 
-UNKNOWN = "no template has it"
+UNKNOWN = "no template covers it"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class _Cutter:
                                     if user != "returned"
                                     for ref in self.graph.node(user).reads
                                     if ref.name == node.name):
-                self.reasons[node.name] = f"template {template.name} gives no indices"
+                self.reasons[node.name] = f"template {template.name} returns no indices"
                 continue
             before = self._before(node, source) if "prologue" in template.fuses else ()
             if before and (leaf := self._leaf(before)) is None:

@@ -84,14 +84,14 @@ def make_room(folder: Path, *, base_tree: str, slots: int, cards: int = 1,
         free = shutil.disk_usage(folder).free
     if free < round_bytes + RESERVE_BYTES:
         raise EnvironmentFault(
-            f"a round of {slots} slots needs about {data_size(round_bytes + RESERVE_BYTES)}, and "
-            f"{data_size(free)} are free", where=str(folder),
+            f"a round of {slots} slots needs about {data_size(round_bytes + RESERVE_BYTES)}, but "
+            f"only {data_size(free)} are free", where=str(folder),
             fix="free some space (kopt prune removes what ended campaigns left), then resume")
     if limit_bytes is not None and (used_bytes := used(folder)) + round_bytes > limit_bytes:
         freed += _delete(_entries(folder / "scratch"))
         if (used_bytes := used(folder)) + round_bytes > limit_bytes:
             raise EnvironmentFault(
-                f"the campaign takes {data_size(used_bytes)} and its next round about "
+                f"the campaign uses {data_size(used_bytes)}, its next round needs about "
                 f"{data_size(round_bytes)}, and its budget is {data_size(limit_bytes)}",
                 where=str(folder), fix="raise the budget, or use fewer slots, then resume")
     return f"removed {data_size(freed)} of checkouts that are no longer needed" \
@@ -194,7 +194,7 @@ class DiskWatch:
             return 0, ""
         used_bytes = used(self._folder)
         return used_bytes - self._limit_bytes, (
-            f"the campaign takes {data_size(used_bytes)} of the "
+            f"the campaign uses {data_size(used_bytes)} of the "
             f"{data_size(self._limit_bytes)} of budget.disk_gb")
 
     def _watch(self) -> None:

@@ -94,7 +94,7 @@ class Placing:
             if waiting_id and self._beats(gain, line):
                 released = provisional.release(
                     self.context.writer, self.context.reader, setup.repo,
-                    f"{entry.id[:12]}, with which it conflicts, is faster")
+                    f"it conflicts with {entry.id[:12]}, which is faster")
                 self.place([gain])
                 return self.judged(released)
         if moved is not None:
@@ -132,10 +132,10 @@ class Placing:
         judged = None if is_new else self._reopened(moved)
         if not is_new and judged is None:
             slots.refuse(entry, "runner-up",
-                         f"on the new best it is {slots.keeper.known_as(moved.id)}",
+                         f"rebased onto the new best, it is {slots.keeper.known_as(moved.id)}",
                          verdict=gain.verdict_id)
             return []
-        slots.tick(entry.candidate, "again, on the new best")
+        slots.tick(entry.candidate, "retrying on the new best")
         try:
             judged = judged or slots.keeper.judge(moved, "verify")
         except KoptError as fault:
@@ -152,7 +152,7 @@ class Placing:
             return [judged]
         slots.close(judged)
         if waiting_id:
-            slots.defer(gain, f"{waiting_id} waits for approval: on top of it this is a "
+            slots.defer(gain, f"{waiting_id} waits for approval: rebased onto it, this is a "
                               f"{judged.ruling.kind}")
         return []
 

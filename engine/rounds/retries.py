@@ -74,7 +74,7 @@ def resume(round: ActiveRound, candidate: Candidate) -> str | None:
     if unpaid := _unpaid(round, task):
         return unpaid
     if not _hand_back(round, judged, task):
-        return "no worker may begin any more"
+        return "no more workers may start"
     round.meter.note(cost=spending.declared_cost(task, round.setup.manifest.pool))
     round.context.tick(task.slot, "working", f"{_describe(task)}, resumed")
     return None

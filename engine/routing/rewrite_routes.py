@@ -76,7 +76,7 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
         able = [each for each in for_language if all(map(installed, each.requires))]
         fresh = [each for each in able if (spent or {}).get(each.name, 0) < limit]
         if IS_SAME.get(source, source) == language:
-            others.append(f"the source is {title} already")
+            others.append(f"the source is already {title}")
         elif LANGUAGES[language].host not in hosts:
             others.append(f"{title} needs a Python source")
         elif not for_language:

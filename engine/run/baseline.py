@@ -34,7 +34,7 @@ def prepare(campaign: RunningCampaign) -> None:
         measure(context)
         campaign.write_records()
     if context.recorded(CANARY, canary.PURPOSE) is None:
-        campaign.set_state("running", in_phase("BASELINE", "a broken copy must not pass"))
+        campaign.set_state("running", in_phase("BASELINE", "checking that a broken copy fails"))
         run_canary(context)
     if pool_size.authors(context.setup.manifest.pool):
         measure_references(campaign)
@@ -54,7 +54,7 @@ def _find_classes(campaign: RunningCampaign) -> None:
     if class_baseline.is_settled(setup):
         return
     campaign.set_state("running", in_phase(
-        "BASELINE", "config classes by two runs of the benchmark"))
+        "BASELINE", "config classes from two runs of the benchmark"))
 
     def on_wait(text: str) -> None:
         context.messages.put(SlotProgress(
@@ -94,7 +94,7 @@ def measure(context: EngineContext) -> None:
 
 def _not_usable(verdict: Verdict, source: str) -> KoptError:
     if verdict.not_judged:
-        return EnvironmentFault(f"the baseline is not judged here: {verdict.not_judged}",
+        return EnvironmentFault(f"this machine cannot judge the baseline: {verdict.not_judged}",
                                 where=source, fix="start the campaign on a machine with a GPU")
     cause = verdict.rejected_reason or next(
         (f"class {row.config_class}: {row.note}" for row in verdict.rows if not row.correct), "")
@@ -113,8 +113,8 @@ def untimed(context: EngineContext) -> str:
     verdict, agent = recorded(context), context.setup.manifest.pool.agent
     if verdict is None or verdict.latency_us is not None or (agent and agent.script):
         return ""
-    return f"nothing can be timed on {context.setup.device.name}: the baseline is correct, and " \
-           f"{context.setup.target.language} needs a GPU to be measured"
+    return f"nothing can be timed on {context.setup.device.name}: the baseline is correct, but " \
+           f"{context.setup.target.language} can be measured only on a GPU"
 
 
 def measure_references(campaign: RunningCampaign) -> None:
@@ -124,7 +124,7 @@ def measure_references(campaign: RunningCampaign) -> None:
     agents it follows that round: it takes minutes and decides nothing.
     """
     for form in missing_references(campaign.context):
-        with campaign.phase(in_phase("VALIDATE", f"{form.name}, to compare")):
+        with campaign.phase(in_phase("VALIDATE", f"{form.name}, for comparison")):
             measure_reference(campaign.context, form)
 
 

@@ -40,7 +40,7 @@ def run_campaign(context: EngineContext, *, decide_only: bool) -> None:
             ending.decide(campaign)
             return
         campaign.set_state("running", in_phase(
-            "PREPARE_ENVIRONMENT", "after another engine" if campaign.before.round else ""))
+            "PREPARE_ENVIRONMENT", "resuming" if campaign.before.round else ""))
         baseline.prepare(campaign)
         if not campaign.unfinished_rounds():  # an unfinished round measures the headline at its end
             campaign.measure_headline()

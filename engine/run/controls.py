@@ -66,9 +66,9 @@ class ControlHandler:
 
     def _apply(self, control: Control) -> str:
         if control.verb not in SHORT_HOST_VERBS and self.decide_only:
-            return "refused: the campaign has ended; its pending verdicts end without a request"
+            return "refused: the campaign has ended: it cannot be paused or stopped"
         if control.verb in ("pause", "stop") and control.at < self.since:
-            return "refused: the engine that it was meant for has ended"
+            return "refused: the engine that it was sent to has ended"
         match control.verb:
             case "pause":
                 self.paused = True
@@ -107,7 +107,7 @@ class ControlHandler:
         row, last_round = reader.campaign(setup.id), campaigns.last_round(manifest)
         changes = limits.changes(setup.manifest, manifest)
         if not changes and row is not None and row.rounds_max == last_round:
-            return "changed nothing: these are the limits"
+            return "changed nothing: these are already the limits"
         changes = changes or "max_iterations"  # a killed engine has changed the file
         # Verdicts divide the error rate by the planned number of looks, which must not change.
         manifest = msgspec.structs.replace(manifest, decision=msgspec.structs.replace(
@@ -137,7 +137,7 @@ class ControlHandler:
         dropped = provisional.reject(
             self.context.writer, self.context.reader, self.context.setup.repo, candidate,
             reason=f"rejected by {control.by}{why and f': {why}'}", actor=control.by)
-        return "rejected" + (f"; {counted(len(dropped), 'gain')} that rested on it will be tried "
+        return "rejected" + (f"; {counted(len(dropped), 'gain')} that built on it will be tried "
                              "without it" if dropped else "")
 
     def decide(self, keeper: Keeper) -> bool:
@@ -167,7 +167,7 @@ class ControlHandler:
             if commit.refusal:
                 self.context.writer.event(setup.id, "log", commit.candidate,
                                           message=commit.refusal)
-        return "kept" + (f", with {counted(len(kept) - 1, 'gain')} that rested on it"
+        return "kept" + (f", with {counted(len(kept) - 1, 'gain')} that built on it"
                          if len(kept) > 1 else "")
 
     def _waiting(self, control: Control) -> Candidate | str:

@@ -48,7 +48,8 @@ def _accept_best(campaign: RunningCampaign) -> str:
     if not rollback.failing(campaign.context):
         return ""
     campaign.write_records()
-    campaign.show_phase(in_phase("REPORT", "final acceptance: back to a commit that passes"))
+    campaign.show_phase(in_phase(
+        "REPORT", "final acceptance: rolling back to a commit that passes"))
     return campaign.roll_back(ends=not campaign.decide_only)
 
 
@@ -60,7 +61,7 @@ def _place_rest(campaign: RunningCampaign) -> None:
     context = campaign.context
     while context.reader.candidates(context.setup.id, states=("verified",)):
         best = campaign.setup.repo.best
-        with campaign.phase(in_phase("VALIDATE", "deferred gains on the best")):
+        with campaign.phase(in_phase("VALIDATE", "retrying deferred gains on the best")):
             campaign.placing.place_verified()
         if campaign.setup.repo.best == best:
             return
@@ -75,7 +76,7 @@ def cut_short(campaign: RunningCampaign, state: CampaignState, reason: str) -> N
     try:
         _record_stop(campaign, state, reason, cut=True)
     except (OSError, EnvironmentFault) as error:
-        log.warning("no stop summary: %s", error)
+        log.warning("the stop summary cannot be written: %s", error)
         campaign.set_state(state, "", reason)
 
 

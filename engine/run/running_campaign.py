@@ -147,7 +147,7 @@ class RunningCampaign:
             with self.phase(in_phase("VALIDATE", "the best against the baseline")):
                 headline.measure(self.context)
         if rollback.reason_not_accepted(self.context):
-            with self.phase(in_phase("VALIDATE", "back to the last accepted commit")):
+            with self.phase(in_phase("VALIDATE", "rolling back to the last accepted commit")):
                 self.roll_back(ends=False)
         headline.measure_tip(self.context)
 

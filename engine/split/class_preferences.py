@@ -85,7 +85,7 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
     if preferences and not chosen_groups:
         names = ", ".join(plain(name, 60) for name in list(preferences)[:3])
         raise Refused(
-            f"{names} would be faster with knobs of their own, and no condition on a parameter "
+            f"{names} would be faster with their own knobs, but no condition on a parameter "
             "distinguishes them",
             fix="add an integer parameter named like a column that differs between these classes")
     return tuple(chosen_groups)

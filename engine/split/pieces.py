@@ -32,12 +32,12 @@ def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, 
                and not item.static and item.entry is not None
                and language.takes(item.entry, condition.columns)]
     if not entries and not dispatched & set(functions):
-        raise Refused("what changes belongs to no exported function that takes "
-                      f"{', '.join(condition.columns)} as whole numbers",
+        raise Refused("no changed function is exported and takes "
+                      f"{', '.join(condition.columns)} as an integer",
                       fix="give the function those parameters")
     base_of = {name: f"{name}_base" for name in entries}
     if clash := sorted(set(base_of.values()) & language.names(text)):
-        raise Refused(f"the name {clash[0]} is taken in the source", fix="rename it there")
+        raise Refused(f"the name {clash[0]} is already used in the source", fix="rename it there")
     out, at, length = [], 0, 0
     added: list[DispatchBlock] = []
     shifts: list[tuple[int, int]] = []
@@ -98,8 +98,8 @@ def kernel_of(block: DispatchBlock, points: Sequence[Point], classes: Sequence[s
                       "column of the benchmark")
     kernels = {block.kernel_for(point) for point in points}
     if len(kernels) > 1:
-        raise Refused(f"{', '.join(plain(name, 60) for name in classes[:2])} take different "
-                      f"kernels of {block.entry} already", fix="split one of them at a time")
+        raise Refused(f"{', '.join(plain(name, 60) for name in classes[:2])} already take "
+                      f"different kernels of {block.entry}", fix="split one of them at a time")
     return kernels.pop()
 
 

@@ -121,7 +121,7 @@ def _with_variant(language: Language, source: str, group: ClassGroup,
         if kernel not in {item.function for item in copies}:
             return None
         if len(block.branches) >= MOST_VARIANTS:
-            raise Refused(f"{block.entry} has {MOST_VARIANTS} variants already",
+            raise Refused(f"{block.entry} already has {MOST_VARIANTS} variants",
                           fix="remove those that gain least")
         has_variant, title = True, ""
         names = {name for item in copies for name in item.defines}
@@ -143,8 +143,8 @@ def _with_variant(language: Language, source: str, group: ClassGroup,
     head, rest = pieces.with_variants(language, text, blocks, condition, points, group.classes,
                                       variant_of)
     if not has_variant:
-        raise Refused(f"{', '.join(changed) or 'no knob'} does not change the kernel that "
-                      f"{', '.join(plain(name, 60) for name in group.classes[:2])} takes")
+        raise Refused(f"{', '.join(changed) or 'the configuration'} does not change the kernel "
+                      f"of {', '.join(plain(name, 60) for name in group.classes[:2])}")
     if pending:
         more = copied(language, text, pending, name_of, values, frozenset(needed))
         rest = f"{rest.rstrip()}\n\n{more}".rstrip()

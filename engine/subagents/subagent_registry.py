@@ -66,7 +66,7 @@ def _load(roots: tuple[Path, ...], _states: tuple[object, ...]) -> Registry:
             try:
                 for subagent, raw in subagent_files.read(folder, fields, subagents):
                     if subagent.name in seen:
-                        raise InputError(f"{seen[subagent.name]} defines {subagent.name!r} too",
+                        raise InputError(f"{seen[subagent.name]} already defines {subagent.name!r}",
                                          where=str(folder), fix="rename one of them")
                     seen[subagent.name] = folder
                     subagents[subagent.name], fields[subagent.name] = subagent, raw

@@ -27,14 +27,14 @@ BROKEN = b""")( "this copy was broken on purpose, to see whether anything runs i
 \t[{ <%
 """
 """Invalid in every language: Python, C, shell, YAML, JSON, TOML and assembly."""
-UNPROVEN = ("a broken copy does not build, and the benchmark then runs a build that was carried "
-            "along: it is not proven that it runs what candidates build")
+UNPROVEN = ("a broken copy does not build, but the benchmark passes with a build copied by "
+            "`carry`: it is not proven that the benchmark runs what candidates build")
 NAMED = 3
 """Limit of the files that a message names."""
 ALONE = 4
 """Limit of the files that are also broken one by one."""
 PROSE = (".md", ".rst", ".txt")
-STALE = ("a compiler's cache hides changes of the source: every verdict recompiles everything")
+STALE = ("a compiler cache hides source changes: every verdict recompiles everything")
 
 
 def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str],
@@ -133,4 +133,4 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
 
 def _unread(names: Sequence[str], source: str) -> str:
     reader = "the kernel does not use" if source else "the benchmark does not read"
-    return f"{reader} {listed(names, NAMED)}: changes of candidates there are not measured"
+    return f"{reader} {listed(names, NAMED)}: candidates' changes there are not measured"

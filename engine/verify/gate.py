@@ -37,7 +37,7 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
     if now.processes:
         return _describe_processes(now.processes)
     if now.processes is None and now.utilization_pct is None:
-        return "cannot tell: neither its processes nor its utilization are known"
+        return "cannot tell whether it is idle: its processes and utilization are unknown"
     if (now.utilization_pct or 0.0) > NEAR_ZERO_PCT and not just_left:
         return f"{now.utilization_pct:.0f} % in use"
     return _memory(now, before)
@@ -77,7 +77,7 @@ def _describe_processes(processes: Sequence[DeviceProcess]) -> str:
         return ""
     first = processes[0]
     more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
-    return f"process {first.pid}{f' ({first.name})' if first.name else ''}{more} computes there"
+    return f"in use by process {first.pid}{f' ({first.name})' if first.name else ''}{more}"
 
 
 def _memory(now: DeviceState, before: DeviceState | None) -> str:
@@ -87,7 +87,7 @@ def _memory(now: DeviceState, before: DeviceState | None) -> str:
     in_use = f"{used / (1 << 30):.1f} GiB of its memory in use"
     if before is None or before.memory_used is None or now.processes is None:
         return in_use
-    return f"{in_use}, and it changes" if abs(used - before.memory_used) > STABLE_BYTES else ""
+    return f"{in_use}, and changing" if abs(used - before.memory_used) > STABLE_BYTES else ""
 
 
 def _without(pids: Set[int], now: DeviceState) -> DeviceState:

@@ -74,7 +74,7 @@ class AgentWorker:
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         key = model_process.provider_key(self._spec)
         if key and (problem := guard.confinement_problem()):
-            raise Refused(f"commands cannot be kept from the provider's key here: {problem}",
+            raise Refused(f"cannot hide the provider's key from commands here: {problem}",
                           fix="use a machine with user namespaces, or a model without a key")
         subagent, system, prompt = cli.prompts(task, bench, self._project)
         slot = AgentSlot(self._spec, task, subagent, bench, tick, cancel, key, self._script)

@@ -57,7 +57,7 @@ class SplitWorker:
         if not groups:
             return Report(ok=True, trials=result.trials, summary=(
                 f"{len(result.trials)} of {result.space_size} configurations screened: no config "
-                f"class gains more than {MARGIN:.0%} from knobs of its own"
+                f"class gains more than {MARGIN:.0%} from its own knobs"
                 + "".join(f"; {plain(note, 200)}" for note in result.notes)))
         path.write_bytes(text.encode())
         return Report(ok=True, summary=_summary(groups), hypothesis=_hypothesis(groups),
@@ -73,7 +73,7 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
         language, source, target, class_preferences.numeric_columns(result),
         [knob.name for knob in declared])
     if not parameter_of:
-        raise Refused("no exported function takes a column of the benchmark as a whole number",
+        raise Refused("no exported function takes a column of the benchmark as an integer",
                       fix="give a parameter the name of its column, or add the comment "
                           "kopt: column NAME is PARAMETER")
     first = table_rules.columns(target.configs) if isinstance(target, CommandTarget) else ()

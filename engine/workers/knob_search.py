@@ -123,7 +123,7 @@ def run_on_fleet(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.E
         nonlocal where
         trials.clear()
         where = f" on {card.device.id}" if len(bench.fleet.cards) > 1 else ""
-        tick("searching", f"begins, {task.trials} trials{where}", 0.0)
+        tick("searching", f"starting, {task.trials} trials{where}", 0.0)
         return run(card, on_trial)
 
     result = bench.fleet.run(

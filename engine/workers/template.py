@@ -103,7 +103,7 @@ class TemplateWorker:
         source = Path(bench.worktree) / target.source
         source.write_bytes(fitting[0].encode())
         if target.is_module and bench.device.kind == "cpu":
-            return Report(ok=True, summary=f"{task.option}: not searched, no card to time on")
+            return Report(ok=True, summary=f"{task.option}: not searched, no GPU to time on")
         result = search(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")

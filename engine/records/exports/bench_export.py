@@ -53,7 +53,7 @@ def _traces(result: KeptResult, at: float) -> Iterator[BenchTrace]:
     if len(workloads) != len(result.target.classes):
         raise Refused(f"{WORKLOADS} has {len(workloads)} workloads for "
                       f"{len(result.target.classes)} config classes", where=result.folder,
-                      fix="kopt new definition.json --force makes the task again")
+                      fix="kopt new definition.json --force recreates the task")
     measured_with = dict(library.split(" ", 1) for fact in verdict.evidence
                          if fact.kind == LIBRARIES for library in fact.detail.split(", "))
     environment = BenchEnvironment(hardware=_hardware(result), libs={

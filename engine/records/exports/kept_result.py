@@ -51,8 +51,8 @@ def of(view: JournalView) -> KeptResult:
     """Return a campaign's result. Raises Refused for a target that is not a kernel."""
     row, spec = view.row, view.manifest.target
     if spec.kind != "kernel":
-        raise Refused(f"{row.id} is judged by its project's own benchmark, which has no form to "
-                      "export to", fix="kopt report prints its results")
+        raise Refused(f"{row.id} is judged by its project's own benchmark; such a result "
+                      "cannot be exported", fix="kopt report prints its results")
     clone = Clone(Path(row.path) / "repo.git")
     task = yaml_document.parse(clone.read(row.base_commit, spec.task).decode(), spec.task)
     recorded = measured.of_headline(view.history)

@@ -73,8 +73,8 @@ def _used_knobs(result: KeptResult, declared: Sequence[Knob],
     unknown = {column for block in blocks for branch in block.branches
                for column in branch.condition.columns} - sizes.keys()
     if unknown:
-        raise Refused(f"the kernel is split by {sorted(unknown)[0]}, which is not a size of the "
-                      "config classes", where=result.target.source,
+        raise Refused(f"the kernel's dispatcher tests {sorted(unknown)[0]}, which is not a size of "
+                      "the config classes", where=result.target.source,
                       fix="read the knobs of each kernel in the comment above its dispatcher")
     variants = {knob.name: _SUFFIX.sub("", knob.name) for knob in declared}
     used = {name for block in blocks for item in prerequisites(items, block.kernel_for(sizes))

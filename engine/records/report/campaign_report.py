@@ -85,10 +85,10 @@ def _headline(view: JournalView) -> Headline:
         waits = f" Not the result: {view.provisional}." if view.provisional else ""
         kept = "No gain has been kept so far" if row.state in ("new", "running", "paused") else \
             "No gain was kept"
-        return Headline(words=f"{kept}: the kernel is as it was.{waits}")
+        return Headline(words=f"{kept}: the kernel is unchanged.{waits}")
     if row.speedup is None:
-        return Headline(words="What was kept is not accepted: its gain against the baseline is not "
-                              "measured.")
+        return Headline(words="The kept commits are not accepted: their gain over the baseline is "
+                              "not measured.")
     interval = quantities.speedup(row.speedup, row.speedup_low, row.speedup_high,
                                   measured.alpha(measured.of_headline(view.history)))
     if interval.startswith("uncertain"):
@@ -108,7 +108,7 @@ def _facts(view: JournalView) -> list[tuple[str, str]]:
           if view.provisional else []),
         *(("rolled back", rollback.summary)
           for rollback in view.history.rollbacks),
-        ("rounds", f"{len(view.history.attempts)} after the baseline's, which is round 1"),
+        ("rounds", f"{len(view.history.attempts)}, after round 1 for the baseline"),
         ("candidates", str(len(view.history.candidates))),
         *([("models", model_costs.total(view.costs, len(view.history.standing)))] if view.costs
           else []),
@@ -204,7 +204,7 @@ def _tried(view: JournalView) -> PageSection:
     notes = ["Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in empty) +
              "; rounds/ has what they tried."] if empty else []
     if usual is not None:
-        notes.append(f"Intervals are{quantities.alpha_level(usual)} where none is named.")
+        notes.append(f"Intervals are{quantities.alpha_level(usual)} unless stated otherwise.")
     return PageSection(
         heading="What was tried",
         paragraphs=[", ".join(f"{n} {kind}" for kind, n in counts) or "Nothing was judged.",
@@ -260,11 +260,11 @@ def _audit(audit: Audit) -> Iterator[PageSection]:
                           paragraphs=["Nothing was kept: there is nothing to audit."])
         return
     sums = [("S_real, kernels", audit.s_real), ("W_real, caches of weights", audit.w_real),
-            ("believed in real training", audit.believed)] if audit.attributed else []
+            ("real-training equivalent", audit.believed)] if audit.attributed else []
     if audit.headline is not None:
         sums.append(("headline, as measured", audit.headline))
     chart = charts.speedups([SpeedupBar(name=name, value=math.exp(value)) for name, value in sums],
-                            "What of the headline carries over to real training or serving")
+                            "How much of the headline carries over to real training or serving")
     yield PageSection(heading=heading, chart=chart, items=list(audit.items()), tables=[
         PageTable(rows=audit.facts)])
     yield PageSection(style="warning", paragraphs=list(audit.advice()))
@@ -276,7 +276,7 @@ def _stop(view: JournalView) -> PageSection:
         past = view.history.until(at)
         rows = [("stopped", view.stamp(at)), ("because", stop.outcome), ("best commit", past.best),
                 ("best", measured.metrics(past)),
-                ("spent of the budget", f"{stop.wall_s:.0f} s, {counted(stop.trials, 'trial')}"),
+                ("budget spent", f"{stop.wall_s:.0f} s, {counted(stop.trials, 'trial')}"),
                 ("waiting for a person", str(stop.waiting))]
     if row.state in ("finished", "stopped", "failed", "waiting") \
             and row.best_commit != row.base_commit:

@@ -100,8 +100,8 @@ def progress(points: Sequence[ProgressPoint]) -> Chart | None:
                for point, value in zip(points, tries, strict=True) if value is not None]
     signs = ", ".join(f"{sign} {word}" for word, sign in SIGNS.items() if word != "baseline")
     return Chart(shapes=shapes, height=PROGRESS_HEIGHT, label=(
-        "Best speedup against the baseline, by round. The line is the best; a sign is what its "
-        f"round tried: {signs}"))
+        "Best speedup against the baseline, by round. The line is the best; a sign is the "
+        f"outcome of a round: {signs}"))
 
 
 def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:

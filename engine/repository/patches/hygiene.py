@@ -112,7 +112,7 @@ def describe_dropped(dropped: Iterable[Dropped]) -> str:
 def why_empty(dropped: Collection[Dropped]) -> str:
     """Return why nothing is left of a change: the dropped files; "" if none was dropped."""
     named = describe_dropped(dropped) or ("compiled and cached files" if dropped else "")
-    return named and f"nothing is left of it without {named}"
+    return named and f"every file of it was left out: {named}"
 
 
 def notes_on_dropped(dropped: Collection[Dropped]) -> list[str]:
@@ -120,7 +120,7 @@ def notes_on_dropped(dropped: Collection[Dropped]) -> list[str]:
     paths = [plain(file.path, LONGEST_NAME) for file in dropped if file.reason == NOT_IN_EDIT]
     others = describe_dropped(file for file in dropped if file.reason != NOT_IN_EDIT)
     return [*([f"left out {others}"] if others else []), *([
-        f"left out {listed(paths, NAMED)}: new, and `edit` does not include it; to judge the "
+        f"left out {listed(paths, NAMED)}: new, and not included in `edit`; to judge the "
         f"candidate with it, add it to `edit` in the manifest (edit: [..., {paths[0]}])"]
         if paths else [])]
 
@@ -152,10 +152,10 @@ def path_fault(path: str) -> str:
     parts = path.split("/")
     if not path or path.startswith("/") or "\0" in path or "\\" in path or any(
             part in ("", ".", "..") or _GIT_FOLDER.fullmatch(part) for part in parts):
-        return "leads out of the project"
+        return "is not a valid path in the project"
     if max(map(_bytes, parts)) > MOST_BYTES or _bytes(path) > LONGEST_PATH \
             or len(parts) > MOST_FOLDERS:
-        return "is too long a name"
+        return "is too long"
     return ""
 
 
@@ -188,7 +188,7 @@ def _place(file: FilePatch, edit: Sequence[str], frozen: Sequence[str]) -> Itera
         elif _START_UP.fullmatch(name):
             yield Violation("start-up", path, "changes how every program starts")
         elif edit and not matches(path, edit):
-            yield Violation("outside", path, "is named by no edit glob")
+            yield Violation("outside", path, "matches no edit glob")
 
 
 _NAMES = {kind: tuple(names) for kind, names in tomllib.loads(

@@ -43,9 +43,9 @@ class RelaxedMath(Transformation):
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
         if _PRAGMA.search(source):
-            raise DoesNotApply("a pragma says already how floating-point values are computed")
+            raise DoesNotApply("a pragma already sets how floating-point values are computed")
         if re.search(r"kahan|neumaier|compensat|\bvolatile\b", source, re.IGNORECASE):
-            raise DoesNotApply("a compensated sum, or something volatile, needs its order")
+            raise DoesNotApply("a compensated sum or a volatile access depends on the order")
         if not re.search(r"\b(?:float|double)\b", source):
             raise DoesNotApply("the source has no floating-point values")
         c.declare(_RELAXED)
@@ -62,9 +62,9 @@ class VectorMath(Transformation):
                 for part in parts(function, "call_expression")}
         functions = sorted(name for name in used if _IN_LIBMVEC.fullmatch(name))
         if not functions:
-            raise DoesNotApply("no function is called that the library has for vectors")
+            raise DoesNotApply("no called function has a vector version in the library")
         if "__simd__" in source:
-            raise DoesNotApply("vector versions are declared already")
+            raise DoesNotApply("vector versions are already declared")
         declarations = [
             f'__attribute__((__simd__("notinbranch"), __const__)) {kind} {name}({arguments});'
             for name in functions for kind in ["float" if name.endswith("f") else "double"]

@@ -32,7 +32,7 @@ class Hoist(Transformation):
     def apply(self, source: str) -> Transformed:
         c = ParsedC(source)
         invariants = first_places(_invariants(c, divisors=False),
-                                  "no loop repeats a costly expression of the same value")
+                                  "no loop repeats a costly expression that it does not change")
         return _moved(c, invariants, "fixed", "{}", "{}", "computed before the loop")
 
 

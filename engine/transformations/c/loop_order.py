@@ -48,8 +48,8 @@ class LoopOrder(Transformation):
         nests = first_places(
             (nest for nest in _nests(c) if nest.along_outer and not nest.along_inner
              and (not nest.outer.pragma or _stays_parallel(c, nest))),
-            "no loop that strides through memory has one around it that does not, with iterations "
-            "whose order is free")
+            "no nest of two independent loops strides along the inner loop and is contiguous along "
+            "the outer one")
         c.edit(*(edit for nest in nests for edit in _exchanged(c, nest)))
         return c.transformed("loops exchanged", [nest.outer.line for nest in nests])
 
@@ -63,8 +63,7 @@ class Blocking(Transformation):
         nest, *_ = first_places(
             (nest for nest in _nests(c) if nest.along_outer and nest.along_inner
              and not nest.outer.pragma),
-            "no two loops move along contiguous memory in turn, with iterations whose order is "
-            "free")
+            "no nest of two independent loops has contiguous accesses along each of them")
         outer, inner = nest.outer, nest.inner
         knob = c.knob("BLOCK", 32, (8, 16, 32, 64, 128),
                       f"iterations of both loops, line {outer.line}")

@@ -38,8 +38,8 @@ class UnrollAndJam(Transformation):
         jams = [jam for function in c.functions for types in [c.types(function)]
                 for loop in loops(c, function) if (jam := _jam(c, loop, types))]
         if not jams:
-            raise DoesNotApply("no outer loop has independent iterations with an inner loop that "
-                               "all of them take alike")
+            raise DoesNotApply("no outer loop has independent iterations and an inner loop with "
+                               "the same bounds in each")
         best = max(jams, key=lambda jam: (jam.is_contiguous, jam.loop.node.start_byte))
         knob = c.knob("JAM", 16 if best.is_contiguous else 4,
                       (1, 2, 4, 8, 16, 32) if best.is_contiguous else (1, 2, 3, 4, 6, 8),
@@ -101,7 +101,7 @@ class _Jam:
                 yield from (f"    {line}" for line in self._lines(statements(inner), knob))
                 yield "}"
             elif self._changes_shared(part):
-                raise DoesNotApply(f"what all iterations share changes for each, line "
+                raise DoesNotApply(f"an iteration changes a variable that all share, line "
                                    f"{self.c.line(part)}")
             else:
                 yield over

@@ -121,7 +121,7 @@ class _Loop:
                     if launch.kernel == self.function.name]
         source = self._pointer(call.args[0])
         if not launches or not source:
-            return f"{line} is in a loop that stores, perhaps to what is loaded"
+            return f"{line} is in a loop that may store to what it loads"
         for launch in launches:
             bound = dict(zip((parameter.arg for parameter in self.function.args.args),
                              launch.call.args, strict=False))
@@ -135,7 +135,7 @@ class _Loop:
                         target, ast.Name) or target.id not in values.allocated \
                         or target.id == read.id or any(
                             use.lineno < launch.call.lineno for use in values.uses(target.id)):
-                    return f"{line} is in a loop that stores, perhaps to what is loaded"
+                    return f"{line} is in a loop that may store to what it loads"
         return ""
 
     def _pointer(self, address: ast.expr) -> str:

@@ -25,7 +25,7 @@ class LaunchKnobs(Transformation):
     def apply(self, source: str) -> Transformed:
         parsed = ParsedTriton(source)
         if "kopt: knob" in source:
-            raise DoesNotApply("the source declares knobs already")
+            raise DoesNotApply("the source already declares knobs")
         kernels = sorted({launch.kernel for launch in parsed.launches})
         proposals = knob_proposals.propose(source, "triton")
         if proposals:

@@ -46,7 +46,7 @@ class EvictionHints(Transformation):
                   for node in parsed.calls(function, "store")
                   if not _has(node, "cache_modifier", "eviction_policy")]
         if not loads and not stores:
-            raise DoesNotApply("no load is the last through its pointer, or all have hints already")
+            raise DoesNotApply("no load is the last through its pointer, or all already have hints")
         for nodes, option in ((loads, 'eviction_policy="evict_first"'),
                               (stores, 'cache_modifier=".cs"')):
             for node in nodes:

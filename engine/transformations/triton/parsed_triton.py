@@ -48,8 +48,8 @@ class ParsedTriton(EditedSource):
             if isinstance(node, ast.Import) for alias in node.names
             if alias.name == "triton.language"), ("", 0))
         if not self.language or not self.kernels:
-            raise DoesNotApply("the source has no kernel with triton.jit and triton.language as "
-                               "a name of its own")
+            raise DoesNotApply("the source has no kernel with triton.jit, or does not import "
+                               "triton.language under a name")
 
     def at(self, line: int, column: int) -> int:
         """Return the character at a line and a column, which the parser counts in bytes."""

@@ -50,12 +50,12 @@ def _shape_fault(parsed: ParsedTriton, kernel: str, launches: list[LaunchWithTot
                 return f"{kernel} calls {tl}.{name}, whose shape is not known"
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) \
                 and "None" in ast.unparse(node.slice):
-            return f"{kernel} works on tiles already"
+            return f"{kernel} already works on tiles"
     sizes = {ast.unparse(node.args[1]) for node in parsed.calls(function, "arange")
              if len(node.args) == 2}
     passed = [{keyword.arg for keyword in launch.call.keywords} for launch, _ in launches]
     if len(sizes) != 1 or not all(sizes <= named for named in passed):
-        return f"{kernel} has no single size of a block that its launch names"
+        return f"{kernel} has no single block size that its launches pass by name"
     return ""
 
 

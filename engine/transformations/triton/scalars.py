@@ -31,7 +31,7 @@ class BlockReciprocal(Transformation):
              if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
              and _is_block(parsed, node.left, blocks) and not _is_block(parsed, node.right, blocks)
              and not isinstance(node.right, ast.Constant)),
-            "no kernel divides a block by one number")
+            "no kernel divides a block by a scalar")
         for node in places:
             sign = source.index("/", parsed.span(node.left)[1])
             parsed.put(sign, sign + 1, "*")

@@ -37,7 +37,7 @@ class UnmaskedLoops(Transformation):
     aim = "loops without masks but for a last, partial step, so that loads are whole vectors"
 
     def apply(self, source: str) -> Transformed:
-        parsed, why = ParsedTriton(source), "no loop of a kernel goes over blocks of a size"
+        parsed, why = ParsedTriton(source), "no loop of a kernel goes over blocks of one size"
         loops = list[_StepLoop]()
         for function in parsed.kernels.values():
             for node, steps in parsed.range_loops(function):
@@ -127,14 +127,14 @@ class _StepLoop:
 
     def fault(self) -> str:
         """Return why the loop cannot be split, "" if it can."""
-        line = f"the loop in line {self.node.lineno}"
+        line = f"the loop on line {self.node.lineno}"
         if not self._is_true:
             return f"{line} has no mask that is false only in its last step"
         if self.node.orelse or any(isinstance(part, _JUMPS) for part in ast.walk(self.node)):
             return f"{line} may end early"
         if any(self._goes_on(part) for part in ast.walk(self.function)
                if isinstance(part, ast.For)):
-            return f"{line} is the rest of a loop that is split"
+            return f"{line} is the remainder of a loop that is already split"
         heads = (self.begin, self.bound, self.size, self.block)
         if self.variable in self._in_body or any(
                 name in self._in_body for head in heads for name in names(head)):
@@ -143,7 +143,7 @@ class _StepLoop:
                    and ast.unparse(node.target) == self.variable for part in ast.walk(node)}
         if any(isinstance(part, ast.Name) and part.id == self.variable and id(part) not in outside
                for part in ast.walk(self.function)):
-            return f"{line} leaves its counter to what follows"
+            return f"{line} has a counter that is used after it"
         return ""
 
     def _goes_on(self, other: ast.For) -> bool:

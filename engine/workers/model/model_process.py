@@ -57,7 +57,7 @@ def provider_key(spec: ModelSpec) -> str:
     """Return the key of a model's provider, "" if it needs none. Raises Refused."""
     key = os.environ.get(spec.key_env, "") if spec.key_env else ""
     if spec.key_env and not key:
-        raise Refused(f"the variable {spec.key_env} holds no key",
+        raise Refused(f"the variable {spec.key_env} is empty or not set",
                       fix="set it where kopt starts, or change the model's key_env")
     return key
 

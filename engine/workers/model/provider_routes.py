@@ -41,7 +41,7 @@ class ProviderRoutes(TunnelServer):
             inner = names.setdefault(provider.host, _inner_address(provider.host, len(names)))
             self._routes[inner, provider.port] = provider
         if len(self._routes) > confinement.MOST_ADDRESSES:
-            raise InputError(f"a command reaches {confinement.MOST_ADDRESSES} addresses at most",
+            raise InputError(f"a command may reach at most {confinement.MOST_ADDRESSES} addresses",
                              where="pool.cli[].network")
         (folder / HOSTS).write_text("".join(f"{address} {name}\n" for name, address in (
             ("localhost", "127.0.0.1"), *names.items())))
@@ -85,5 +85,5 @@ def _inner_address(host: str, number: int) -> str:
             return host
     except ValueError:
         return f"127.77.0.{1 + number}"
-    raise InputError(f"{host} is an IPv6 address, to which kopt can restrict no command",
+    raise InputError(f"{host} is an IPv6 address: kopt cannot restrict a command to it",
                      where="pool.cli[].network", fix="name the host, or write network: true")

@@ -63,9 +63,9 @@ class _Cancellation(threading.Event):
         with contextlib.suppress(BlockingIOError):
             try:
                 if not self._near.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-                    return "nobody waits for the answer"
+                    return "the caller has disconnected"
             except ConnectionError:
-                return "nobody waits for the answer"
+                return "the caller has disconnected"
         return ""
 
 
@@ -139,8 +139,8 @@ class ScreeningDesk:
     def _answer(self, cancel: _Cancellation) -> tuple[int, bytes]:
         """Return the exit code and the verdict. Raises KoptError."""
         if self.count >= self._most:
-            raise Refused(f"{counted(self._most, 'screening')} at most in an attempt",
-                          fix="submit what you have: it gets a verdict of its own")
+            raise Refused(f"an attempt may have at most {counted(self._most, 'screening')}",
+                          fix="submit what you have: it gets its own verdict")
         if not self._allow():
             raise Refused("the campaign's budget of trials is spent")
         while time.monotonic() < self._next and not cancel.is_set():

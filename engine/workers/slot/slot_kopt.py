@@ -56,7 +56,7 @@ def main() -> int:
     try:
         fault = json.loads(line).get("error")
     except ValueError:
-        return fail("no verdict: the answer was cut", exit_code=3)
+        return fail("no verdict: the answer is incomplete", exit_code=3)
     if fault:
         print(f"kopt: {fault['what']}{' (' + fault['fix'] + ')' if fault['fix'] else ''}",
               file=sys.stderr)

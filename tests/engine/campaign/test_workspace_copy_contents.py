@@ -140,7 +140,7 @@ def kernel_patch(setup: Setup) -> bytes:
     ("third_party/outer", "is a submodule"),
     ("third_party/outer/outer.h", "third_party/outer/outer.h: does not exist in index"),
     ("third_party/outer/new.h", "appears as both a file and as a directory"),
-    ("data/w.bin", "is named by no edit glob"),
+    ("data/w.bin", "matches no edit glob"),
     ("build/made.txt", "left out: build folder"),
     ("web/app.js", "left out: new file that `edit` does not include")])
 def test_other_files_of_patch_are_refused_or_dropped(setup: Setup, name: str,

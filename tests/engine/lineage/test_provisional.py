@@ -68,7 +68,7 @@ def assert_taken_away(root: Path) -> None:
     reader, repo = opened(root)
     lower, upper = (reader.candidate(name, "rms") for name in ("c1", "c2"))
     assert (lower.state, lower.reason, lower.commit) == ("closed", "rejected by ann", "")
-    assert (upper.state, upper.reason) == ("verified", "rested on c1, which was rejected by ann")
+    assert (upper.state, upper.reason) == ("verified", "built on c1, which was rejected by ann")
     assert repo.tip == repo.best == repo.base and not repo.git.find(repo.waiting_ref)
     assert sorted(d.kind for d in reader.decisions("rms")) == [
         "ask", "provisional", "reject", "runner-up"]

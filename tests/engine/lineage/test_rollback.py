@@ -221,7 +221,7 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
     assert checked_best(setup) != before.best_commit and now.state == "finished"
     assert (now.speedup, now.speedup_low, now.speedup_high) == (None, None, None)
     assert now.doubt == rollback.UNKNOWN and now.outcome.endswith(f"; {now.doubt}")
-    assert "What was kept is not accepted" in setup.folder.report.read_text()
+    assert "The kept commits are not accepted" in setup.folder.report.read_text()
     assert "not measured" in (setup.folder.path / "logs/performance_trend.md").read_text()
 
     def recorded_drop(then: float | None, latest: float | None) -> str:

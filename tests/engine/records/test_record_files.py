@@ -122,7 +122,7 @@ def test_stop_summary_has_every_field(campaign: Recorded) -> None:
                       "(measured-cpu); tall 6.500 us",
                       "- rounds: 7; in a row toward a stop: 6 without a gain, 6 regressions",
                       "- slower hypotheses: 6, the last 6 in a row",
-                      "- spent of the budget: 90 s, 18 trials, cost 0.5",
+                      "- budget spent: 90 s, 18 trials, cost 0.5",
                       "- candidates waiting for a person: 1", "- recent regressions: 5"):
             assert words in text
         rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| round ")]

@@ -168,7 +168,7 @@ def test_keep_on_top_of_another_is_marked(tmp_path: Path) -> None:
     records.write_all(Reader(tmp_path))
     [row] = [line for line in records.folder.trend.read_text().splitlines()
              if line.startswith("| 2 | ACCEPTED")]
-    assert "; in addition to what its round had kept before | 3.00x |" in row
+    assert "; in addition to the earlier keeps of its round | 3.00x |" in row
 
 
 def test_program_without_time_to_run_is_reported(tmp_path: Path) -> None:

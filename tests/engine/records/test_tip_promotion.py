@@ -40,7 +40,7 @@ def test_promoted_tip_is_in_the_next_prompt_until_it_is_demoted(
         assert fact in excerpt
     assert "PASSES" not in page_routing.excerpt(Subject(op="elementwise", language="hip"), project)
     assert ("PASSES" in page_routing.excerpt(C)) != in_project
-    with pytest.raises(Refused, match="is a page already"):
+    with pytest.raises(Refused, match="already exists"):
         tip_promotion.promote(reader, KEY, in_project=in_project)
     page = page_library.load(project).find(made.page)
     assert tip_promotion.demote(page) == made and not Path(made.path).exists()
@@ -48,9 +48,9 @@ def test_promoted_tip_is_in_the_next_prompt_until_it_is_demoted(
 
 
 def test_only_a_recorded_tip_that_still_stands_is_promoted(reader: Reader, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no campaign here has learned"):
+    with pytest.raises(InputError, match="no campaign here has a valid tip"):
         tip_promotion.promote(reader, KEY, campaign="nosuch")
-    with pytest.raises(Refused, match="was not made of a tip"):
+    with pytest.raises(Refused, match="was not made from a tip"):
         tip_promotion.demote(page_library.load(None).find("ops/gemm"))
     recorded_workspace.execute(tmp_path / "w", "UPDATE candidates SET state = ?1", "closed")
     assert tip_promotion.promotable(Reader(tmp_path / "w"), None) == []

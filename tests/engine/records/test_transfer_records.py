@@ -114,7 +114,7 @@ def test_transfer_section_shows_hits_and_skew() -> None:
             Row(config_class="even", correct=True, latency_us=1.0, log_ratio=math.log(1.4)))
     result = check(samples.verdict(rows=rows, transfer=audit_of(
         "W1", hit_rates=steps(6), skew=("k.py:3: constexpr M_per_group",))))
-    assert result.hit_rate == "weights in 6 of 8 steps, anything else in 0 of 8"
+    assert result.hit_rate == "weights hit in 6 of 8 steps, other caches in 0 of 8"
     assert result.skew == "k.py:3: constexpr M_per_group; class skewed 1.02x (2.0% faster)"
 
 

@@ -50,7 +50,7 @@ def test_report_names_what_waits_and_what_is_not_decided(tmp_path: Path) -> None
         setup = create(tmp_path)
         large = try_change(setup, LARGE, "a")
     text = setup.folder.report.read_text()
-    assert "No gain was kept: the kernel is as it was. Not the result: provisional 2.90x" in text
+    assert "No gain was kept: the kernel is unchanged. Not the result: provisional 2.90x" in text
     assert f"waiting for approval of {large.id[:12]}." in text
     assert "The provisional best against the baseline:\n\n| class | outcome | before " in text
     assert "All of them together against the baseline:\n\n| class | the baseline | provisional " \
@@ -88,7 +88,7 @@ def test_round_shows_its_own_candidates_and_their_last_decision(decided: Decided
 def test_retry_without_a_rejected_gain_is_logged_once(decided: Decided) -> None:
     text = decided[0].folder.log.read_text()
     assert text.count("## runner-up, decided by engine") == 1
-    assert re.search(rf"rested on {decided[2].id[:12]}, which .*; tried again on ", text)
+    assert re.search(rf"built on {decided[2].id[:12]}, which .*; tried again on ", text)
 
 
 def test_a_round_shows_no_decision_on_a_candidate_of_another(decided: Decided) -> None:

@@ -48,7 +48,8 @@ def test_git_branch_none_updates_the_checked_out_branch(tmp_path: Path) -> None:
     before = repo.best
     commit = repo.commit(before, repo.take(before, campaigns.patch(setup)).tree, "faster")
     assert repo.advance(before, commit)
-    assert repo.publish().endswith("did not take branch main: its files have uncommitted changes")
+    assert repo.publish().endswith(
+        "branch main was not updated: its files have uncommitted changes")
     assert source.read_text().endswith("// mine\n")
 
     source.write_text(campaigns.KERNEL)
@@ -79,7 +80,7 @@ def test_named_branch_is_reset_but_never_forced(tmp_path: Path) -> None:
     repos.git(user, "switch", "-q", "main")
     theirs = repos.git(user, "rev-parse", "mine")
     repo.restore(commit)
-    assert "did not take branch mine: it has commits that are not the campaign's" in \
+    assert "branch mine was not updated: it has commits that are not the campaign's" in \
         repo.publish()
     assert repos.git(user, "rev-parse", "mine") == theirs
 

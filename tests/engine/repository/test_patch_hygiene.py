@@ -251,8 +251,8 @@ def test_notes_name_dropped_files_and_what_to_add_for_new_ones() -> None:
 
 @pytest.mark.parametrize(("dropped", "reason"), [
     ((), ""),
-    ((Dropped("w.npy", "binary"),), "nothing is left of it without w.npy (binary)"),
+    ((Dropped("w.npy", "binary"),), "every file of it was left out: w.npy (binary)"),
     ((Dropped("k.so", "compiled file"),),
-     "nothing is left of it without compiled and cached files")])
+     "every file of it was left out: compiled and cached files")])
 def test_empty_change_names_what_was_dropped(dropped: tuple[Dropped, ...], reason: str) -> None:
     assert hygiene.why_empty(dropped) == reason

@@ -138,7 +138,7 @@ def test_locked_user_branch_is_reported_and_gain_kept(tmp_path: Path, name: str)
     commit = advance(repo)
     before = everything(user)
     refusal = repo.publish()
-    assert "did not take branch" in refusal and "\n" not in refusal
+    assert "was not updated" in refusal and "\n" not in refusal
     assert repo.best == commit and everything(user) == before
     (user / ".git" / name).unlink()
     assert repo.publish() == "" and repos.git(user, "rev-parse", BRANCH) == commit

@@ -218,7 +218,7 @@ def test_grouped_product_becomes_its_template_without_the_widening_cast(tmp_path
 
 
 @pytest.mark.parametrize(("body", "why"), [
-    ("x.fft = torch.fft.fft(x).real\n        return x.fft", "no template has fft"),
+    ("x.fft = torch.fft.fft(x).real\n        return x.fft", "no template covers fft"),
     ("x += 1\n        return x", "writes into a tensor"),
     ("with torch.enable_grad():\n            x = x.detach().requires_grad_()\n"
      "            x.relu().sum().backward()\n        return torch.softmax(x.grad, 1)",

@@ -27,7 +27,7 @@ def test_slot_that_has_written_most_is_ended(tmp_path: Path) -> None:
         watch.look()
         assert other.cancel.is_set() and not slot.cancel.is_set()
         assert (slot.reason, other.reason) == ("", (
-            "ended: it has written 800 KiB, and the campaign takes 1.3 MiB of the 1000 KiB of "
+            "ended: it has written 800 KiB, and the campaign uses 1.3 MiB of the 1000 KiB of "
             "budget.disk_gb"))
         watch.look()
         assert not slot.cancel.is_set(), "the files of the slot that was ended are about to go"

@@ -63,7 +63,7 @@ REFUSED = {
     "a function without the column": (
         OLD.replace("int64_t context", "int64_t length").replace("context", "length"),
         WIDE.replace("int64_t context", "int64_t length").replace("context", "length"),
-        "takes context as whole numbers"),
+        "takes context as an integer"),
 }
 
 

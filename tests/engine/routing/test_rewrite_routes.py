@@ -51,8 +51,8 @@ def test_routes_keep_the_order_of_the_class(op: str, languages: list[str]) -> No
 def test_source_is_not_rewritten_into_its_own_language() -> None:
     found = routed("gemm", "nvidia", "triton")
     assert "triton-kernel-rewrite" not in [each.subagent for each in found.routes]
-    assert "the source is Triton already" in str(found)
-    assert "the source is CUDA C++ already" in str(routed("gemm", "nvidia", "cuda"))
+    assert "the source is already Triton" in str(found)
+    assert "the source is already CUDA C++" in str(routed("gemm", "nvidia", "cuda"))
 
 
 def test_translator_of_the_source_comes_after_the_general_subagents() -> None:

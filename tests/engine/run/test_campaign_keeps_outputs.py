@@ -59,7 +59,7 @@ def test_gain_is_kept_and_slower_wrong_or_forbidden_changes_are_not(setup: campa
     assert 1.2 < (ended.speedup or 0.0) < 1.3
     states = {c.hypothesis: (c.state, c.reason) for c in candidates(setup)}
     assert states["submitted: faster.patch"][0] == "kept"
-    assert states["submitted: outside.patch"][1] == "README.md is named by no edit glob"
+    assert states["submitted: outside.patch"][1] == "README.md matches no edit glob"
     with reading(setup) as reader:
         kinds = {d.candidate: d.kind for d in reader.decisions(setup.id)}
         verdicts = [verdict_of(row) for row in reader.verdicts(setup.id)]

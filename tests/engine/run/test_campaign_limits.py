@@ -77,7 +77,7 @@ def test_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) -> N
 def test_no_idle_gpu_for_an_hour_stops_campaign_without_fault(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def waited(_: RunningCampaign) -> None:
-        raise NoDeviceAvailable("no idle GPU for 60:00 min: cuda:0: process 7 computes there")
+        raise NoDeviceAvailable("no idle GPU for 60:00 min: cuda:0: in use by process 7")
 
     setup = campaigns.create(tmp_path)
     monkeypatch.setattr(baseline, "prepare", waited)

@@ -166,6 +166,6 @@ def test_stop_ends_in_order_and_resume_continues(tmp_path: Path) -> None:
     number = request(setup.workspace, setup.id, "stop", by="ann@test")
     code, out, err = campaigns.command("resume", setup.id, workspace=setup.workspace)
     assert code == 0 and "resumed" in out, (out, err)
-    assert answer(setup, number).startswith("refused: the engine that it was meant for")
+    assert answer(setup, number).startswith("refused: the engine that it was sent to")
     campaigns.until(lambda: campaigns.campaign(setup).state == "finished")
     assert campaigns.consistent(setup) == []

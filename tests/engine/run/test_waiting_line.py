@@ -48,7 +48,7 @@ def test_round_goes_on_from_a_waiting_gain(tmp_path: Path) -> None:
     assert campaigns.campaign(setup).speedup is None and campaigns.consistent(setup) == []
 
     answer = decide(setup, "approve", large)
-    assert answer == "kept, with 1 gain that rested on it"
+    assert answer == "kept, with 1 gain that built on it"
     assert campaigns.consistent(setup) == [large.commit, small.commit]
     assert campaigns.campaign(setup).state == "finished"
     headline = campaigns.campaign(setup).speedup
@@ -82,15 +82,15 @@ def test_rejection_takes_away_the_gain_and_retries_what_rested_on_it(tmp_path: P
     large = try_change(setup, LARGE, "large")
     small = try_change(setup, SMALL, "small")
     assert decide(setup, "reject", large, reason="it changes\n the \x1b[31mrounding") == \
-        "rejected; 1 gain that rested on it will be tried without it"
+        "rejected; 1 gain that built on it will be tried without it"
     assert now(setup, large).state == "closed"
     rejected = "rejected by ann@test: it changes the rounding"
     reasons = [d.reason for d in past(setup).decisions if d.candidate == small.id]
-    assert f"rested on {large.id[:12]}, which was {rejected}" in reasons
+    assert f"built on {large.id[:12]}, which was {rejected}" in reasons
     assert now(setup, large).reason == rejected
     phases = [event.payload.decode() for event in campaigns.events(setup)
               if event.kind == "campaign.state"]
-    assert any("VALIDATE: deferred gains on the best" in phase for phase in phases)
+    assert any("VALIDATE: retrying deferred gains on the best" in phase for phase in phases)
     with campaigns.reading(setup) as reader:
         assert rejected in attempt_digest.brief(history.read(reader, setup.id))
     for path in ("rounds/round-2/summary.md", "logs/optimize.md", "logs/performance_trend.md",
@@ -189,7 +189,7 @@ def test_upper_of_two_waiting_gains_is_approved_after_the_lower(tmp_path: Path) 
     second = try_change(setup, SECOND, "second")
     assert (second.state, second.base_commit) == ("waiting", large.commit)
     assert decide(setup, "approve", second) == (
-        f"refused: it rests on {large.id[:12]}, which waits as well: "
+        f"refused: it builds on {large.id[:12]}, which waits as well: "
         f"approve {large.id[:12]} first")
     assert decide(setup, "approve", large) == "kept"
     assert campaigns.campaign(setup).state == "waiting"
@@ -227,7 +227,7 @@ def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
     large = try_change(setup, LARGE, "large")
     second = try_change(setup, SECOND, "second")
     lower, upper = large.id[:12], second.id[:12]
-    wait = f"it rests on {lower}, which waits as well: approve {lower} first"
+    wait = f"it builds on {lower}, which waits as well: approve {lower} first"
     provisional = f"waiting for approval of {lower}, {upper}"
     assert wait in shown(setup, "approve", second.id)
     assert campaigns.candidates(setup, "kept") == []

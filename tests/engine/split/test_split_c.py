@@ -90,17 +90,17 @@ def test_variant_is_shared_by_two_conditions(tmp_path: Path) -> None:
 
 REFUSED: dict[str, tuple[Callable[[str], str], ClassGroup, str]] = {
     "no parameter of that name": (
-        lambda s: s, group("size >= 4", {"size": 4}, TILE=4), "takes size as whole numbers"),
+        lambda s: s, group("size >= 4", {"size": 4}, TILE=4), "takes size as an integer"),
     "a parameter that is not a whole number": (
         lambda s: s.replace("int64_t context,", "double context,").replace("context & MASK", "0")
         .replace("int64_t i = 0; i < context", "double i = 0; i < context"),
-        LONG, "takes context as whole numbers"),
+        LONG, "takes context as an integer"),
     "a pointer": (lambda s: s.replace("int64_t context,", "int64_t *context,"), LONG,
-                  "takes context as whole numbers"),
+                  "takes context as an integer"),
     "a static function": (
         lambda s: s.replace("void total(", "static void total("), LONG, "takes context"),
     "a taken name": (
-        lambda s: s + "int total_base;\n", LONG, "total_base is taken"),
+        lambda s: s + "int total_base;\n", LONG, "total_base is already used"),
     "a dispatcher with edited code": (
         lambda s: divided(s, SHORT).replace("if (context <= 8)", "if (context <= 9)"), LONG,
         "the dispatch of total was changed since kopt wrote it"),
@@ -140,7 +140,7 @@ def test_number_of_variants_is_limited() -> None:
         size = 1024 * (number + 1)
         source = divided(source, group(f"context == {size}", {"context": size, "heads": 1},
                                        TILE=256))
-    with pytest.raises(Refused, match="has 6 variants already"):
+    with pytest.raises(Refused, match="already has 6 variants"):
         divided(source, group("context <= 8", {"context": 8, "heads": 1}, TILE=4))
 
 

@@ -118,9 +118,9 @@ def test_every_form_of_python_can_be_split_twice(name: str) -> None:
 
 
 REFUSED = {
-    "no such argument": ("def f(m):\n    return K", {"n": 8}, Refused, "takes n as whole numbers"),
+    "no such argument": ("def f(m):\n    return K", {"n": 8}, Refused, "takes n as an integer"),
     "a decorated entry": ("@staticmethod\ndef f(n):\n    return K", {"n": 8}, Refused, "takes n"),
-    "a private function": ("def _f(n):\n    return K", {"n": 8}, Refused, "takes n as whole"),
+    "a private function": ("def _f(n):\n    return K", {"n": 8}, Refused, "takes n as an integer"),
     "no Python": ("def f(n:\n    return K", {"n": 8}, InputError, "cannot be parsed as Python"),
 }
 

@@ -89,11 +89,11 @@ def test_load_moves_with_its_address_and_is_masked_if_the_loop_may_be_empty(
 
 
 @pytest.mark.parametrize(("old", "new", "why"), [
-    ("out = torch.empty_like(x)", "out = x", "perhaps to what is loaded"),
+    ("out = torch.empty_like(x)", "out = x", "may store to what it loads"),
     ("out = torch.empty_like(x)", "out = torch.empty_like(x)\n    weight = out[0]",
-     "perhaps to what is loaded"),
-    ("(x, weight, factor, out,", "(x, out, factor, out,", "perhaps to what is loaded"),
-    ("    scale_rows[(3,)]", "    launch = scale_rows\n    launch[(3,)]", "perhaps to what is"),
+     "may store to what it loads"),
+    ("(x, weight, factor, out,", "(x, out, factor, out,", "may store to what it loads"),
+    ("    scale_rows[(3,)]", "    launch = scale_rows\n    launch[(3,)]", "may store to what it"),
     ("        x = tl.load(X", "        tl.atomic_add(W, 1.0)\n        x = tl.load(X", "may write"),
 ])
 def test_load_that_a_store_of_the_loop_may_change_stays(old: str, new: str, why: str) -> None:
@@ -128,5 +128,5 @@ def test_products_with_a_reciprocal_compute_the_same_up_to_rounding(tmp_path: Pa
     GROUPS.replace("x / scale", "x // scale"),
 ])
 def test_other_divisions_are_refused(source: str) -> None:
-    with pytest.raises(DoesNotApply, match="divides a block by one number"):
+    with pytest.raises(DoesNotApply, match="divides a block by a scalar"):
         BlockReciprocal().apply(source)

@@ -39,7 +39,7 @@ def test_first_loop_has_no_mask_and_second_one_is_as_it_was() -> None:
     assert "whole = cols // BLOCK * BLOCK\n    for k in range(0, whole, BLOCK):\n" in main
     assert "mask" not in main and "total += tl.load(X + at)\n" in main
     assert rest == ROW.partition("for k in range(0, cols, BLOCK):\n")[2]
-    with pytest.raises(DoesNotApply, match="rest of a loop that is split"):
+    with pytest.raises(DoesNotApply, match="remainder of a loop that is already split"):
         UnmaskedLoops().apply(source)
 
 
@@ -67,7 +67,7 @@ def test_mask_that_is_looked_at_stays_and_is_true() -> None:
     ("    lanes =", "    lanes = rows\n    lanes =", "false only in its last step"),
     ("        mask = ", "        cols -= rows\n        mask = ", "changes its own bounds"),
     ("        mask = ", "        if rows > 1:\n            break\n        mask = ", "end early"),
-    ("    tl.store(Y, ", "    tl.store(Y + k, ", "leaves its counter"),
+    ("    tl.store(Y, ", "    tl.store(Y + k, ", "has a counter that is used after it"),
     ("for k in range(0, cols, BLOCK)", "for k in tl.static_range(0, 64, BLOCK)", "no loop"),
     ("for k in range(0, cols, BLOCK)", "for k in range(0, tl.cdiv(cols, BLOCK))", "false only"),
 ])

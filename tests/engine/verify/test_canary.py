@@ -91,7 +91,7 @@ def test_unread_kernel_is_refused_and_another_unread_file_warned_about(tmp_path:
         run_canary(repo, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
     [warning] = run_canary(repo, tmp_path / "b", edit=("kernel.py", "helper.py"),
                        kernel="helper.py", runs=3)
-    assert warning.startswith("the benchmark does not read kernel.py: changes of candidates there")
+    assert warning.startswith("the benchmark does not read kernel.py: candidates' changes there")
 
 
 def test_few_files_are_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_kernel_source_needs_no_canary(tmp_path: Path) -> None:
     right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
     [warning] = canary.check(lambda tree: right, repo, repo.base, edit=("**/*.py",),
                               frozen=(), source="kernel.py")
-    assert warning.startswith("the kernel does not use lib/helper.py: changes of candidates there")
+    assert warning.startswith("the kernel does not use lib/helper.py: candidates' changes there")
 
 
 @pytest.mark.parametrize(("verdict", "unseen"), [

@@ -157,7 +157,7 @@ def test_work_failing_on_several_healthy_cards_is_suspect(
     def look(device: Device, *, just_left: bool,
              stranger_detector: StrangerDetector | None) -> str:
         taken = stranger and stranger_detector is not None and work[0] == 3
-        return "process 7 computes there" if taken else ""
+        return "in use by process 7" if taken else ""
 
     def wait(_: str) -> None:
         now[0] += 100.0

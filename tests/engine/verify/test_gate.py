@@ -28,14 +28,14 @@ from tests.support.fleet_case import GIB, IDLE, TimedFleet, card
     ({"processes": None, "memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, "80.0 GiB"),
     ({"processes": None, "utilization_pct": 40.0}, None, "40 % in use"),
     ({"processes": (DeviceProcess(pid=41, name="python"),)}, None,
-     "process 41 (python) computes there"),
+     "in use by process 41 (python)"),
     ({"processes": (DeviceProcess(pid=41), DeviceProcess(pid=42))}, None,
-     "process 41 and 1 more computes"),
+     "in use by process 41 and 1 more"),
     ({"memory_used": 14 * GIB}, None, ""),
     ({"memory_used": 80 * GIB}, None, "80.0 GiB of its memory in use"),
     ({"memory_used": 80 * GIB}, {"memory_used": 80 * GIB}, ""),
-    ({"memory_used": 80 * GIB}, {"memory_used": 79 * GIB}, "and it changes"),
-    ({"memory_used": 80 * GIB}, {"memory_used": 81 * GIB}, "and it changes"),
+    ({"memory_used": 80 * GIB}, {"memory_used": 79 * GIB}, "and changing"),
+    ({"memory_used": 80 * GIB}, {"memory_used": 81 * GIB}, "and changing"),
     ({"memory_used": 80 * GIB, "memory_total": None}, None, ""),
     ({"problem": "NVML: GPU is lost"}, None, "GPU is lost"),
     ({"throttle": ("hw-thermal",)}, None, "slowed down: hw-thermal"),
@@ -73,9 +73,9 @@ def test_cpu_is_never_busy() -> None:
 
 
 def test_busy_card_is_checked_soon_then_every_ten_minutes_for_an_hour() -> None:
-    timed = TimedFleet(1, lambda _, __: "process 7 (train) computes there", step_s=5.0)
+    timed = TimedFleet(1, lambda _, __: "in use by process 7 (train)", step_s=5.0)
     with pytest.raises(NoDeviceAvailable,
-                       match=r"no idle GPU for 60:00 min: cuda:0: process 7 \(train\)"):
+                       match=r"no idle GPU for 60:00 min: cuda:0: in use by process 7 \(train\)"):
         timed.fleet.run("verdict", lambda _: "", on_wait=timed.wait)
     assert [at for _, at in timed.looks] == [0, 15, 45, 105, 225, 465, 945, 1545, 2145, 2745, 3345]
     assert len(timed.news) == 1, "a card that stays busy gives one notice"
@@ -138,7 +138,7 @@ def _give_up(text: str) -> None:
 
 def test_card_in_use_is_checked_before_each_piece_of_work() -> None:
     timed = TimedFleet(
-        1, lambda _, at: "process 7 (train) computes there" if 100 <= at < 900 else ""
+        1, lambda _, at: "in use by process 7 (train)" if 100 <= at < 900 else ""
     )
     with timed.fleet.occupy("loop"):
         with timed.fleet.occupy("verdict"):
@@ -155,7 +155,7 @@ def test_another_kopt_is_not_a_stranger() -> None:
     with tenants.registered(name), timed.fleet.occupy("verdict") as slot:
         assert timed.in_use == [True] and slot.device.id == "cuda:0"
     assert not tenants.is_in_use(name)
-    timed = TimedFleet(1, lambda _, __: "process 7 (python) computes there")
+    timed = TimedFleet(1, lambda _, __: "in use by process 7 (python)")
     with pytest.raises(NoDeviceAvailable):
         timed.fleet.run("verdict", lambda _: "", on_wait=timed.wait)
     assert not tenants.is_in_use(timed.fleet.cards[0].device.lock_name), \
@@ -179,11 +179,11 @@ def test_only_stranger_or_fault_closes_a_card_in_use() -> None:
         assert look(replace(busy, processes=None)) == ""
         assert look(replace(busy, problem="NVML: GPU is lost")) == "NVML: GPU is lost"
         assert look(replace(busy, processes=(DeviceProcess(pid=os.getpid()), stranger))) == \
-            f"process {os.getppid()} (train) computes there"
+            f"in use by process {os.getppid()} (train)"
 
 
 def test_doubtful_answer_does_not_count_while_a_stranger_runs() -> None:
-    timed = TimedFleet(2, lambda device, at: "process 7 (train) computes there"
+    timed = TimedFleet(2, lambda device, at: "in use by process 7 (train)"
                        if device == "cuda:0" and at else "")
 
     def work(card: FleetDevice) -> str:

@@ -27,11 +27,11 @@ from tests.support.fleet_case import TimedFleet, card
 
 @pytest.mark.parametrize(("stays", "used", "news"), [
     (False, ["cuda:0", "cuda:0"], "measured again: timed beside process 7"),
-    (True, ["cuda:0", "cuda:1"], "process 7 (train) computes there")])
+    (True, ["cuda:0", "cuda:1"], "in use by process 7 (train)")])
 def test_work_timed_while_a_stranger_ran_is_measured_again(
         stays: bool, used: list[str], news: str) -> None:
     """Also if the stranger has left again when the card is checked."""
-    timed = TimedFleet(2, lambda device, at: "process 7 (train) computes there"
+    timed = TimedFleet(2, lambda device, at: "in use by process 7 (train)"
                        if stays and device == "cuda:0" and at else "")
     tried: list[str] = []
 

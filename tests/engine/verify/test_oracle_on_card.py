@@ -70,7 +70,7 @@ def test_waiting_oracle_is_no_stranger_and_ends_when_its_card_is_taken(
     orphan = int(subprocess.check_output(["sh", "-c", "sleep 600 >/dev/null & echo $!"]))
     try:
         on_card.append(orphan)
-        with pytest.raises(NoDeviceAvailable, match="computes there"):
+        with pytest.raises(NoDeviceAvailable, match="in use by process"):
             fleet.run("verdict", verdict)
     finally:
         os.kill(orphan, signal.SIGKILL)

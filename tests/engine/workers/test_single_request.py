@@ -68,7 +68,7 @@ def test_ending_campaign_ends_the_request(tmp_path: Path) -> None:
 def test_missing_key_and_wrong_address_are_reported(tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLANNER_KEY", raising=False)
-    assert "PLANNER_KEY holds no key" in ask(tmp_path, [], key_env="PLANNER_KEY")[0].fault
+    assert "PLANNER_KEY is empty or not set" in ask(tmp_path, [], key_env="PLANNER_KEY")[0].fault
     wrong = single_request.ask(RequestSpec(model="x", api_base="nowhere"), "", "", tmp_path,
                                tmp_path / TRANSCRIPT, name="planner", yields=None,
                                cancel=threading.Event())

@@ -88,7 +88,7 @@ def test_binary_source_is_refused_and_never_judged_as_unchanged(
         source.write_bytes(text)
     code, verdict = real(plain, option, path)
     assert code == 1 and not verdict["valid"]
-    assert "nothing is left of it without scale.c (binary)" in verdict["rejected_reason"]
+    assert "every file of it was left out: scale.c (binary)" in verdict["rejected_reason"]
 
 
 def test_verdict_names_a_header_that_edit_excludes_and_what_to_add(

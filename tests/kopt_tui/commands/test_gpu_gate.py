@@ -89,7 +89,7 @@ def test_no_idle_card_is_one_line_without_a_run(verb: str, machine: Machine, tmp
     code = main([verb, str(path), "--workspace", str(tmp_path / "w")])
     printed = capsys.readouterr()
     assert (code, used_devices, printed.out) == (3, [], "")
-    assert "cuda:0 not used: process 41 (train) computes there" in printed.err
+    assert "cuda:0 not used: in use by process 41 (train)" in printed.err
     last = printed.err.splitlines()[-1]
     assert "no idle GPU for" in last and "process 41 (train)" in last and "resume" not in last
 
@@ -102,7 +102,7 @@ def test_stdout_stays_json_during_a_wait(machine: Machine, tmp_path: Path,
     printed = capsys.readouterr()
     assert used_devices == ["cuda:0"] and json.loads(printed.out)["correct"]
     assert [line.split(";")[0] for line in printed.err.splitlines()] == [
-        "kopt: cuda:0 not used: process 41 (train) computes there",
+        "kopt: cuda:0 not used: in use by process 41 (train)",
         "kopt: cuda:0 idle again: back in the pool"]
 
 

@@ -111,7 +111,7 @@ async def test_dialog_says_why_a_gain_cannot_be_approved_yet_and_records_nothing
     journal.close()
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await open_dialog(pilot, "a", "! base moved: what it rests on is not the best any more")
+        await open_dialog(pilot, "a", "! base moved: its base commit is no longer the best")
         await until(pilot, "when the campaign runs")
         await pilot.press("right", "enter")
         await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))

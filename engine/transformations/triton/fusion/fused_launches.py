@@ -126,10 +126,11 @@ class _Pair:
         if first.statements[0].col_offset != other.statements[0].col_offset \
                 or len(decorators) > 1 or not self.parsed.stands_alone(
                 first.launch.call, first.launch.call):
-            return "the two kernels or their launches are written in different ways"
+            return "the kernels differ in decorator or indentation, or a launch shares its line"
         if not all(map(is_quiet, self.between)) or any(
                 launch_names.intersection(stored(statement)) for statement in self.between):
-            return f"something is done between the launches, line {self.between[0].lineno}"
+            return "the statements between the launches may have effects, line " \
+                   f"{self.between[0].lineno}"
         return self._memory_fault() or self._name_fault()
 
     def _grid(self, launch: KernelLaunch) -> str:
@@ -148,8 +149,8 @@ class _Pair:
         written = {store.tensor for store in first.accesses if store.is_store}
         also = {store.tensor for store in other.accesses if store.is_store}
         if "" in written | also:
-            return "a kernel writes what the function has not allocated, so that it may overlap " \
-                   "what the other one reads"
+            return "a kernel writes to memory that the function has not allocated and that may " \
+                   "overlap what the other one reads"
         if written & also or any(access.mentions(name) for access in first.accesses
                                  for name in also):
             return "both kernels use what the second one writes"
@@ -176,18 +177,18 @@ class _Pair:
         store = stores[0]
         if len(stores) != 1 or access.tensor != name or any(
                 use.mentions(name) for use in self.first.accesses if use is not store):
-            return f"{where}: {name} is written more than once, or decides what is read"
+            return f"{where}: {name} is written more than once, or controls what is read"
         if "program_id(" not in store.address:
-            return f"{where}: all programs write the same place of {name}"
+            return f"{where}: all programs write to the same address of {name}"
         if access.address != store.address or access.mask != store.mask:
-            return f"{where}: another place of {name}, or another mask, than the first kernel's"
+            return f"{where}: its address in {name} or its mask differs from the first kernel's"
         if store.stored != store.blocks:
             return f"{where}: the shape of the value that is stored in {name} is not known"
         other = other_of(access.call)
         if access.mask and not self.second.is_lanewise and other is None:
-            return f"{where}: lanes outside of {name} are undefined, and others look at them"
+            return f"{where}: masked-off lanes of {name} are undefined, and a reduction reads them"
         if other is not None and not _is_number(other):
-            return f"{where}: `other` is no number"
+            return f"{where}: `other` is not a number"
         if any(keyword.arg == "volatile" for keyword in access.call.keywords):
             return f"{where}: a volatile load"
         return ""
@@ -197,7 +198,8 @@ class _Pair:
         names_of_second = {*(argument.arg for argument in other.args.args), *stored(other)}
         hidden = (names_in(other) - names_of_second) & {
             *(argument.arg for argument in first.args.args), *stored(first)}
-        return f"{', '.join(sorted(hidden))} has two meanings" if hidden else ""
+        return f"the kernels use the same name differently: {', '.join(sorted(hidden))}" \
+            if hidden else ""
 
     @property
     def passed(self) -> dict[str, MemoryAccess]:

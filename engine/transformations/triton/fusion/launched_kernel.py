@@ -67,7 +67,7 @@ class LaunchedKernel:
         name, arguments = self.launch.kernel, self.function.args
         first = self.function.body[0]
         if self.parsed.source[self.parsed.at(first.lineno, 0):self.parsed.span(first)[0]].strip():
-            return f"{name} stands in one line"
+            return f"the body of {name} begins on the line of its signature"
         call = self.launch.call
         if not self.parsed.is_plain(name) or arguments.vararg or arguments.kwarg \
                 or arguments.kwonlyargs or arguments.posonlyargs:
@@ -97,11 +97,11 @@ class LaunchedKernel:
             what = f"line {statement.lineno} of {self.launch.kernel}"
             target, value = _assigned(statement)
             if value is None or (not target and not self.parsed.is_call(value, "store")):
-                return f"{what} is no plain assignment or store"
+                return f"{what} is not a simple assignment or store"
             called = {ast.unparse(node.func) for node in ast.walk(value)
                       if isinstance(node, ast.Call)}
             if not all(self._is_known(name) for name in called):
-                return f"{what} calls what may look at other lanes, other programs or memory"
+                return f"{what} calls a function that may use other lanes, programs or memory"
             self.is_lanewise &= not any(
                 self.parsed.is_call(node, *_REDUCTIONS) for node in ast.walk(value))
             self.accesses += self._accesses(sums, value)

@@ -117,7 +117,7 @@ def test_screening_beyond_the_limits_of_an_attempt_is_refused_in_one_line(tmp_pa
         outcomes = [screens.shell(kopt, "kopt evaluate m.yaml --json") for _ in range(3)]
         assert time.monotonic() - began >= 0.3
     assert [outcome.returncode for outcome in outcomes] == [0, 0, 1]
-    assert error_in(outcomes[2]) == "2 screenings at most in an attempt"
+    assert error_in(outcomes[2]) == "an attempt may have at most 2 screenings"
     poor = Screens(tmp_path / "b", allowed=1)
     with poor.opened() as kopt:
         codes = [poor.shell(kopt, "kopt evaluate").returncode for _ in range(2)]
