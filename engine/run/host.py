@@ -48,7 +48,7 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
             if process.returncode == 0 or (owned and lease and lease.pid == process.pid):
                 return process.pid
             if ended and owned and lease and liveness.alive(lease):
-                raise Refused(f"{campaign} runs already, in process {lease.pid}",
+                raise Refused(f"{campaign} is already running, in process {lease.pid}",
                               fix="kopt attach shows it")
             if ended:
                 raise EnvironmentFault(_last_line(log, log_begin) or "the host ended at once",
