@@ -66,7 +66,7 @@ def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None
     rounds = reader.rounds(campaign.id)
     if runs or (rounds and all(round.ended_at is not None for round in rounds)):
         return None
-    return Refused(f"no engine runs {campaign.id}, which stopped in mid-round",
+    return Refused(f"no engine runs {campaign.id}, which stopped mid-round",
                    fix="kopt resume continues it, then submit the patch")
 
 

@@ -121,7 +121,7 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
             raise RunsAlready(running)
         if lost := _of_manifest(workspace, manifest, ("lost",)):
             print_note(f"{lost.id} was interrupted in round {lost.round}, and kopt resume "
-                       f"{lost.id} continues it; this is another campaign")
+                       f"{lost.id} continues it; this run starts another campaign")
         campaign = campaigns.create(workspace, path).id
         if warns:  # --here and --wait print all events
             with closing(Reader(workspace)) as reader:

@@ -90,7 +90,7 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--calls", metavar="N", type=int, default=None,
                        help="which kind of call the task describes, if the program makes several")
     group.add_argument("--backward", action="store_true",
-                       help="the gradients of the tensors that require them are results too")
+                       help="treat the gradients of tensors that require them as outputs too")
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:

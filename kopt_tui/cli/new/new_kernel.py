@@ -42,7 +42,7 @@ from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """What to do about a source without knobs: nothing else would change it."""
-OF_MODULE = "no knobs: kopt run rewrites the module with kernels of its templates and tunes those"
+OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 EXAMPLE = "tall: rows=1024 cols=64"
 
 

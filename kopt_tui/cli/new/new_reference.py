@@ -26,7 +26,7 @@ from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
 
 QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
-ANNOUNCEMENT = "judging the kernel itself by the new task (--no-check skips this)"
+ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
 
 
 def choose(given: str | None, project: Path, function: sources.CFunction, prompt: Prompt) -> str:

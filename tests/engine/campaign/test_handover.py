@@ -55,7 +55,7 @@ def test_refused_branch_is_not_promised(
         repos.git(user, "branch", "-f", BRANCH, repo.base)
     output = final_output(tmp_path / "w", capsys)
     assert f"branch {BRANCH} in {user}" not in output
-    assert f"commit {repo.best[:12]} in {repo.git_dir}; `kopt merge {NAME}` takes it" in output
+    assert f"commit {repo.best[:12]} in {repo.git_dir}; `kopt merge {NAME}` applies it" in output
 
 
 def test_git_commit_false_hands_over_patch(

@@ -209,7 +209,7 @@ def test_second_loop_is_refused_and_an_interrupted_one_continues(
     stopped = json.loads(out)
     assert code == 130 and stopped["stopped"] and stopped["verdict"] is None
     assert stopped["trials"] == started.trials() and stopped["space_size"] == 16
-    assert "the same command continues there" in err.splitlines()[-1]
+    assert "repeat the command to continue" in err.splitlines()[-1]
     assert "Traceback" not in err
 
 
