@@ -67,8 +67,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent-env", metavar="A,B", default="",
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--agent-network", metavar="HOST,..", default="",
-                        help="the hosts that it may reach, `all` for any host (default: the "
-                        "providers of its keys and URLs)")
+                        help="the hosts that it may reach, `all` for the whole network (default: "
+                        "the providers of its keys and URLs)")
     parser.add_argument("--agent-timeout", metavar="SECONDS", type=float, default=1800.0,
                         help="its time limit for one attempt (default 1800)")
     parser.add_argument("--no-review", action="store_true",
