@@ -34,17 +34,17 @@ VERBS = {
     "stop": "end a campaign after its current step",
     "set": "change a campaign's limits, also while it runs: kopt set max_iterations=8",
     "submit": "submit a patch of your own; the campaign judges it like any other",
-    "merge": "take over a campaign's result as a merge, one commit or a patch",
+    "merge": "apply a campaign's result as a merge, one commit or a patch",
     "prune": "delete checkouts that ended campaigns no longer need",
     "propose": "print a kernel's knobs and current values, without a campaign",
     "evaluate": "judge one patch or configuration, without a campaign",
     "loop": "search the values of a kernel's knobs, without a campaign",
-    "trace": "count with which shapes a program calls a kernel, as weights",
-    "report": "print a campaign's report, or write all its records again",
+    "trace": "count the shapes with which a program calls a kernel, as weights",
+    "report": "print a campaign's report, or rewrite all its records",
     "gpus": "list the devices of this machine and their states",
     "subagents": "list, show, check or render the prompts with which models work in slots",
-    "knowledge": "list, show and search what is known of ops, hardware and languages; add to it",
-    "mcp": "serve these verbs to outside agents by the Model Context Protocol",
+    "knowledge": "list, show and search knowledge of ops, hardware and languages; add to it",
+    "mcp": "serve these commands to other agents over the Model Context Protocol",
     "doctor": "check that this machine has what kopt needs",
     "manifest": "check a manifest, or print the schema of manifests",
 }
@@ -96,8 +96,8 @@ def _complete_streams() -> None:
 
 
 def _run(arguments: list[str], command: list[str]) -> int:
-    parser = Parser(prog="kopt", description="Makes GPU kernels faster in campaigns that run by "
-                    "themselves. Without a command, opens the dashboard.")
+    parser = Parser(prog="kopt", description="Makes GPU kernels faster in campaigns that run "
+                    "unattended. Without a command, opens the dashboard.")
     parser.add_argument("--version", action="version", version=f"kopt {__version__}")
     parser.add_argument("--readonly", action="store_true",
                         help="open a dashboard that sends no requests")

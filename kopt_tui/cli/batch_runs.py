@@ -48,7 +48,7 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
         rows.append((path.parent.name, *cells[:3], phrases.clean(error) or cells[3]))
     print_table(HEADERS, rows)
     if ended:
-        print(f"{counted(ended, 'campaign')} had ended before; --new starts others")
+        print(f"{counted(ended, 'campaign')} had already ended; --new starts new ones")
     return 0 if good else 1
 
 

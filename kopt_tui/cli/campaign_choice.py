@@ -43,7 +43,7 @@ def choose_campaign(reader: Reader, name: str | None) -> Campaign:
         return matching[0]
     if matching:
         names = ", ".join(campaign.id for campaign in matching[:4])
-        raise InputError(f"{name!r} is the start of {names}", fix="give more of the name")
+        raise InputError(f"{name!r} matches {names}", fix="give more of the name")
     raise InputError(f"no campaign {name!r}", where=str(reader.path.parent),
                      fix=suggest(name, [campaign.id for campaign in campaigns]))
 
@@ -57,7 +57,7 @@ def find_candidate(reader: Reader, name: str | None) -> Candidate | None:
     except InputError as error:
         if "ambiguous" in error.what or not reader.campaigns():
             raise
-        raise InputError(f"no campaign and no candidate {name!r}", where=str(reader.path.parent),
+        raise InputError(f"no campaign or candidate {name!r}", where=str(reader.path.parent),
                          fix="kopt status lists campaigns, kopt show CAMPAIGN its candidates"
                          ) from None
 
@@ -68,7 +68,7 @@ def choose_running(reader: Reader, name: str | None) -> Campaign:
         live = [campaign for campaign in reader.campaigns() if is_live(reader, campaign.id)]
         if len(live) > 1:
             names = ", ".join(campaign.id for campaign in live)
-            raise InputError(f"several campaigns run: {names}", fix="name one")
+            raise InputError(f"several campaigns are running: {names}", fix="name one")
         if live:
             return live[0]
     chosen = choose_campaign(reader, name)

@@ -31,7 +31,7 @@ QUIET_S, QUIET_IN_PIPE = 10.0, 6
 BATCH = 500
 NEAR = 3
 """Near gains that the summary names, at most."""
-GOES_ON = "it goes on without this terminal; kopt attach {} shows it"
+GOES_ON = "it continues without this terminal; kopt attach {} shows it"
 SUCCESSFUL = ("finished", "waiting")
 BEFORE_ROUNDS = (None, "PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE")
 """Phases in which a task may turn out to be wrong; None before the first one."""
@@ -179,10 +179,10 @@ def result_place(campaign: Campaign) -> str:
     if handover.publishes(campaign):
         place = f"branch {branch} in {campaign.project}" if _is_published(campaign, branch) \
             else commit
-        return f"{place}; `{command}` takes it over"
+        return f"{place}; `{command}` applies it"
     why = "as the campaign ran on a copy of the kernel's files" if handover.is_copy(campaign) \
         else "as the manifest says git_commit: false"
-    return f"{commit}, {why}; `{command}` takes it over"
+    return f"{commit}, {why}; `{command}` applies it"
 
 
 def _is_published(campaign: Campaign, branch: str) -> bool:

@@ -83,7 +83,7 @@ def measure(request: EvaluateRequest | ReportedRequest | Verdict, card_gate: Gat
 def company_notes(verdict: Verdict) -> list[str]:
     """Return notes about other processes that used the card during the measurement."""
     stranger = gate.void_reason(verdict)
-    return [f"{stranger}: judge again when it is gone"] if stranger else \
+    return [f"{stranger}: repeat the verdict when it has ended"] if stranger else \
         list(filter(None, [gate.resident_processes(verdict)]))
 
 

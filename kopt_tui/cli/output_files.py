@@ -109,13 +109,13 @@ class CandidateOutputs:
         """Print the processes and files of each verdict, and the last `lines` of what failed."""
         if not self.verdicts and not self._of_worker:
             raise InputError(f"no outputs of {self.name[:12]} are kept", where=self.campaign,
-                             fix="they are kept when its verdict ends")
+                             fix="they are stored when its verdict ends")
         print_facts([("outputs of", self.name), ("campaign", self.campaign),
                      ("worker's log", str(self.worker_log or "")),
                      ("transcript", str(self.transcript or ""))])
         for verdict in self.verdicts:
             self._print_verdict(verdict, lines)
-        print(f"\nkopt logs {self.name[:12]} --file NAME prints one file whole")
+        print(f"\nkopt logs {self.name[:12]} --file NAME prints a whole file")
 
     def print_json(self) -> None:
         """Print the lists of processes and files as JSON."""

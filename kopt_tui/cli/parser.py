@@ -56,7 +56,7 @@ def add_json(parser: argparse.ArgumentParser, *answers: type, default: Any = Fal
     """Add --json and --schema; `answers` are the types of what the verb prints with --json."""
     parser.add_argument("--json", action="store_true", default=default, help="print JSON")
     parser.add_argument("--schema", action=PrintSchema, const=answers, nargs=0,
-                        help="print the JSON schema of what --json prints, and end")
+                        help="print the JSON schema of the --json output, and exit")
 
 
 class PrintSchema(argparse.Action):
@@ -90,7 +90,7 @@ def count(text: str) -> int:
     """Return a number of things from a command line, as `type` of an argument."""
     number = int(text)
     if not 0 <= number <= MOST:
-        raise argparse.ArgumentTypeError(f"{text} is not from 0 to {MOST}")
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and {MOST}")
     return number
 
 

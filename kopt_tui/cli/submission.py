@@ -61,12 +61,12 @@ def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None
     """Return the refusal of a patch that no process would judge; None if one would."""
     manifest = load.load(Path(campaign.path) / "manifest.yaml")
     if "inbox" not in manifest.pool.backends:
-        return Refused(f"{campaign.id} judges no submitted patches: pool.backends leaves out inbox",
+        return Refused(f"{campaign.id} judges no submitted patches: pool.backends lacks inbox",
                        fix="kopt evaluate --patch judges one without a campaign")
     rounds = reader.rounds(campaign.id)
     if runs or (rounds and all(round.ended_at is not None for round in rounds)):
         return None
-    return Refused(f"no engine runs {campaign.id}, which stopped within a round",
+    return Refused(f"no engine runs {campaign.id}, which stopped mid-round",
                    fix="kopt resume continues it, then submit the patch")
 
 

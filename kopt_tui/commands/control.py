@@ -49,8 +49,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     if parser.get_default("verb") in DECISIONS:
         parser.add_argument("candidate", metavar="CANDIDATE", nargs="?", default=None,
                             help="its id or the start of it (default: the only one that waits); "
-                                 "of waiting gains that rest on each other the lowest is approved "
-                                 "first")
+                                 "a gain that is built on another one can only be approved after "
+                                 "it")
         parser.add_argument("--campaign", metavar="ID", default=None,
                             help="the candidate's campaign, where the id alone is ambiguous")
         if parser.get_default("verb") == "reject":
@@ -58,7 +58,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                                 help="why; the records and the agents of later rounds quote it")
     elif parser.get_default("verb") == "set":
         parser.add_argument("words", metavar="[CAMPAIGN] LIMIT=VALUE", nargs="+",
-                            help="without a campaign the newest; none removes a limit")
+                            help="CAMPAIGN defaults to the newest one; the value none removes a "
+                                 "limit")
         parser.epilog = f"Limits: {', '.join(limits.LIMITS)}."
     else:
         add_campaign(parser)
@@ -69,7 +70,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if not args.wait >= 0:
-        raise InputError("--wait is below zero or no number")
+        raise InputError("--wait must be a number of at least 0")
     number, busy = None, ""
     with open_journal(args) as reader:
         request = _request(reader, args)
@@ -139,7 +140,7 @@ def _only_waiting(reader: Reader, campaign: Campaign) -> Candidate:
     if not waiting:
         raise Refused(f"nothing waits for approval in {campaign.id}",
                       fix="kopt show lists what it tried" if campaign.best_commit
-                      == campaign.base_commit else "kopt merge takes what it has kept")
+                      == campaign.base_commit else "kopt merge applies what it has kept")
     if len(waiting) > 1:
         raise Refused(f"{len(waiting)} candidates wait for approval in {campaign.id}",
                       fix=f"name one: {', '.join(each.id[:12] for each in waiting)}")
@@ -162,7 +163,7 @@ def _busy(reader: Reader, name: str) -> str:
     """Return what a campaign's engine does before it answers, "" if that is not known."""
     campaign = choose_campaign(reader, name)
     busy = is_live(reader, name) and campaign.state != "paused" and campaign.phase
-    return f"the engine answers when it has done this: {phrases.work(campaign)}" if busy else ""
+    return f"the engine answers when it has finished this: {phrases.work(campaign)}" if busy else ""
 
 
 def _answer(reader: Reader, owner: str, number: int, wait_s: float) -> Control | None:

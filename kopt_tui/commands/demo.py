@@ -72,7 +72,7 @@ def _end(workspace: Path, campaign: str) -> int:
     with closing(Reader(workspace)) as reader:
         if not is_live(reader, campaign):
             return print_summary(reader, campaign)
-    print(f"{campaign} goes on; kopt attach {campaign} shows it, kopt stop {campaign} ends it")
+    print(f"{campaign} continues; kopt attach {campaign} shows it, kopt stop {campaign} ends it")
     return 0
 
 
@@ -82,7 +82,7 @@ def _approve_all(workspace: Path, campaign: str) -> int:
     with closing(Reader(workspace)) as reader:
         events = EventPrinter(reader, campaign)
         while not code and (line := waiting_line.read(reader, campaign)):
-            print(f"\nnobody is at a terminal, so the demo runs kopt approve {line[0].id[:12]}")
+            print(f"\nno terminal is attached, so the demo runs kopt approve {line[0].id[:12]}")
             events.last_seq = reader.last_events(campaign, 1)[-1].seq
             code = control.run(argparse.Namespace(
                 verb="approve", candidate=line[0].id, campaign=campaign, wait=APPROVAL_S,

@@ -40,5 +40,5 @@ def run(args: argparse.Namespace) -> int:
                    indent=width + 4)
         if check.fix:
             print_text(f"  {'':{width}}  → {clean(check.fix)}", indent=width + 6)
-    print(f"needed and missing: {', '.join(missing)}" if missing else "nothing needed is missing")
+    print(f"missing requirements: {', '.join(missing)}" if missing else "no requirement is missing")
     return 3 if missing else 0

@@ -29,13 +29,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--patch", metavar="FILE", help="a unified diff; - for standard input")
     which.add_argument("--config", metavar="JSON", help='knobs to set, such as {"TILE": 32}')
     which.add_argument("--candidate", metavar="FILE",
-                       help="a file that takes the place of the kernel's source, such as one with "
+                       help="a file that replaces the kernel's source, such as one with "
                        "ModelNew; - for standard input")
     which.add_argument("--ref", metavar="REF", help="a commit or branch of the project")
     parser.add_argument("--base", metavar="REF", default="",
                         help="the incumbent, a commit of the project (default: its files as they "
-                        "are now, and HEAD for --ref); with nothing else the files are judged "
-                        "against it")
+                        "are now, and HEAD for --ref); without another flag, the files as they "
+                        "are now are judged against it")
     parser.add_argument("--alpha", metavar="P", type=float, default=ALPHA,
                         help="the probability of calling an equal candidate faster "
                         f"(default {ALPHA:g})")
@@ -43,11 +43,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     effort.add_argument("--quick", action="store_const", const="quick", dest="effort",
                         default="normal", help="measure few pairs, for a first impression")
     effort.add_argument("--thorough", action="store_const", const="thorough", dest="effort",
-                        help="measure more pairs, and count gains from 0.5 %% on")
+                        help="measure more pairs, and count gains of 0.5 %% or more")
     parser.add_argument("--references", action="store_true",
-                        help="of a PyTorch module: measure torch.compile and libraries too, and "
-                        "say how the candidate compares with them and with eager PyTorch (takes a "
-                        "verdict for each, decides nothing)")
+                        help="for a PyTorch module: also measure torch.compile and libraries, and "
+                        "compare the candidate with them and with eager PyTorch (needs a verdict "
+                        "for each; does not affect the result)")
     add_predict(parser)
     add_json(parser, Verdict)
 
@@ -106,9 +106,9 @@ def read_config(text: str | None) -> dict[str, object] | None:
     except UnicodeError:
         what = "is not UTF-8 text"
     except msgspec.ValidationError:
-        what = "is no JSON object of names and values"
+        what = "is not a JSON object of names and values"
     except (ValueError, RecursionError) as error:
-        what = f"is no JSON: {_place(str(error))}"
+        what = f"is not JSON: {_place(str(error))}"
     raise InputError(f"--config: {clean(text, 80)!r} {what}",
                      fix="""write for example --config '{"TILE": 32}'""")
 

@@ -104,12 +104,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     promote = actions.add_parser(
         "promote", help="list the tips that campaigns have learned, or make a page of one")
     promote.add_argument("tip", metavar="TIP", nargs="?", default="",
-                         help="its key, as the list has it, or the start of it")
+                         help="its key in the list, or the start of it")
     promote.add_argument("--campaign", metavar="ID", default="",
                          help="the campaign that learned it, or the start of its name")
     promote.add_argument("--project", action="store_true",
                          help="write it to knowledge/ in the campaign's project, for all who work "
-                         "on that; without, to ~/.config/kopt/knowledge")
+                         "on it (default: to ~/.config/kopt/knowledge)")
     demote = actions.add_parser("demote", help="remove the page of a tip")
     demote.add_argument("page", metavar="PAGE")
     answers: dict[str, tuple[type, ...]] = {
@@ -192,7 +192,7 @@ def _promote(args: argparse.Namespace) -> int:
         print_table(("tip", "campaign", "round", "page", "text"), (
             (tip.tip, tip.campaign, tip.round, tip.page, tip.text) for tip in tips))
     if not tips:
-        print_note("no campaign here has learned a tip that stands")
+        print_note("no campaign here has learned a tip whose evidence still holds")
     return 0 if tips else 1
 
 

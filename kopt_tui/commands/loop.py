@@ -114,10 +114,10 @@ class LoopRun:
                 stopped=self._cancel.is_set()))
         elif result.trials:
             print("\nbest: " + phrases.clean(_config(result.best)) if result.log_ratio is not None
-                  else "\nno best: no configuration was timed")
+                  else "\nno best configuration: none was timed")
         if verdict is None:
-            print_note(f"stopped after {counted(len(result.trials), 'recorded trial')}; the same "
-                       "command continues there" + " (without --fresh)" * self._args.fresh)
+            print_note(f"stopped after {counted(len(result.trials), 'recorded trial')}; repeat "
+                       "the command to continue" + " (without --fresh)" * self._args.fresh)
             return INTERRUPTED
         if not self._quiet:
             print_verdict(verdict)

@@ -21,7 +21,7 @@ from kopt_tui.snapshot.phrases import clean
 def add(parser: argparse.ArgumentParser) -> None:
     add_manifest(parser)
     parser.add_argument("--full", action="store_true", help="print the manifest with every default")
-    parser.epilog = "Every command in a manifest runs by sh -c if it needs a shell, else directly."
+    parser.epilog = "A command in a manifest runs with sh -c if it needs a shell, else directly."
     add_json(parser, Manifest)
 
 

@@ -16,11 +16,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="DIR", type=Path, default=Path(),
                         help="the folder whose manifests and sources agents may name (default: .)")
     parser.add_argument("--http", action="store_true",
-                        help="serve on 127.0.0.1 instead of standard input and output; a token in "
-                        "the workspace's file mcp-token is needed")
+                        help="serve on 127.0.0.1 instead of standard input and output; clients "
+                        "need the token in the workspace's file mcp-token")
     parser.add_argument("--port", type=int, default=PORT, help=f"with --http (default {PORT})")
     parser.add_argument("--install-skill", metavar="DIR", type=Path,
-                        help="write DIR/kopt/SKILL.md for coding agents, and end")
+                        help="write DIR/kopt/SKILL.md for coding agents, and exit")
 
 
 def run(args: argparse.Namespace) -> int:

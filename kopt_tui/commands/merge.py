@@ -30,7 +30,7 @@ NAMED = 3
 _UNCOMMITTED = {
     True: "no commit was made: files here were changed but not committed when the campaign "
           "started, and still are; look at git diff, and commit them with the result",
-    False: "no commit was made: no git repository with a commit starts in this folder"}
+    False: "no commit was made: this folder is not the root of a git repository with a commit"}
 """Why the result of a campaign on uncommitted files is only applied, by `is_own`."""
 
 
@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.output is not None and args.form != "patch":
-        raise InputError("--output is for --patch")
+        raise InputError("--output needs --patch")
     with open_journal(args) as reader:
         chosen = choose_campaign(reader, args.campaign)
         message = _message(reader, chosen)
@@ -74,8 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if provisional:
         print_note(f"not merged: {provisional}")
     if phrases.best(chosen) == phrases.UNMEASURED:
-        print_note("what is kept is not measured against the baseline: kopt status says whether "
-                   "it is now")
+        print_note("the kept result has not been measured against the baseline: kopt status "
+                   "shows when it has")
     return 0
 
 

@@ -93,12 +93,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent-env", metavar="A,B", default=None,
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--agent-network", metavar="HOST,..", default=None,
-                        help="the hosts that it reaches, `all` for a whole network (default: the "
-                        "providers of its keys and URLs)")
+                        help="the hosts that it may reach, `all` for the whole network (default: "
+                        "the providers of its keys and URLs)")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
     parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
     parser.add_argument("--no-check", dest="first_check", action="store_false", default=True,
-                        help="do not judge the kernel itself by its task")
+                        help="skip the verdict on the unmodified kernel")
     add_json(parser, WrittenManifest, new_batch.WrittenManifests)
     new_kernel.add_task_flags(parser)
     new_module.add_module_flags(parser)

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"{proposed.op}: {place}{language} on {proposed.device} "
           f"({proposed.objective.latency_kind or 'not timed here'}); "
           f"{counted(proposed.size, 'configuration')}")
-    print_table(("knob", "now", "choices", "line", "what it is"), (
+    print_table(("knob", "now", "choices", "line", "description"), (
         (name, str(knob.default), ", ".join(map(str, knob.choices)), knob.line,
          f"reserved: {knob.desc}" if knob.reserved else knob.desc)
         for name, knob in proposed.search_space.items()))

@@ -44,8 +44,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", action="store_true",
                         help="one HTML file with charts; implied by --output FILE.html")
     parser.add_argument("--records", action="store_true",
-                        help="write all the campaign's records again from the journal, with the "
-                        "same bytes, instead of printing the report")
+                        help="rewrite all the campaign's records from the journal, byte for byte, "
+                        "instead of printing the report")
     parser.add_argument("--format", choices=FORMATS, default=None,
                         help="kernelbench: solution files with ModelNew, and fast_p; flashinfer: "
                         "a Solution and its Traces (--output is a folder); triton-config: the "
@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.each and args.format is None:
-        raise InputError("--each is for --format kernelbench", where="--each")
+        raise InputError("--each needs --format kernelbench", where="--each")
     with open_journal(args) as reader:
         if args.format is not None:
             return _export(args, reader)
@@ -112,7 +112,7 @@ def _export(args: argparse.Namespace, reader: Reader) -> int:
     """Write the files of --format to --output; for kernelbench, also print its tables."""
     if args.format != "kernelbench":
         if args.each:
-            raise InputError("--each is for --format kernelbench", fix="name one campaign")
+            raise InputError("--each needs --format kernelbench", fix="name one campaign")
         _export_campaign(args, reader)
         return 0
     files: dict[str, bytes] = {}

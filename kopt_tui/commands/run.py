@@ -49,21 +49,21 @@ def add(parser: argparse.ArgumentParser) -> None:
                         f"--each a folder (default: ./{MANIFEST})")
     parser.add_argument("--each", action="store_true",
                         help="run the manifests that kopt new FOLDER --each wrote, one after the "
-                        "other; call it again to go on where it was interrupted")
+                        "other; repeat the command to continue after an interruption")
     parser.add_argument("--here", action="store_true",
                         help="run in this process, with the dashboard if this is a terminal")
     parser.add_argument("--wait", action="store_true",
                         help="print the campaign's events until it ends")
     parser.add_argument("--new", action="store_true",
-                        help="start another campaign also if one of this manifest runs; with "
-                        "--each also if one has ended")
+                        help="start another campaign even if one of this manifest is running; with "
+                        "--each even if one has ended")
     add_json(parser, StartedCampaign)
 
 
 def run(args: argparse.Namespace) -> int:
     workspace = workspace_of(args)
     if args.json and (args.each or args.here):
-        raise InputError("--json is for one campaign that runs in a process of its own",
+        raise InputError("--json needs a single campaign in a background process",
                          fix="leave out --each and --here")
     if args.each:
         from kopt_tui.cli import batch_runs
@@ -88,9 +88,9 @@ class RunsAlready(Refused):
 
     def __init__(self, campaign: Campaign) -> None:
         super().__init__(
-            f"{campaign.id} runs already on this manifest"
+            f"{campaign.id} is already running on this manifest"
             if phrases.state(campaign, live=True) != "judging" else
-            f"{campaign.id} still judges, {phrases.work(campaign)}",
+            f"{campaign.id} is still judging, {phrases.work(campaign)}",
             fix=f"kopt attach {campaign.id} shows it, --new starts another campaign")
         self.campaign = campaign.id
 
@@ -121,7 +121,7 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
             raise RunsAlready(running)
         if lost := _of_manifest(workspace, manifest, ("lost",)):
             print_note(f"{lost.id} was interrupted in round {lost.round}, and kopt resume "
-                       f"{lost.id} continues it; this is another campaign")
+                       f"{lost.id} continues it; this run starts another campaign")
         campaign = campaigns.create(workspace, path).id
         if warns:  # --here and --wait print all events
             with closing(Reader(workspace)) as reader:
@@ -135,7 +135,8 @@ def _spawn(workspace: Path, campaign: str) -> int:
     from engine.run import host
 
     if (pid := host.owner(workspace, campaign)) is not None:
-        raise Refused(f"{campaign} runs already, in process {pid}", fix="kopt attach shows it")
+        raise Refused(f"{campaign} is already running in process {pid}",
+                      fix="kopt attach shows it")
     return host.spawn(workspace, campaign)
 
 

@@ -133,14 +133,14 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
          " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),
                                 slot.detail.removeprefix(slot.stage).strip()))))
         for slot in shown.slots))
-    _print_section("bottlenecks", ("id", "where", "limiter", "value", "found, and advice"), (
+    _print_section("bottlenecks", ("id", "where", "limiter", "value", "finding and advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
          "" if entry.value is None else f"{entry.value:.4g} {entry.metric}",
          " → ".join(filter(None, (entry.detail, advice))))
         for entry, advice in zip(shown.bottlenecks, present_limits.advice_once(shown.bottlenecks),
                                  strict=True)))
     for cause in plan.causes if plan else ():
-        print_text(phrases.clean(f"a model reads: {cause}"))
+        print_text(phrases.clean(f"a model suggests: {cause}"))
     _print_section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"), (
         (candidate.id[:12], candidate.round, candidate.slot, phrases.signed(candidate.state),
          candidate.hypothesis, candidate.reason) for candidate in shown.candidates), right="round")
@@ -178,7 +178,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
             print_verdict(judged.verdict, title)
     if view.review is not None and view.review.lines:
         print()
-        print(phrases.clean(f"review by {view.review.model}, which decides nothing"))
+        print(phrases.clean(f"review by {view.review.model} (advisory)"))
         for text in view.review.lines:
             print_text(phrases.clean(f"  {text}", 1000))
 

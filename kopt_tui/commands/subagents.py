@@ -75,12 +75,12 @@ def add(parser: argparse.ArgumentParser) -> None:
                          help="only those that may work on this source")
     show = actions.add_parser("show", help="print one subagent and its prompt's template")
     show.add_argument("name", metavar="NAME")
-    check = actions.add_parser("check", help="check all files; prints one line for each bad one")
+    check = actions.add_parser("check", help="check all files; print a line for each invalid one")
     render = actions.add_parser("render", help="print the exact system prompt for a campaign")
     render.add_argument("name", metavar="NAME")
     add_campaign(render)
     render.add_argument("--manifest", metavar="FILE", type=Path, default=None,
-                        help="for a campaign of this manifest, before there is one")
+                        help="for a campaign that has not started yet, of this manifest")
     write = actions.add_parser("harness", help="have a benchmark written for a kernel that has "
                                "none, check it and freeze it")
     new_harness.add(write)

@@ -53,8 +53,8 @@ _PRINT_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("patch", metavar="PATCH", nargs="?",
-                        help="a file with a diff, - for standard input; or a file that takes the "
-                        "place of the kernel's source, such as one with ModelNew")
+                        help="a file with a diff, - for standard input; or a file that "
+                        "replaces the kernel's source, such as one with ModelNew")
     add_campaign(parser)
     parser.add_argument("--from", metavar="SOURCE", dest="source", default="",
                         help="instead of PATCH: measure a candidate again, or judge what an "
@@ -68,7 +68,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if bool(args.patch) + bool(args.source) + bool(args.campaign) > 2 or not (
             args.patch or args.source):
-        raise InputError("give PATCH or --from SOURCE, not both or none",
+        raise InputError("give either PATCH or --from SOURCE",
                          fix="see kopt submit --help")
     with open_journal(args) as reader:
         chosen = _judging_campaign(reader, args)
@@ -84,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
         judge = "" if not runs else "; judged after kopt resume" if chosen.state == "paused" \
             else "; judged in the next round"
         what = str(paths[0]) if len(paths) == 1 else f"{len(paths)} changes"
-        print_text(f"submitted to {chosen.id}: {what}{judge or '; a host judges it now'}")
+        print_text(f"submitted to {chosen.id}: {what}"
+                   f"{judge or '; a background process judges it now'}")
     return 0
 
 
@@ -104,7 +105,7 @@ def _from_file(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
     patch = _read(args.patch, where)
     whole = not _DIFF.search(patch)
     if whole and not _is_source(args.patch, chosen):
-        raise InputError("the file holds no diff", where=where, fix="git diff prints one")
+        raise InputError("the file contains no diff", where=where, fix="git diff prints one")
     if not whole:
         patch_text.parse(patch, where)
     return submission.file_name(args.patch, whole=whole), submission.stated(args.hypothesis, patch)
@@ -116,7 +117,7 @@ def _earlier(reader: Reader, chosen: Campaign,
     changes = earlier_changes(reader, chosen, args.source)
     for change in changes:
         if len(change.patch) > MAX_BYTES or not _DIFF.search(change.patch):
-            raise InputError(f"{change.name} holds no diff of at most {MAX_BYTES >> 20} MiB",
+            raise InputError(f"{change.name} contains no diff of at most {MAX_BYTES >> 20} MiB",
                              where=args.source)
     return [(submission.file_name(f"{number:03}-{change.name}.patch", whole=False),
              submission.stated(args.hypothesis or change.hypothesis, change.patch))
@@ -158,7 +159,7 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
     elif earlier := next((row for row in reader.campaigns() if row.id == source), None):
         if earlier.id == chosen.id:
             raise InputError(f"{source} is the campaign that judges them",
-                             fix="name the campaign that is to judge after the source")
+                             fix="after the source, name the campaign that should judge them")
         changes = list(_of_campaign(reader, earlier))
     elif candidate := _candidate(reader, chosen, source):
         changes = [submission.of_candidate(reader, chosen, candidate)]
@@ -201,6 +202,6 @@ def _of_commit(chosen: Campaign, name: str) -> EarlierChange:
         subject = repository.line("log", "-1", "--format=%s", commit)
         base = repository.line("merge-base", chosen.base_commit, commit)
     except Refused as error:
-        raise InputError(f"{name!r} is no campaign, candidate, folder, commit or branch: "
+        raise InputError(f"{name!r} is not a campaign, candidate, folder, commit or branch: "
                          f"{error.what}", where=str(repository.path)) from None
     return EarlierChange(name, repository.git(*_PRINT_DIFF, base, commit), subject)

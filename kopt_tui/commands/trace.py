@@ -196,7 +196,7 @@ def _classes(target: TraceTarget, table: ShapeTable, calls: Weights
     spread = weights.spread(calls, table.columns, keys)
     notes = list(spread.notes(calls, names))
     if spread.names_none:
-        notes.append("no shape belongs to a class of the manifest, so it would refuse this "
+        notes.append("no shape belongs to a class of the manifest, so kopt would reject this "
                      "file: add classes with the shapes that are called")
     return [tuple(name for name, key in zip(names, keys, strict=True) if folded(key) == cells)
             for cells, _ in table.rows], notes, not spread.names_none
@@ -239,7 +239,7 @@ def _nothing_counted(target: TraceTarget, counts: Counts, table: ShapeTable,
 
 
 def _ending(code: int) -> str:
-    return f"failed with exit code {code}" if code > 0 else f"was ended by {signal_name(-code)}"
+    return f"failed with exit code {code}" if code > 0 else f"was killed by {signal_name(-code)}"
 
 
 def _relative(path: Path, project: Path) -> str:

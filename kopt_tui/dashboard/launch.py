@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # start-up time
 
 
 class DashboardCrashed(KoptError):
-    """The dashboard ended by a fault of its own; campaigns in other processes run on."""
+    """The dashboard crashed; campaigns in other processes run on."""
 
     exit_code = 1
 
@@ -57,15 +57,15 @@ def _crashed(workspace: Path, failure: Exception, engine: Engine | None) -> Kopt
 
     lines = traceback.format_exception(failure)
     cause = lines[-1].strip().splitlines()[0][:200]
-    effect = "campaigns run on" if engine is None else \
+    effect = "campaigns keep running" if engine is None else \
         "the engine of this process stops, kopt resume continues its campaign"
     for folder in (workspace, Path(tempfile.gettempdir())):
         path = folder / "dashboard-crash.log"
         with contextlib.suppress(OSError):
             path.write_text("".join(lines))
-            return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}",
+            return DashboardCrashed(f"the dashboard crashed: {cause}",
                                     fix=f"{effect}; report it with {path}")
-    return DashboardCrashed(f"the dashboard ended by a fault of its own: {cause}", fix=effect)
+    return DashboardCrashed(f"the dashboard crashed: {cause}", fix=effect)
 
 
 def _collect_again() -> None:

@@ -75,12 +75,12 @@ class SentRequests:
                 submission.measure_again(dashboard.workspace, campaign, candidate)
             except (KoptError, OSError) as error:
                 failure = phrases.clean(str(error), 200)
-                dashboard.call_later(dashboard.say, f"✗ {name} is not measured again: {failure}",
-                                     "bad")
+                dashboard.call_later(dashboard.say, f"✗ {name} could not be "
+                                     f"submitted again: {failure}", "bad")
             else:
-                dashboard.call_later(dashboard.say, f"» {name} is handed in: a round measures it "
-                                     "if it applies to the best", "bold")
-        dashboard.say(f"· handing in {name} again")
+                dashboard.call_later(dashboard.say, f"» {name} is submitted: a round measures it "
+                                     "if it applies to the best commit", "bold")
+        dashboard.say(f"· submitting {name} again")
         dashboard.run_worker(write, thread=True, group="requests")
 
     def _sent(self, request: ControlRequest, number: int) -> None:

@@ -63,7 +63,7 @@ def bind(port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         raise InputError(f"port {port} cannot be used: {error}",
-                         fix="--port 0 takes a free one") from None
+                         fix="--port 0 chooses a free one") from None
     return listener
 
 

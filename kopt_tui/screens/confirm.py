@@ -138,9 +138,9 @@ def about_campaign(request: ControlRequest, row: CampaignRow) -> Question:
     verb = request.verb.capitalize()
     effect = EFFECTS[request.verb]
     if request.verb == "resume" and row.engine.word != "alive":
-        effect = "no engine runs it now: a new one starts and goes on from what is recorded"
+        effect = "no engine is running: a new one starts and continues from the journal"
     elif request.verb == "resume" and row.campaign.state == "running":
-        effect = "it was to pause after this round: it will not"
+        effect = "cancels the pause after this round"
     return Question(
         title=f"{verb} campaign {row.id}?",
         facts=(("campaign", row.id), ("state", f"{row.status}, round {row.campaign.round}"),

@@ -28,7 +28,7 @@ class HelpPane(ListPane[keys.Key]):
     def __init__(self, scope: keys.Scope) -> None:
         super().__init__()
         self.scope = scope
-        self.note = "type to search, enter does it, esc closes"
+        self.note = "type to search, enter runs it, esc closes"
         self.items = self.shown = tuple(
             sorted(keys.KEYS, key=lambda key: not keys.works(key, scope)))
 

@@ -74,7 +74,7 @@ class TranscriptScreen(KoptScreen):
 
     def action_match(self, step: int) -> None:
         if not self.transcript.filter:
-            self.keybar.say("nothing is searched for: / begins a search")
+            self.keybar.say("no search is active: press / to start one")
         elif not self.transcript.find(step):
             self.keybar.say(f"! no entry contains {self.transcript.filter}", "warn")
 

@@ -104,5 +104,5 @@ def _patch(reader: Reader, workspace: Path, candidate: Candidate) -> tuple[str, 
     if len(data) > PATCH_BYTES:
         return harmless_lines(data[:PATCH_BYTES]), f"first {PATCH_BYTES // 1024} KiB of {path}"
     if hashlib.sha256(data).hexdigest() != candidate.patch_sha256:
-        return harmless_lines(data), "the file was changed: its hash is not the recorded one"
+        return harmless_lines(data), "the file has changed: its hash differs from the recorded one"
     return harmless_lines(data), ""

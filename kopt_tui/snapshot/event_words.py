@@ -27,7 +27,7 @@ def event(record: Event) -> str:
                      f"{ITSELF}", 400)
     if record.kind == "verdict" and payload.get("purpose") == "canary" and not (
             payload.get("valid") and payload.get("correct")):
-        return clean(f"verdict  canary  a broken copy did not pass, as it must not: "
+        return clean(f"verdict  canary  the broken copy failed, as it must: "
                      f"{_outcome(payload).removeprefix('✗ ')}", 400)
     if record.kind == "verdict":
         words = short(record.ref), _text(payload, "slot"), _outcome(payload)

@@ -112,7 +112,7 @@ def phase(campaign: Campaign, *, live: bool) -> str:
 def result(campaign: Campaign) -> str:
     """Return how to take the result of a campaign that has ended, "" if it has kept nothing."""
     has_result = campaign.state in ENDED and campaign.best_commit != campaign.base_commit
-    return f"kopt merge {campaign.id} takes the result over" if has_result else ""
+    return f"kopt merge {campaign.id} applies the result" if has_result else ""
 
 
 def engine_gone(campaign: Campaign) -> str:

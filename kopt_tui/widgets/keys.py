@@ -76,7 +76,7 @@ KEYS: tuple[Key, ...] = (
     Key(keys="slash", action="filter", label="search", scopes=("knowledge",), hint=True,
         help="Show pages that contain all words"),
     Key(keys="n", action="match(1)", label="next match", scopes=("transcript",), hint=True,
-        help="Next match, after the last the first"),
+        help="Next match; wraps after the last"),
     Key(keys="N", action="match(-1)", label="previous match", scopes=("transcript",),
         help="Previous match"),
     Key(keys="right_square_bracket", action="step(1)", label="next step", scopes=("transcript",),

@@ -28,7 +28,7 @@ class TranscriptPane(Pane):
 
     TITLE = "transcript"
     FILTERS = True
-    FILTER_HELP = "enter keeps the search, n and N go on, esc ends it"
+    FILTER_HELP = "enter keeps the search, n and N jump to matches, esc ends it"
 
     class SearchChanged(Message):
         """Another text is searched for."""

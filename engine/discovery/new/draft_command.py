@@ -29,7 +29,7 @@ REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
 ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
            "csv": "csv=bench.csv, the table that it writes; if it prints the table: "
                   "benchmark_command=python bench.py > bench.csv",
-           "check": "check=err <= 1e-6, or what else tells that a row is right",
+           "check": "check=err <= 1e-6, or another rule for when a row is correct",
            "metrics": "metrics=us, or other columns of times or rates",
            "edit": "edit=src/*.c, the files that candidates may change"}
 """Required parameters, and how a person answers with each."""

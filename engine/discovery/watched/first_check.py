@@ -65,7 +65,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     versions: list[tuple[DraftedTarget, str]] = [(drafted, "")]
     if drafted.target.reference != BASELINE:
         versions.append((replace(drafted, target=replace(drafted.target, float64=False)),
-                         "the reference gets the declared dtypes: it fails in float64"))
+                         "the reference runs in the declared dtypes: it fails in float64"))
         versions += list(_recorded(versions))
         by_baseline = [(fallback, "reference: baseline, because the one that was found {problem}")]
         versions += [*by_baseline, *_recorded(by_baseline)]

@@ -50,8 +50,8 @@ def run(args: argparse.Namespace, project: Path) -> int:
     """Write the manifests that are missing, and print a line for each file; 1 if one failed."""
     files = [*modules(project), *definitions(project)]
     if not files:
-        raise InputError("no file has Model, get_inputs and get_init_inputs, or is a definition "
-                         "of flashinfer-bench", where=str(project))
+        raise InputError("no file defines Model, get_inputs and get_init_inputs, or is a "
+                         "flashinfer-bench definition", where=str(project))
     place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
     warm = WarmStart(kernel.kind_of(place, "python"))
     results: list[BatchFile] = []
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace, project: Path) -> int:
         print_text(f"{counted(len(results) - failed, 'manifest')} in {project / FOLDER}; next: "
                    f"kopt run {project} --each")
         if not args.agent:
-            print_text("a source without knobs is changed by patches only (kopt submit), "
+            print_text("without knobs, only patches change a source (kopt submit), "
                        f"{new_kernel.BY_AGENT} --force")
     return 1 if failed else 0
 

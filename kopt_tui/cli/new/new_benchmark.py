@@ -151,7 +151,7 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
         raise InputError(f"{name} could not be inferred",
                          fix=f"use {draft_command.REQUIRED[name]}")
     card = inventory.find((parameters["device"].value or "auto").partition(",")[0])
-    others = [f"process {pid or '?'} measures on {name} now: this waits"
+    others = [f"waiting while process {pid or '?'} measures on {name}"
               for name in card.lock_names if (pid := device_lock.holder(name)) is not None]
     print_text("; ".join(["running the benchmark", *others]), sys.stderr)
     mode = BenchmarkMode(name="full", command=parameters["benchmark_command"].value,
@@ -201,7 +201,7 @@ def _print_columns(parameters: Parameters, to: TextIO) -> None:
     check = parameters["check"].value
     rounding = f" (to allow other rounding: --check '{check.removesuffix('== 0')}<= 1e-6')" \
         if check.endswith(" == 0") else ""
-    print_text(clean(f"a row is right if {check}{rounding}; it is measured by "
+    print_text(clean(f"a row is correct if {check}{rounding}; it is measured by "
                      f"{parameters['metrics'].value}"), to)
 
 

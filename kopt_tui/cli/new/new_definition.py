@@ -111,7 +111,7 @@ def _show(definition: Definition, draft: DraftedTarget, result: FirstCheck, to: 
         f"= {arg.literal if arg.is_constant else arg.value}") for arg in target.args]
     lines += [f"  {reason}" for reason in draft.reasons]
     if not target.float64:
-        lines.append("  the reference gets the declared dtypes: it fails in float64")
+        lines.append("  the reference runs in the declared dtypes: it fails in float64")
     count = 0 if result.verdict is None else len(result.verdict.rows)
     lines.append(result.describe(
         counted(count, "config class") + (

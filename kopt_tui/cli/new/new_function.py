@@ -90,7 +90,7 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--calls", metavar="N", type=int, default=None,
                        help="which kind of call the task describes, if the program makes several")
     group.add_argument("--backward", action="store_true",
-                       help="the gradients of the tensors that require them are results too")
+                       help="treat the gradients of tensors that require them as outputs too")
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
@@ -143,7 +143,7 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
     if args.entry is None:
         names = entry_source.public_functions(text) or entry_source.module_methods(text)
         if not names:
-            raise InputError("there is no function to make a task of", where=args.source,
+            raise InputError("there is no function to write a task for", where=args.source,
                              fix=f"name a method: kopt new {args.source}:CLASS.METHOD")
         args.entry = prompt.choice(f"the function of {args.source}",
                                    f"{args.source}:FUNCTION", names)
@@ -182,7 +182,7 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
 
 def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> str:
     if not args.shape:
-        raise InputError("there is no program to watch", where=kernel.title, fix=(
+        raise InputError("no program is given", where=kernel.title, fix=(
             "add one that calls the function, such as: -- python test_it.py; or give --shape "
             "NAME=DIMS for each tensor"))
     dtypes = {name if equals else "": value if equals else name for name, equals, value in (
@@ -216,7 +216,7 @@ def _chosen(groups: Sequence[CallGroup], number: int | None, kernel: WatchedKern
     if number is None:
         return draft_task.choose(groups, interpret=kernel.interpret)
     if not 1 <= number <= len(groups):
-        raise InputError(f"there are {len(groups)} kinds of calls, no number {number}",
+        raise InputError(f"there is no kind of call number {number}",
                          where="--calls", fix=f"choose 1 to {len(groups)}")
     return groups[number - 1]
 
@@ -256,8 +256,9 @@ def _reference(kernel: WatchedKernel, observed: WatchedProgram, group: CallGroup
     found, why = reference_source.find(callers, kernel.entry, names, kernel.project)
     if found is None or not prompt.interactive:
         return found, why
-    answer = prompt.line(f"the right result is {clean(found.where)}? [Y/n] ")
-    return (found, why) if answer.casefold() in ("", "y", "yes") else (None, "you chose so")
+    answer = prompt.line(f"is {clean(found.where)} the correct result? [Y/n] ")
+    return (found, why) if answer.casefold() in ("", "y", "yes") else \
+        (None, "you declined the one found")
 
 
 def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[CallGroup],

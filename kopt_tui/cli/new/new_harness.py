@@ -63,16 +63,16 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="the coding agent that writes it: "
                         f"{', '.join(agent_templates.names())}, or a command such as "
                         "'my-agent --prompt-file {prompt}'; without one, the "
-                        f"{NAME} that is there is checked again")
+                        f"existing {NAME} is checked again")
     parser.add_argument("--agent-env", metavar="A,B", default="",
                         help="environment variables that it may see, such as its key")
     parser.add_argument("--agent-network", metavar="HOST,..", default="",
-                        help="the hosts that it reaches, `all` for a whole network (default: the "
-                        "providers of its keys and URLs)")
+                        help="the hosts that it may reach, `all` for the whole network (default: "
+                        "the providers of its keys and URLs)")
     parser.add_argument("--agent-timeout", metavar="SECONDS", type=float, default=1800.0,
                         help="its time limit for one attempt (default 1800)")
     parser.add_argument("--no-review", action="store_true",
-                        help="do not have it review what passed the checks")
+                        help="skip the agent's review of a benchmark that passed the checks")
     parser.add_argument("--traced", metavar="FILE", default="",
                         help="the configurations that kopt trace recorded, inside the project; "
                         "exactly these are measured")
@@ -123,7 +123,7 @@ def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
     project = args.project.resolve()
     path = (project / file).resolve()
     if not path.is_file() or not path.is_relative_to(project):
-        raise InputError("is no file of the project", where=str(path), fix="--project DIR")
+        raise InputError("is not a file of the project", where=str(path), fix="--project DIR")
     language = LANGUAGES.get(path.suffix, "")
     if language == "python" and "triton.jit" in read_text(path):
         language = "triton"
@@ -131,7 +131,7 @@ def _kernel(args: argparse.Namespace) -> KernelToBenchmark:
     if args.traced:
         calls = (project / args.traced).resolve()
         if not calls.is_file() or not calls.is_relative_to(project):
-            raise InputError("is no file of the project", where=args.traced,
+            raise InputError("is not a file of the project", where=args.traced,
                              fix="kopt trace --output writes one there")
         traced_file = calls.relative_to(project).as_posix()
         traced = weights.parse(calls.read_bytes(), args.traced)
@@ -174,7 +174,7 @@ def _check_again(kernel: KernelToBenchmark, folder: Path, device: Device,
         for name, result in findings.passed.items():
             print(clean(f"{name}: {result}"))
         if is_changed:
-            print(f"{NAME} is not the one that was frozen: its SHA-256 differs")
+            print(f"{NAME} has changed since it was frozen: its SHA-256 differs")
         print(clean(f"{NAME}: {findings.fault}", 1600) if findings.fault else
               f"{NAME} passes all checks")
     return 1 if findings.fault or is_changed else 0

@@ -42,7 +42,7 @@ from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """What to do about a source without knobs: nothing else would change it."""
-OF_MODULE = "no knobs: kopt run rewrites the module with kernels of its templates and tunes those"
+OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 EXAMPLE = "tall: rows=1024 cols=64"
 
 
@@ -52,11 +52,12 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--source", metavar="FILE", default=None, help="the source")
     parser.add_argument("--knobs", metavar="FILE", type=Path, default=None,
                         help="a tuning table in the project, JSON with triton.Configs or vLLM's "
-                        "configurations by batch size: choices of the knobs and first trials")
+                        "configurations by batch size: it gives the knobs' choices and the "
+                        "first trials")
     group.add_argument("--entry", metavar="NAME", default=None, help="the function in it")
     group.add_argument("--reference", metavar="FILE:FUNCTION", default=None,
-                       help="computes the right result, in Python on float64 numpy arrays; "
-                       "of a CUDA or HIP kernel on float64 tensors of torch")
+                       help="the Python function that computes the correct result, on float64 "
+                       "numpy arrays (CUDA and HIP kernels: on float64 torch tensors)")
     group.add_argument("--shape", metavar="TENSOR=DIMS", action="append", default=[],
                        help="a tensor's shape, such as x=rows,cols; once per tensor")
     group.add_argument("--scalar", metavar="NAME=VALUE", action="append", default=[],
@@ -137,7 +138,7 @@ def without_knobs(source: str, language: str) -> str:
     comment = f"with a comment such as  {mark} kopt: knob TILE in [16, 32]"
     if not changes:
         return f"no knobs: declare some {comment}"
-    return f"no knobs: a campaign tries {counted(len(changes), 'change')} of kopt's own " \
+    return f"no knobs: a campaign tries {counted(len(changes), 'built-in change')} " \
         f"({listed}); or declare knobs {comment}"
 
 
@@ -245,7 +246,7 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
         if args.entry not in functions:
             raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
                              where=str(source),
-                             fix=f"there is {', '.join(functions) or 'none'}")
+                             fix=f"supported: {', '.join(functions) or 'none'}")
         return functions[args.entry]
     if not functions:
         raise InputError("no function with arguments that kopt supports", where=str(source),

@@ -37,7 +37,7 @@ MODES = {"train": True, "eval": False}
 def add_module_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a PyTorch module (Model, get_inputs, get_init_inputs)")
     group.add_argument("--size", metavar="NAME=N", action="append", default=[],
-                       help="another value of a whole number that the file assigns to NAME, such "
+                       help="a new value for an integer that the file assigns to NAME, such "
                        "as batch_size=16; shapes and weights follow")
     group.add_argument("--sizes", choices=("full", "small"), default=None,
                        help="full: the file's own sizes; small: such that a call on a CPU takes "

@@ -25,8 +25,8 @@ from harness.tasks.target import Target
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
 
-QUESTION = "the reference (FILE:FUNCTION in Python, which computes the right result)"
-ANNOUNCEMENT = "judging the kernel itself by the new task (--no-check leaves that out)"
+QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
+ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
 
 
 def choose(given: str | None, project: Path, function: sources.CFunction, prompt: Prompt) -> str:
@@ -105,7 +105,7 @@ def describe(result: FirstCheck) -> str:
     """Return the first verdict in one line."""
     task = result.drafted.target
     faulty = "the kernel" if task.by_baseline else f"the kernel, {task.reference}"
-    advice = "" if result.verdict is None else f"; correct {faulty} or the task"
+    advice = "" if result.verdict is None else f"; fix {faulty} or the task"
     return result.describe(
         f"{counted(len(task.classes), 'config class')} ({result.seconds:.0f} s)",
         f"the kernel itself {result.problem}{advice}")

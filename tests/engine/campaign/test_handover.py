@@ -41,7 +41,7 @@ def row(reader: Reader) -> Campaign:
 def test_committing_campaign_names_its_branch(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, _ = campaign(tmp_path)
-    assert f"branch {BRANCH} in {user}; `kopt merge {NAME}` takes it over\n" in final_output(
+    assert f"branch {BRANCH} in {user}; `kopt merge {NAME}` applies it\n" in final_output(
         tmp_path / "w", capsys)
 
 
@@ -55,7 +55,7 @@ def test_refused_branch_is_not_promised(
         repos.git(user, "branch", "-f", BRANCH, repo.base)
     output = final_output(tmp_path / "w", capsys)
     assert f"branch {BRANCH} in {user}" not in output
-    assert f"commit {repo.best[:12]} in {repo.git_dir}; `kopt merge {NAME}` takes it" in output
+    assert f"commit {repo.best[:12]} in {repo.git_dir}; `kopt merge {NAME}` applies it" in output
 
 
 def test_git_commit_false_hands_over_patch(
@@ -64,7 +64,7 @@ def test_git_commit_false_hands_over_patch(
     output = final_output(tmp_path / "w", capsys)
     assert BRANCH not in output and "git_commit: false" in output
     assert f"commit {repo.best[:12]} in {repo.git_dir}" in output
-    assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in output
+    assert f"`kopt merge {NAME} --patch | git -C {user} apply` applies it" in output
 
 
 def test_campaign_on_copy_hands_over_patch(
@@ -74,11 +74,11 @@ def test_campaign_on_copy_hands_over_patch(
     (repo.folder / "ORIGIN_COMMIT").write_text("f" * 40 + "\n")
     output = final_output(tmp_path / "w", capsys)
     assert BRANCH not in output and "a copy of the kernel's files" in output
-    assert f"`kopt merge {NAME} --patch | git -C {user} apply` takes it over" in output
+    assert f"`kopt merge {NAME} --patch | git -C {user} apply` applies it" in output
 
 
 def test_missing_project_is_not_an_error(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, _ = campaign(tmp_path)
     user.rename(tmp_path / "elsewhere")
-    assert f"`kopt merge {NAME}` takes it over" in final_output(tmp_path / "w", capsys)
+    assert f"`kopt merge {NAME}` applies it" in final_output(tmp_path / "w", capsys)

@@ -60,7 +60,7 @@ def test_doctor_finds_a_dependency_that_is_installed_but_broken(tmp_path: Path) 
     assert done.returncode == 3
     assert "✗ pyyaml" in done.stdout
     assert "cannot be imported: ImportError: libgfortran.so.5" in done.stdout
-    assert done.stdout.endswith("needed and missing: pyyaml\n")
+    assert done.stdout.endswith("missing requirements: pyyaml\n")
 
 
 def test_missing_dashboard_package_is_only_a_note(tmp_path: Path) -> None:

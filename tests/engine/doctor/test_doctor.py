@@ -31,7 +31,7 @@ def checks(done: Any) -> dict[str, dict[str, str]]:
 def test_this_machine_passes_every_check(tmp_path: Path) -> None:
     done = kopt("doctor", workspace=tmp_path / "new")
     assert done.returncode == 0, done.stdout
-    assert "nothing needed is missing" in done.stdout and harmless(done.stdout)
+    assert "no requirement is missing" in done.stdout and harmless(done.stdout)
     assert not (tmp_path / "new").exists()
     value = answer(kopt("doctor", "--json", workspace=tmp_path))
     names = {check["name"] for check in value["checks"]}

@@ -82,7 +82,7 @@ async def test_key_in_the_dashboard_has_a_near_gain_measured_again(near: Setup) 
         await until(pilot, f"m or kopt submit --from {candidate.id[:12]} measures it again")
         await until(pilot, "m measure again  tab pane")  # in the bottom line
         await pilot.press("m")
-        await until(pilot, f"{candidate.id[:8]} is handed in: a round measures it")
+        await until(pilot, f"{candidate.id[:8]} is submitted: a round measures it")
         await until(pilot, lambda: purposes(near) == ["again-2", "verify"], limit=90)
         await until(pilot, lambda: "measures it again" not in shown(app))
         await pilot.press("m")

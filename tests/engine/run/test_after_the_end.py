@@ -127,7 +127,7 @@ def test_patch_for_an_ended_campaign_is_judged_by_a_host_that_ends_after_it(
     (tmp_path / "late.patch").write_bytes(campaigns.patch(finished, LATE))
     code, out, err = command("submit", str(tmp_path / "late.patch"),
                              workspace=finished.workspace)
-    assert code == 0 and out.endswith("; a host judges it now\n"), err
+    assert code == 0 and out.endswith("; a background process judges it now\n"), err
     campaigns.until(lambda: host.owner(finished.workspace, finished.id) is None)
     assert [c.state for c in campaigns.candidates(finished) if c.round == 3] == ["closed"]
     assert not list(finished.folder.inbox.glob("*.patch"))
@@ -149,7 +149,7 @@ def test_status_and_run_agree_on_a_finished_campaign_that_judges_a_patch(
         manifest = str(finished.workspace.parent / "p" / "manifest.yaml")
         code, out, err = command("run", manifest, workspace=finished.workspace)
         assert (code, out) == (1, "")
-        assert f"{finished.id} still judges, after its end: " in err
+        assert f"{finished.id} is still judging, after its end: " in err
     host_of_patch.join(90)
     assert "✓ finished" in command("status", workspace=finished.workspace)[1]
 
@@ -174,8 +174,8 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
         engine = campaigns.start(setup)
         code, out, err = command("run", manifest, workspace=setup.workspace)
         assert (code, out) == (1, "")
-        assert err == (f"kopt: {setup.id} runs already on this manifest (kopt attach {setup.id} "
-                       "shows it, --new starts another campaign)\n")
+        assert err == (f"kopt: {setup.id} is already running on this manifest (kopt attach "
+                       f"{setup.id} shows it, --new starts another campaign)\n")
         assert [path.name for path in setup.workspace.glob("scale_*")] == [setup.id]
         code, out, err = command("run", manifest, "--new", "--json", workspace=setup.workspace)
         assert code == 0 and json.loads(out)["campaign"]["id"] == f"{setup.id}-2", err
@@ -210,7 +210,7 @@ def test_only_one_of_two_simultaneous_runs_of_a_manifest_starts(tmp_path: Path) 
     assert command("stop", started.id, workspace=workspace)[0] == 0
     assert sorted(code for *_, code in ended) == [0, 1], ended
     [refusal] = [err for _, err, code in ended if code]
-    assert f"{started.id} runs already on this manifest" in refusal
+    assert f"{started.id} is already running on this manifest" in refusal
     campaigns.until(lambda: host.owner(workspace, started.id) is None)
 
 

@@ -153,7 +153,7 @@ def test_logs_show_the_baseline_and_the_campaign(setup: campaigns.Setup) -> None
     assert "baseline.tar.gz" in kopt("logs", "baseline", workspace=setup.workspace).stdout
     assert "Round 1: baseline" in kopt("logs", setup.id, workspace=setup.workspace).stdout
     nothing = kopt("logs", "zzz", workspace=setup.workspace)
-    assert nothing.returncode == 2 and "no campaign and no candidate" in error_text(nothing)
+    assert nothing.returncode == 2 and "no campaign or candidate" in error_text(nothing)
 
 
 def records(setup: campaigns.Setup) -> dict[Path, bytes]:

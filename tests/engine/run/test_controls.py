@@ -129,7 +129,7 @@ def test_run_survives_its_terminal_and_can_be_controlled(tmp_path: Path) -> None
 
     code, out, err = campaigns.command("run", setup.id, workspace=workspace)
     assert code == 1 and out == ""
-    assert err.count("\n") == 1 and f"runs already, in process {int(name[2])}" in err
+    assert err.count("\n") == 1 and f"is already running in process {int(name[2])}" in err
 
     assert campaigns.command("pause", workspace=workspace)[0] == 0
     campaigns.until(lambda: paused(setup))

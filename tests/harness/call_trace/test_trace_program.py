@@ -23,7 +23,7 @@ from tests.support.trace_case import KIND, SOURCE, START, TWO, counted, project,
 @pytest.mark.parametrize(("program", "code", "ending"), [
     (TWO + "sys.exit(3)", 3, "failed with exit code 3"),
     (TWO + "1/0", 1, "failed with exit code 1"),
-    (TWO + "os.kill(os.getpid(), 11)", -11, "was ended by SIGSEGV")])
+    (TWO + "os.kill(os.getpid(), 11)", -11, "was killed by SIGSEGV")])
 def test_calls_before_a_failure_are_written(program: str, code: int, ending: str,
                                                            tmp_path: Path) -> None:
     done = trace(project(tmp_path / "p", program=START + program), "--json")
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_the_program_but_keeps_counts(tmp_path: Path) -> None:
         while b"ready" not in shown:
             shown += os.read(leader, 4096)
         os.write(leader, b"\x03")
-        while b"kopt: the program was ended by SIGINT" not in shown:
+        while b"kopt: the program was killed by SIGINT" not in shown:
             shown += os.read(leader, 4096)
     finally:
         assert process.wait(60) == 1, shown.decode()

@@ -38,7 +38,7 @@ def test_help_of_a_verb_states_its_purpose() -> None:
         (("--workspace", "x", "frobnicate"), "unknown command 'frobnicate' (see kopt --help)"),
         (("approve",), "workspace: there is no campaign yet (kopt demo runs one, kopt new starts "
                        "your own)"),
-        (("submit",), "give PATCH or --from SOURCE, not both or none (see kopt submit --help)"),
+        (("submit",), "give either PATCH or --from SOURCE (see kopt submit --help)"),
         (("events", "--lines", "many"), "argument --lines/-n: invalid count value: 'many' (see "
                                         "kopt events --help)"),
         (("merge", "--squash"), "unrecognized arguments: --squash (see kopt merge --help)"),

@@ -62,7 +62,7 @@ def test_campaign_with_a_repaired_candidate_an_approval_and_a_runner_up_kept_on_
     printed, setup = demo(tmp_path)
     rejected, repaired = rejected_and_repaired(setup)
     assert "no model works in the agent's slots: a script answers" in printed
-    assert printed.count("nobody is at a terminal") == 2
+    assert printed.count("no terminal is attached") == 2
 
     with campaigns.reading(setup) as reader:
         heaviest = reader.bottlenecks(setup.id, 2)[0]

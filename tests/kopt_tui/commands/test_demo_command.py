@@ -45,6 +45,6 @@ def test_leaving_the_demo_reports_whether_its_campaign_waits_runs_or_is_lost(
     writer = Writer(tmp_path)
     held = lease.acquire(writer, CAMPAIGN)
     assert leave_dashboard(tmp_path, CAMPAIGN, monkeypatch) == 0
-    assert f"{CAMPAIGN} goes on; kopt attach {CAMPAIGN}" in capsys.readouterr().out
+    assert f"{CAMPAIGN} continues; kopt attach {CAMPAIGN}" in capsys.readouterr().out
     lease.release(writer, held)
     writer.close()

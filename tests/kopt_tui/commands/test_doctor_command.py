@@ -26,4 +26,4 @@ def test_findings_and_fixes_break_between_words(
     assert capsys.readouterr().out.splitlines() == [
         "! load  3.8 processes running on", "        2 cores",
         "        → wait until the other", "          programs have ended",
-        "nothing needed is missing"]
+        "no requirement is missing"]

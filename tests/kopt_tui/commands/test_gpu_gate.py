@@ -133,7 +133,7 @@ def test_note_on_a_foreign_process_states_the_remedy() -> None:
     company = Evidence(kind=COMPANY, detail="process 9 was there")
     stranger = Evidence(kind=STRANGER, detail="timed beside process 9, of no kopt")
     assert company_notes(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [
-        "timed beside process 9, of no kopt: judge again when it is gone"]
+        "timed beside process 9, of no kopt: repeat the verdict when it has ended"]
     assert company_notes(Verdict(valid=True, correct=True)) == []
 
 

@@ -111,7 +111,7 @@ def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
 def test_merge_of_an_unmeasured_best_says_so(tmp_path: Path) -> None:
     _, workspace = kept_campaign(tmp_path, speedup=None)
     done = kopt("merge", workspace=workspace)
-    assert done.returncode == 0 and "not measured against the baseline" in done.stderr
+    assert done.returncode == 0 and "not been measured against the baseline" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["branch", "squash"])
@@ -166,7 +166,7 @@ def test_submitted_source_replaces_the_kernels_source(target: str, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("content", "part"),
-    [(b"", "the file holds no diff"), (b"just words\n", "the file holds no diff"),
+    [(b"", "the file contains no diff"), (b"just words\n", "the file contains no diff"),
      (b"\0" * (5 << 20), "larger than 4 MiB"),
      (b"--- a/k.c\n+++ b/k.c\n@@ -1 +1 @@\n-a\n+b\n+c\n",
       ":5: the hunk of line 3 is longer than its header says")],
@@ -181,8 +181,8 @@ def test_file_without_a_whole_diff_is_not_submitted(content: bytes, part: str,
 
 
 @pytest.mark.parametrize(("manifest", "rounds", "message"), [
-    ("pool: {backends: [search]}", 1, "judges no submitted patches: pool.backends leaves out"),
-    ("", 2, f"no engine runs {NAME}, which stopped within a round (kopt resume continues it")])
+    ("pool: {backends: [search]}", 1, "judges no submitted patches: pool.backends lacks"),
+    ("", 2, f"no engine runs {NAME}, which stopped mid-round (kopt resume continues it")])
 def test_patch_that_no_engine_would_judge_is_refused(
         manifest: str, rounds: int, message: str, tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")

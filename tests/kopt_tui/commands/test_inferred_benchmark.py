@@ -59,10 +59,10 @@ def test_word_for_correct_in_all_rows_becomes_the_check(cells: list[str], check:
 
 
 @pytest.mark.parametrize(("err", "check", "said"), [
-    ("0", [], "a row is right if err_pa_ps == 0 (to allow other rounding: "
+    ("0", [], "a row is correct if err_pa_ps == 0 (to allow other rounding: "
      "--check 'err_pa_ps <= 1e-6'); it is measured by us_pa_ps\n"),
     ("0", ["--check", "err_pa_ps <= 1e-3"],
-     "a row is right if err_pa_ps <= 1e-3; it is measured by"),
+     "a row is correct if err_pa_ps <= 1e-3; it is measured by"),
     ("'no'", [], "(set what counts as correct: --check 'err_pa_ps == WORD')")])
 def test_run_prints_the_check_and_how_to_change_it(
         err: str, check: list[str], said: str, project: Path) -> None:
@@ -73,7 +73,7 @@ def test_run_prints_the_check_and_how_to_change_it(
 
 
 @pytest.mark.parametrize(("edit", "said"), [
-    ("src/*.c", "no knobs: a campaign tries 1 change of kopt's own (relaxed rounding in the whole"),
+    ("src/*.c", "no knobs: a campaign tries 1 built-in change (relaxed rounding in the whole"),
     ("src/*", "edit matches several files: kopt changes none by itself; name one with --edit")])
 def test_new_prints_which_changes_a_campaign_will_make(
         edit: str, said: str, project: Path) -> None:

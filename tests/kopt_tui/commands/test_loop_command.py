@@ -72,10 +72,10 @@ def test_invalid_configuration_is_rejected(config: dict[str, object], words: str
 
 
 @pytest.mark.parametrize(("config", "what"), [
-    ("[1]", "is no JSON object of names and values"), ("1", "is no JSON object of names"),
-    ("{", "is no JSON: Input data was truncated"), ("", "is no JSON: "), ("nul", "is no JSON: "),
-    ("{A: 1}", "is no JSON: object keys must be strings at character 2"),
-    ('{"A": NaN}', "is no JSON: invalid character at character 7")])
+    ("[1]", "is not a JSON object of names and values"), ("1", "is not a JSON object of names"),
+    ("{", "is not JSON: Input data was truncated"), ("", "is not JSON: "), ("nul", "is not JSON: "),
+    ("{A: 1}", "is not JSON: object keys must be strings at character 2"),
+    ('{"A": NaN}', "is not JSON: invalid character at character 7")])
 def test_config_that_is_not_an_object_is_bad_usage(config: str, what: str, manifest: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run_json(capsys, "evaluate", manifest, f"--config={config}")
@@ -209,7 +209,7 @@ def test_second_loop_is_refused_and_an_interrupted_one_continues(
     stopped = json.loads(out)
     assert code == 130 and stopped["stopped"] and stopped["verdict"] is None
     assert stopped["trials"] == started.trials() and stopped["space_size"] == 16
-    assert "the same command continues there" in err.splitlines()[-1]
+    assert "repeat the command to continue" in err.splitlines()[-1]
     assert "Traceback" not in err
 
 

@@ -67,7 +67,7 @@ def test_batch_runs_only_campaigns_that_have_not_ended_and_prints_one_table(
     assert "max_iterations reached" in capsys.readouterr().out
     assert batch_runs.run_each(tmp_path, level, finish) == 0
     assert ran == [str(path)]
-    assert "1 campaign had ended before; --new starts others" in capsys.readouterr().out
+    assert "1 campaign had already ended; --new starts new ones" in capsys.readouterr().out
     batch_runs.run_each(tmp_path, level, ran.append, again=True)
     assert ran == [str(path), str(path)]
 

@@ -133,8 +133,8 @@ def test_run_names_what_it_waits_for(project: Path) -> None:
     line = asking.stderr.readline()
     held.release()
     asking.communicate(timeout=120)
-    assert line == f"running the benchmark; process {os.getpid()} measures on cpu now: this " \
-        "waits\n"
+    assert line == f"running the benchmark; waiting while process {os.getpid()} measures on " \
+        "cpu\n"
     assert asking.returncode == 0
 
 

@@ -69,7 +69,7 @@ def test_shapes_replace_a_program(project: Path) -> None:
     (("kernels.py:norm", "--shape", "x=4,4"), "argument 'weight' is unknown (use --shape weight="),
     (("kernels.py:norm", "--shape", "x=n,m", "--shape", "weight=m", "--class", "a: m=8"),
      "the size n has no value (use --class, such as --class 'small: n=64 m=64')"),
-    (("kernels.py:norm",), "kernels.py:5, norm: there is no program to watch"),
+    (("kernels.py:norm",), "kernels.py:5, norm: no program is given"),
     (("kernels.py:norm", "--", sys.executable, "-c", "import gone_away"),
      "No module named 'gone_away' (<string>:1) (install gone_away"),
     (("kernels.py:norm", "--", sys.executable, "-c", "pass"),

@@ -117,7 +117,7 @@ def test_wrong_reference_is_reported_in_the_first_verdict(project: Path) -> None
     done = kopt("new", "--project", str(project), "--yes")
     assert done.returncode == 0, done.stderr
     assert re.search(r"first verdict: the kernel itself disagrees: tall: out: error 0?\.\d+ of the "
-                     r"output's scale, allowed .*; correct the kernel, reference.py:rmsnorm or the "
+                     r"output's scale, allowed .*; fix the kernel, reference.py:rmsnorm or the "
                      "task", done.stdout), done.stdout
     assert done.stdout.splitlines()[-1] == \
         f"next: correct it, then kopt evaluate {project}/manifest.yaml"

@@ -93,8 +93,8 @@ def test_method_and_backward_pass_that_a_test_calls_get_a_correct_verdict(
 def test_file_with_one_module_means_its_forward(tmp_path: Path) -> None:
     for text, words in (
             ("import torch\n\nclass Block(torch.nn.Module):\n    def forward(self, x):\n"
-             "        return x + 1\n", "block.py:4, Block.forward: there is no program to watch"),
-            ("WIDTH = 3\n", "block.py: there is no function to make a task of (name a method: "
+             "        return x + 1\n", "block.py:4, Block.forward: no program is given"),
+            ("WIDTH = 3\n", "block.py: there is no function to write a task for (name a method: "
                             "kopt new block.py:CLASS.METHOD)")):
         (tmp_path / "block.py").write_text(text)
         done = kopt("new", "block.py", "--yes", cwd=tmp_path)

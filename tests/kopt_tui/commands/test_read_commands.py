@@ -60,7 +60,7 @@ def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
     rows = {text.split()[0]: text for text in re.split(r"\n(?! )", table.strip())}
     assert "✓ finished" in rows[NAME] and "2.50x [2.40, 2.60]" in rows[NAME]
     assert "baseline" in rows[NAME] and "max_iterations reached" in rows[NAME]
-    assert f"kopt merge {NAME} takes the result over" in rows[NAME]
+    assert f"kopt merge {NAME} applies the result" in rows[NAME]
     assert "✗ lost" in rows["matmul_c_cpu_20261120"]
     assert "its engine is gone" in rows["matmul_c_cpu_20261120"]
     assert "✗ lost its engine is gone" in kopt("show", "matmul", workspace=workspace).stdout
@@ -114,7 +114,7 @@ def test_show_of_a_candidate_prints_its_verdict_by_class(workspace: Path) -> Non
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [(("show", "zz"), "no campaign and no candidate 'zz'"), (("show", "bb"), "ambiguous"),
+    [(("show", "zz"), "no campaign or candidate 'zz'"), (("show", "bb"), "ambiguous"),
      (("diff", "zz"), "no candidate 'zz'"), (("report", "matmul"), "no campaign 'matmul'"),
      (("report", "rmsnrom_c_cpu_20261120"), "did you mean"),
      (("logs", "rms"), "there is no log yet")],
@@ -164,7 +164,7 @@ def test_events_are_printed_as_lines_or_json(workspace: Path) -> None:
     assert json.loads(first)["seq"] == 4
     for number in ("-1", str(2**64)):
         done = kopt("events", "--after", number, workspace=workspace)
-        assert done.returncode == 2 and "is not from 0 to" in error_text(done)
+        assert done.returncode == 2 and "is not between 0 and" in error_text(done)
     kinds = kopt("events", "--kind", "decision", "-n", "0", "--json", workspace=workspace).stdout
     assert {json.loads(line)["kind"] for line in kinds.splitlines()} == {"decision"}
 

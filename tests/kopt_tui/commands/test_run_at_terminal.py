@@ -48,7 +48,7 @@ def test_interrupted_wait_says_that_the_campaign_goes_on(tmp_path: Path) -> None
     with closing(Reader(workspace)) as reader:
         [started] = reader.campaigns()
     assert waiting.returncode == 130 and errors == (
-        f"\nit goes on without this terminal; kopt attach {started.id} shows it, "
+        f"\nit continues without this terminal; kopt attach {started.id} shows it, "
         f"kopt stop {started.id} ends it\n")
     assert host.owner(workspace, started.id) is not None
     campaigns.command("stop", started.id, workspace=workspace)
@@ -78,7 +78,7 @@ def test_progress_is_printed_while_there_are_no_events(
 def test_campaign_goes_on_without_the_terminal_after_its_baseline(tmp_path: Path) -> None:
     manifest, workspace = campaigns.project(tmp_path / "p", max_iterations=9), tmp_path / "w"
     status, screen = converse(["run", str(manifest), "--workspace", str(workspace)], {})
-    assert status == 0 and "it goes on without this terminal" in screen, screen
+    assert status == 0 and "it continues without this terminal" in screen, screen
     assert "baseline: small" in screen and "round 3" not in screen
     with closing(Reader(workspace)) as reader:
         [started] = reader.campaigns()

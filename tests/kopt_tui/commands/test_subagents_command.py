@@ -75,7 +75,7 @@ def test_harness_without_an_agent_checks_the_existing_harness(tmp_path: Path) ->
     assert kopt("subagents", "harness", "rmsnorm.c", cwd=project).returncode == 1
     for wrong in (["nothing.c"], ["../p.c"], ["rmsnorm.c", "--traced", "/etc/passwd"]):
         refused = kopt("subagents", "harness", *wrong, cwd=project)
-        assert refused.returncode == 2 and "is no file of the project" in refused.stderr
+        assert refused.returncode == 2 and "is not a file of the project" in refused.stderr
     (project / "kopt_harness.py").write_text(harness_case.spoiled("absolute"))
     checked = kopt("subagents", "harness", "rmsnorm.c", cwd=project)
     assert checked.returncode == 1 and "outside the work folder" in checked.stdout

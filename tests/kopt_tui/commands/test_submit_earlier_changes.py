@@ -67,8 +67,8 @@ def test_folder_gives_one_patch_per_file_in_order_and_a_branch_gives_one(tmp_pat
 
 
 @pytest.mark.parametrize(("source", "message"), [
-    ("nowhere", "is no campaign, candidate, folder, commit or branch"),
-    ("--output=/tmp/x", "is no campaign, candidate, folder, commit or branch"),
+    ("nowhere", "is not a campaign, candidate, folder, commit or branch"),
+    ("--output=/tmp/x", "is not a campaign, candidate, folder, commit or branch"),
     ("EMPTY", "the source has no change to judge"),
     ("SELF", "is the campaign that judges them"),
 ])

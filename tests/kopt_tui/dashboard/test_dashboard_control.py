@@ -91,12 +91,12 @@ async def test_dialog_shows_the_models_concern_and_the_verdict_shows_its_review(
     writer.close()
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(120, 90)) as pilot:
-        await open_dialog(pilot, "a", "concerns of openai/gpt-5, which decides nothing")
+        await open_dialog(pilot, "a", "concerns of openai/gpt-5 (advisory)")
         assert "▸  Let it wait" in shown(app), "the safe answer has the focus"
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
         await pilot.press("3")
-        await until(pilot, "review by openai/gpt-5, which decides nothing")
+        await until(pilot, "review by openai/gpt-5 (advisory)")
         text = shown(app)
         assert text.index("speedup") < text.index("It fuses both passes.")
         assert controls(workspace) == []
@@ -199,7 +199,7 @@ async def test_campaign_without_an_engine_is_resumed_and_neither_paused_nor_stop
         await until(pilot, "✗ lost")
         await pilot.press("p")
         await until(pilot, f"Resume campaign {CAMPAIGN}?")
-        await until(pilot, "no engine runs it now: a new one starts")
+        await until(pilot, "no engine is running: a new one starts")
         await pilot.press("escape", "S")
         await until(pilot, f"no engine runs {CAMPAIGN}: nothing to stop")
         assert controls(workspace) == []
@@ -214,7 +214,7 @@ async def test_pause_that_waits_for_the_end_of_the_round_can_be_cancelled(worksp
         await until(pilot, lambda: app.snapshot.controls)
         await until(pilot, "pauses after this round")
         await pilot.press("p")
-        await until(pilot, "it was to pause after this round: it will not")
+        await until(pilot, "cancels the pause after this round")
         await pilot.press("right", "enter")
         await until(pilot, lambda: [control.verb for control in controls(workspace)]
                     == ["pause", "resume"])
@@ -237,7 +237,7 @@ async def test_pause_key_resumes_what_was_paused_or_stopped(workspace: Path) -> 
         await until(pilot, "is finished: kopt set raises a limit")
         await pilot.press("j", "p")
         await until(pilot, "Resume campaign softmax")
-        await until(pilot, "no engine runs it now")
+        await until(pilot, "no engine is running")
         assert "campaign is stopped now" not in shown(app) and controls(workspace) == []
 
 

@@ -110,7 +110,7 @@ def test_verdicts_before_the_first_round_state_their_purpose() -> None:
         "verdict  baseline  noise [0.94, 1.07]  the unchanged code against itself"
     assert "uncertain [0.94, 1.07]" in event("verdict", purpose="verify", **numbers)
     assert event("verdict", purpose="canary", valid=True, correct=False) == \
-        "verdict  canary  a broken copy did not pass, as it must not: incorrect"
+        "verdict  canary  the broken copy failed, as it must: incorrect"
     assert event("baseline", "e3eaa5e64363", latency_us=99.21, noise=0.0910) == \
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
     assert event("baseline", "e3eaa5e64363", latency_us=153e3, per="GB") == \

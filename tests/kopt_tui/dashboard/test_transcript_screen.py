@@ -121,7 +121,7 @@ async def test_search_steps_through_matches_and_wraps_around(workspace: Path) ->
         await until(pilot, lambda: "/IDEA" not in shown(app) and "▸" not in shown(app))
         assert isinstance(app.screen, TranscriptScreen)
         await pilot.press("n")
-        await until(pilot, "nothing is searched for")
+        await until(pilot, "no search is active")
         await pilot.press("slash", *"no such", "enter", "n")
         await until(pilot, "! no entry contains no such")
 

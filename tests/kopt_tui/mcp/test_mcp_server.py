@@ -90,7 +90,7 @@ async def test_client_reads_campaigns_events_and_knowledge_and_gets_errors_for_b
         name = await client.call_tool("verdict", {"candidate": setup.id[:5]})
         assert name.is_error and "names no candidate" in text(name)
         patch = campaigns.patch(setup, campaigns.FASTER).decode()
-        for given, why in ((patch, "no engine runs"), ("not a diff", "holds no diff")):
+        for given, why in ((patch, "no engine runs"), ("not a diff", "contains no diff")):
             refused = await client.call_tool("submit_candidate", {"patch": given})
             assert refused.is_error and why in text(refused)
         pages = text(await client.call_tool("read_knowledge", {})).splitlines()
