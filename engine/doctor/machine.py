@@ -89,7 +89,7 @@ def cards(devices: list[Device], problems: list[str]) -> Iterator[MachineCheck]:
 
 
 def profilers(devices: Sequence[Device], python: str | None = None) -> Iterator[MachineCheck]:
-    """Yield a check per kind of GPU: can the kernel time of a project's benchmark be measured?"""
+    """Yield a check per kind of GPU of the profiler that measures a benchmark's kernel time."""
     for kind in dict.fromkeys(device.kind for device in devices):
         device = next(device for device in devices if device.kind == kind)
         profiler = profiler_for(device, python)

@@ -110,8 +110,9 @@ def _try_all(target: Target, project: Path, device: Device, text: str,
 
 
 def _others(each: KnobProposal) -> tuple[int, int]:
-    """Return the choices next to the present value; if it is the first or last, the nearest and
-    the farthest.
+    """Return the choices below and above the present value.
+
+    If the present value is the first or the last choice, return the nearest and the farthest.
     """
     at = each.choices.index(each.value)
     below, above = each.choices[:at][::-1], each.choices[at + 1:]
