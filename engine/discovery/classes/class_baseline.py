@@ -128,8 +128,9 @@ def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) ->
 def edit_manifest(text: str, **fields: Any) -> str:
     """Return a manifest's text with new values for some fields.
 
-    A field is given as `representative_shapes=({"m": 64},)` or as a whole `target=`. If editing single lines gives another manifest, the whole
-    text is written anew. Raises InputError for an invalid value.
+    A field is given as `representative_shapes=({"m": 64},)` or as a whole `target=`; all others
+    keep their values. If editing single lines gives another manifest, the whole text is written
+    anew. Raises InputError for an invalid value.
     """
     expected = msgspec.structs.replace(load.parse(text, "the manifest"), **fields)
     plain: Mapping[str, Any] = msgspec.to_builtins(expected)
