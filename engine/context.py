@@ -1,6 +1,6 @@
 """What the engine thread works with: journal, message queue, devices, verdicts.
 
-The thread waits nowhere else, so that controls are read and the lease is renewed during every wait.
+All waits of the thread are here, so that each of them reads controls and renews the lease.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class EngineContext:
         self._controls_at = 0.0
         self._ticks: dict[str, tuple[str, float]] = {}
         self._phase = self._shown = ""
-        """The campaign's phase, and what is shown of it and of a verdict without a slot."""
+        """The phase, and the text shown for it: with the progress of a verdict without a slot."""
 
     def use_setup(self, setup: Setup) -> None:
         """Use a changed manifest or target from now on."""
         self.setup = self.verifier.setup = setup
 
     def wait(self) -> object | None:
-        """Return the next message but notices, None after CONTROLS_S. Raises CampaignStopped."""
+        """Return the next message but notices, None after CONTROLS_S s. Raises CampaignStopped."""
         self._attend()
         try:
             message = self.messages.get(timeout=CONTROLS_S)
@@ -108,7 +108,7 @@ class EngineContext:
             self._show_progress("")
 
     def submit(self, job: VerdictRequest) -> VerdictRequest:
-        """Request a verdict, whose outputs are kept with the present round; return the request."""
+        """Request a verdict, with its outputs kept in the present round; return the request."""
         job = msgspec.structs.replace(job, round=self.round)
         self.verifier.submit(job)
         return job
@@ -127,14 +127,14 @@ class EngineContext:
         return future.result()
 
     def book(self, answer: ModelAnswer) -> None:
-        """Record what an answer of a model cost; the first without a price is a warning."""
+        """Record what a model's answer cost; warn once for each model whose price is unknown."""
         costs = self.reader.model_costs(self.setup.id) if answer.cost_usd is None else ()
         with self.writer.transaction():
             self.writer.model_spent(self.setup.id, answer)
             if answer.cost_usd is None and not any(
                     cost.unpriced and cost.model == answer.model for cost in costs):
                 self.writer.event(self.setup.id, "warning", answer.slot, message=(
-                    f"the price of {answer.model} is unknown: no limit of cost holds for it"))
+                    f"the price of {answer.model} is unknown: cost limits do not count it"))
         self.used_usd += answer.cost_usd or 0.0
 
     def record_notices(self) -> None:
@@ -149,7 +149,7 @@ class EngineContext:
             self.messages.put(other)
 
     def _record_if_notice(self, message: object) -> bool:
-        """Record a message that no round waits for; return whether the message was one."""
+        """Record a message if it is a notice, which no round waits for; return whether it is."""
         if isinstance(message, SlotProgress):
             self._tick(message)
         elif isinstance(message, DeviceNotice):
@@ -210,7 +210,7 @@ class EngineContext:
             self._show_progress(detail if stage == "waiting" else f"{stage} {detail}".strip())
 
     def _show_progress(self, progress: str) -> None:
-        """Show behind the phase how far a verdict without a slot is, and the phase alone for ""."""
+        """Show the phase and the progress of a verdict without a slot; "" shows the phase alone."""
         campaign = self.reader.campaign(self.setup.id)
         if campaign is None:
             return

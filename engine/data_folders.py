@@ -1,4 +1,4 @@
-"""Folders of data that people add to kopt's own: the user's, then the project's."""
+"""Data folders: kopt's own, the user's and the project's; later ones override earlier ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def of_user(name: str) -> Path:
-    """Return the user's folder of a kind of data: `subagents`, `knowledge`."""
+    """Return the user's folder for a kind of data: `subagents` or `knowledge`."""
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return config / "kopt" / name
 
@@ -15,7 +15,7 @@ def of_user(name: str) -> Path:
 def overriding(built_in: Path, project: Path | None) -> tuple[Path, ...]:
     """Return kopt's folder, the user's and the project's of the same name, in reading order.
 
-    What a later one has replaces what an earlier one has under the same name.
+    An entry of a later folder replaces one of the same name in an earlier folder.
     """
     of_project = [project / built_in.name] if project else []
     return tuple(dict.fromkeys(

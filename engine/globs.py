@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 
 def matches(path: str, globs: Iterable[str]) -> bool:
+    """Return whether one of the globs matches a path."""
     return any(_compiled(glob).fullmatch(path) for glob in globs)
 
 
@@ -34,7 +35,7 @@ def names_exactly(path: str, globs: Iterable[str]) -> bool:
 
 
 def folder_named(path: str, globs: Iterable[str]) -> str:
-    """Return the longest folder, with its slash, that a matching glob names without wildcards."""
+    """Return the longest folder, ending in "/", that a matching glob names before its wildcards."""
     folders = [_literal_folder(_bare(glob)) for glob in globs if matches(path, (glob,))]
     return max(folders, key=len, default="")
 

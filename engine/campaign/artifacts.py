@@ -95,7 +95,7 @@ def record(writer: Writer, reader: Reader, folder: Folder, campaign: str, stored
 
 
 def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
-    """Delete archives of an engine that was killed after it wrote them, before it recorded them."""
+    """Delete archives that a killed engine wrote to disk and did not record in the journal."""
     known = {outputs.path for outputs in reader.payloads(campaign, STORED, Artifacts)}
     for pattern in ("*.tar.gz", "*.part"):
         for path in folder.rounds.glob(f"round-*/artifacts/{pattern}"):
@@ -104,7 +104,7 @@ def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
 
 
 def of_campaign(reader: Reader, campaign: str, *, removed: bool = False) -> list[Artifacts]:
-    """Return a campaign's archives, the oldest first; those that were deleted only if `removed`."""
+    """Return a campaign's archives, the oldest first; `removed` includes the deleted ones."""
     gone = set() if removed else removed_paths(reader, campaign)
     newest = {outputs.path: outputs for outputs in reader.payloads(campaign, STORED, Artifacts)}
     return [outputs for outputs in newest.values() if outputs.path not in gone]
@@ -122,13 +122,13 @@ def read(folder: Path, stored: Artifacts) -> Mapping[str, bytes]:
         data = path.read_bytes()
         if hashlib.sha256(data).hexdigest() != stored.sha256:
             raise EnvironmentFault("the archive has changed since it was stored", where=str(path),
-                                   fix="do not trust it")
+                                   fix="do not trust its contents")
         with tarfile.open(fileobj=io.BytesIO(gzip.decompress(data))) as archive:
             return {member.name: file.read() for member in archive
                     if (file := archive.extractfile(member)) is not None}
     except (OSError, EOFError, tarfile.TarError) as error:
         raise EnvironmentFault(f"the outputs cannot be read: {error}", where=str(path),
-                               fix="was the file deleted?") from None
+                               fix="check whether the file was deleted") from None
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:

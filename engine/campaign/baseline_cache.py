@@ -1,7 +1,7 @@
-"""A campaign's compiler cache: what the baseline compiled, as a start for all other runs.
+"""A campaign's compiler cache: what the baseline compiled, copied into the HOME of later runs.
 
-It is filled once, by the baseline's own run, and read-only. Every slot and every verdict has caches
-of its own in a private HOME outside of the tree, seeded with a copy; nothing is written back.
+The baseline's run fills it once; then it is read-only. Every slot and every verdict compiles in a
+private HOME outside of the tree that starts with a copy of the cache; nothing is written back.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from harness.verdict import Verdict
 
 FOLDER = "jit"
 BASELINE = "baseline"
-"""Purpose of the request whose incumbent's caches are kept."""
+"""Purpose of the request that fills the cache, with what its incumbent compiled."""
 COMPILED_LATE = ("triton", "python")
 """Languages whose kernels are compiled at their first call."""
 
 
 def cache_folder(folder: Path) -> Path:
-    """Return the place of the cache in a campaign's folder."""
+    """Return the cache's folder, in a campaign's folder."""
     return folder / FOLDER / "warm"
 
 
 def warm_for(folder: Path, purpose: str) -> str:
-    """Return the `Settings.warm_cache` of a request."""
+    """Return the `Settings.warm_cache` of a request: the folder to copy from, "" for none."""
     cache = cache_folder(folder)
     return str(cache) if purpose != BASELINE and cache.is_dir() else ""
 
 
 def keep_for(folder: Path, purpose: str) -> str:
-    """Return the `Settings.keep_cache` of a command's request."""
+    """Return the `Settings.keep_cache` of a command's request: the folder to fill, "" for none."""
     if purpose != BASELINE:
         return ""
     cache_folder(folder).parent.mkdir(exist_ok=True)
@@ -39,7 +39,7 @@ def keep_for(folder: Path, purpose: str) -> str:
 
 
 def seed(folder: Path, home: Path) -> int:
-    """Copy the cache into a HOME, unless that has caches already; return the number of files."""
+    """Copy the cache into a HOME that has no caches yet; return the number of files."""
     return compiler_cache.seed(cache_folder(folder), home)
 
 
@@ -50,7 +50,7 @@ def keep(folder: Path, home: Path) -> int:
 
 
 def drop(folder: Path) -> bool:
-    """Empty the cache for good; False if it was empty."""
+    """Empty the cache and never fill it again; return False if it was empty."""
     cache = cache_folder(folder)
     if not cache.is_dir() or not any(cache.iterdir()):
         return False
@@ -60,6 +60,6 @@ def drop(folder: Path) -> bool:
 
 
 def cold_timeout(verdict: Verdict, language: str) -> bool:
-    """Return whether a timeout may be due to a first compilation: its HOME deserves one retry."""
+    """Return whether a verdict may have timed out because its kernel had to be compiled first."""
     return (language in COMPILED_LATE and not verdict.valid
             and "ran past its limit" in (verdict.rejected_reason or ""))

@@ -1,8 +1,8 @@
-"""Declares the knobs that `kopt new` proposed in a campaign's clone, in a commit of their own.
+"""Declares the knobs that `kopt new` proposed, in a separate commit of the campaign's clone.
 
-A tuning table that the manifest names gives them their choices and the first trials of a search.
-
-The project's files stay as they are. `kopt merge` carries the declarations or drops them.
+If the manifest names a tuning table, its values become the choices of the source's knobs, and its
+entries the first trials of a search. The project's files stay unchanged. `kopt merge` includes the
+declarations in its change, or with `knobs: inline` only the values of the knobs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.tasks.target import Target
 
 PATCH = "kopt_task/knobs.patch"
 BEFORE = "refs/kopt/undeclared"
-"""In a campaign's clone, the commit before the one that declares knobs."""
+"""A ref in a campaign's clone: the commit before the one that declares knobs."""
 MESSAGE = "declare knobs"
 
 
@@ -64,7 +64,7 @@ def _apply_patch(clone: Clone, head: str, index: Path) -> None:
                       stdin=clone.git.run("cat-file", "blob", f"{head}:{PATCH}"))
     except GitFailed as error:
         raise InputError(f"the proposed knobs do not fit the source: {error}", where=PATCH,
-                         fix="kopt new --force proposes them again; knobs: none leaves them out"
+                         fix="propose them again with kopt new --force, or set knobs: none"
                          ) from None
 
 
@@ -83,7 +83,8 @@ def _apply_table(clone: Clone, head: str, index: Path, manifest: Manifest) -> st
     text, unused = tuning_table.declare(source, table, language)
     if text == source:
         raise InputError(f"no knob of {path} is in the table", where=name,
-                         fix=f"it has {', '.join(table[0].config)}")
+                         fix=f"name a table for its knobs; this one has "
+                         f"{', '.join(table[0].config)}")
     blob = clone.git.line("hash-object", "-w", "--stdin", stdin=text.encode())
     clone.git.run("update-index", "--cacheinfo", f"{clone.entries(head)[path].mode},{blob},{path}",
                   index=index)
@@ -92,9 +93,9 @@ def _apply_table(clone: Clone, head: str, index: Path, manifest: Manifest) -> st
 
 
 def change(clone: Clone, manifest: Manifest, best: str) -> Patch | None:
-    """Return the change of a project's own files, None for a campaign that declared no knobs.
+    """Return the best commit's change of a project, None if the campaign declared no knobs.
 
-    It carries the declarations, or with `knobs: inline` the values in their places.
+    It includes the declarations; with `knobs: inline` it has the knobs' values in their place.
     """
     before, tree = clone.git.find(BEFORE), clone.tree_of(best)
     if not before:

@@ -65,7 +65,7 @@ class Folder:
         return self.path / "scratch" / "searches" / slot
 
     def fresh_scratch(self, name: str) -> Path:
-        """Return such a folder, emptied: files that an earlier candidate left are not trusted."""
+        """Return an empty `scratch` folder: files of an earlier candidate are not trusted."""
         worktree.remove(self.path / "scratch" / name)
         return self.scratch(name)
 
@@ -76,15 +76,15 @@ class Folder:
         return path
 
     def of_slot(self, round: int, slot: str) -> Path:
-        """Return the folder of what one slot of a round made; it may not exist yet."""
+        """Return the folder of one slot's files in a round; it may not exist yet."""
         return self.rounds / f"round-{round}" / "candidates" / slot
 
     def transcript(self, round: int, slot: str, attempt: int) -> Path:
-        """Return the transcript of an agent's attempt in a slot, which grows while it works."""
+        """Return the file of an attempt's transcript, which grows while the agent works."""
         return self.of_slot(round, slot) / f"transcript-{attempt}.jsonl"
 
     def worker_log(self, round: int, slot: str, attempt: int) -> Path:
-        """Return what the worker of an attempt printed, written when it has ended."""
+        """Return the file with what an attempt's worker printed, written when it has ended."""
         return self.of_slot(round, slot) / f"worker-{attempt}.log"
 
     def last_attempt(self, round: int, slot: str) -> int:

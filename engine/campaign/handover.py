@@ -44,7 +44,7 @@ def branch(campaign: Campaign) -> str:
 
 
 def command(campaign: Campaign) -> str:
-    """Return the shell command that takes the result over."""
+    """Return the shell command that brings the result into the project."""
     if publishes(campaign):
         return f"kopt merge {campaign.id}"
     return f"kopt merge {campaign.id} --patch | git -C {shlex.quote(campaign.project)} apply"

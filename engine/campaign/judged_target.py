@@ -30,7 +30,7 @@ class JudgedTarget:
     manifest: Manifest
     target: Target | CommandTarget
     devices: tuple[Device, ...]
-    """All of one kind and model."""
+    """Never empty; all are of one kind and model."""
     repo: CampaignRepo
     base_tree: str
     trees: Path
@@ -38,7 +38,7 @@ class JudgedTarget:
 
     @property
     def device(self) -> Device:
-        """The first device, for what is the same on all."""
+        """The first device, for properties that all devices share."""
         return self.devices[0]
 
     @property
@@ -63,8 +63,8 @@ class JudgedTarget:
     def breach(self, patch: Patch) -> str:
         """Return the rule that a patch breaks, "" for none.
 
-        A command target's benchmark is part of the project: there, no change outside of `edit` is
-        allowed.
+        A change outside of `edit` breaks a rule for command targets only: their benchmark is part
+        of the project.
         """
         return next((f"{broken.path} {broken.detail}" for broken in
                      violations(patch, self.edit, self.frozen)
@@ -93,7 +93,7 @@ class JudgedTarget:
 
 def read_target(manifest: Manifest, repo: CampaignRepo, base_tree: str,
                 folder: Path) -> Target | CommandTarget:
-    """Read the target from a tree, not the project; a kernel's task is written to `folder`."""
+    """Read the target from a tree of the repository; copy a kernel's task file to `folder`."""
     if manifest.target.kind == "command":
         return benchmark_target.sealed_target(manifest, repo.files(base_tree))
     copy = folder / "task.yaml"
@@ -103,10 +103,10 @@ def read_target(manifest: Manifest, repo: CampaignRepo, base_tree: str,
 
 def devices_for(manifest: Manifest, task: Target | CommandTarget, *,
                 model: str = "") -> tuple[Device, ...]:
-    """Return the manifest's devices, `gpu.cards` at most.
+    """Return the manifest's devices, at most `gpu.cards` cards. Raises KoptError.
 
-    "auto" is the CPU for a kernel in C that needs no card, else the most idle card (of this
-    `model`, if there is one) and all others of its model. Raises KoptError.
+    "auto" is the CPU for a kernel in C that needs no card, else the most idle card and all others
+    of its model; if the machine has a card of `model`, only cards of that model.
     """
     name = manifest.gpu.device
     if name == "auto":

@@ -11,11 +11,11 @@ from harness.formats.text import suggest
 
 FILE = "SKILL.md"
 MOST_CHARACTERS = 4000
-"""Prerequisites and commands stand at the beginning of such a file."""
+"""Longer files are cut off: prerequisites and commands are at their beginning."""
 
 
 def find(name: str, files: Iterable[str]) -> str:
-    """Return the file that `project_skill` means among a project's. Raises InputError."""
+    """Return the path of the file that `project_skill` names. Raises InputError."""
     paths, relative = list(files), name.removeprefix("./").rstrip("/")
     for path in (relative, f"{relative}/{FILE}"):
         if path in paths:

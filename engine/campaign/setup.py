@@ -52,7 +52,7 @@ class Setup(JudgedTarget):
 
     @property
     def planned_looks(self) -> int:
-        """Number of verdicts over which half of the campaign's error rate is spread."""
+        """Number of verdicts that share half of the campaign's error rate equally."""
         rounds = self.manifest.max_iterations or 100
         return self.manifest.decision.looks or rounds * (self.manifest.pool.slots or 16)
 
@@ -60,7 +60,7 @@ class Setup(JudgedTarget):
 def create(workspace: Path, manifest_path: Path) -> Setup:
     """Make a campaign's folder, clone and journal entry from a manifest.
 
-    Raises InputError or EnvironmentFault if something is missing; leaves nothing behind then.
+    If something is missing, raises InputError or EnvironmentFault and leaves no files behind.
     """
     with tempfile.TemporaryDirectory(prefix="kopt-") as temporary:
         return _create(workspace, load.load(manifest_path), Path(temporary))
@@ -141,11 +141,11 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
             writer.event(identity, "warning", message=line)
         if ignored := ignored_fields(manifest, task):
             writer.event(identity, "warning", message=(
-                f"ignored in this version: {', '.join(ignored)}"))
+                f"fields that this version ignores: {', '.join(ignored)}"))
 
 
 def _in_place(manifest: Manifest) -> bool:
-    """Return whether kept commits go to the branch that is checked out, as files are there."""
+    """Return whether kept commits go to the project's checked-out branch, not to a new one."""
     return manifest.git_branch == "none" and manifest.git_commit
 
 
@@ -155,15 +155,15 @@ def last_round(manifest: Manifest) -> int | None:
 
 
 def _published(manifest: Manifest) -> str:
-    """Return the manifest's name for the branch in the project, "" for the default."""
+    """Return the branch that the manifest names for kept commits, "" for the default name."""
     return "" if manifest.git_branch in ("auto", "none") else manifest.git_branch
 
 
 def open_campaign(workspace: Path, identity: str, *, to_read: bool = False) -> Setup:
-    """Open an existing campaign; one that is opened `to_read` only has no devices.
+    """Open an existing campaign; with `to_read`, without its devices.
 
-    Raises InputError if there is none of that name, DeviceFault if its card is of another model
-    than before: verdicts, caches and the headline of two models must not mix.
+    Raises InputError if there is no such campaign, and DeviceFault if this machine's card is of
+    another model: verdicts, caches and the headline of two models must not mix.
     """
     with contextlib.closing(Reader(workspace)) as reader:
         campaign = reader.campaign(identity)
@@ -180,15 +180,15 @@ def open_campaign(workspace: Path, identity: str, *, to_read: bool = False) -> S
     task, _ = shape_weights.apply(read_target(manifest, repo, base_tree, folder.path), weights)
     devices = () if to_read else devices_for(manifest, task, model=campaign.device)
     if devices and devices[0].label != campaign.device:
-        raise DeviceFault(f"it was measured on {campaign.device}, and {devices[0].id} is "
-                          f"{devices[0].label}", where=identity,
-                          fix="run it where it started, or start a new one here")
+        raise DeviceFault(f"the campaign was measured on {campaign.device}, but {devices[0].id} "
+                          f"is {devices[0].label}", where=identity,
+                          fix="run it on the machine where it started, or start a new one here")
     return Setup(workspace=workspace, id=identity, folder=folder, manifest=manifest, target=task,
                  devices=devices, repo=repo, base_tree=base_tree, trees=folder.trees)
 
 
 def _target_of(manifest: Manifest, project: Project) -> Target | CommandTarget:
-    """Return a project's target; raises InputError unless a campaign gets its files."""
+    """Return a project's target. Raises InputError if the campaign's commit lacks its files."""
     clone = Clone(project.git_dir)
     if manifest.target.kind == "command":
         files = clone.files(project.head)
@@ -212,7 +212,7 @@ def _expect_files(manifest: Manifest, project: Project, clone: Clone,
         if path in files:
             continue
         if not (project.path / path).is_file():
-            raise InputError(f"there is no {path}", where=str(project.path))
+            raise InputError(f"there is no file {path}", where=str(project.path))
         why = "is not committed, and the manifest says git_branch: none" \
             if _in_place(manifest) else "is ignored by git"
         raise InputError(f"{path} {why}", where=str(project.path),
@@ -221,13 +221,14 @@ def _expect_files(manifest: Manifest, project: Project, clone: Clone,
 
 def _filled(manifest: Manifest, task: Target | CommandTarget, cards: Sequence[Device],
             identity: str, project: Project) -> Manifest:
-    """Return the manifest with inferred values filled in, as the campaign's record."""
+    """Return the manifest, with inferred values filled in, that the campaign's folder keeps."""
     branch = {"auto": f"optimize/{identity}", "none": project.branch if manifest.git_commit
               and manifest.execution_mode == "repo" else "none"}.get(
         manifest.git_branch, manifest.git_branch) if project.is_repository else "none"
     if not branch:
-        raise InputError("git_branch: none keeps to the current branch, and none is checked out",
-                         where=str(project.path), fix="git switch to one, or git_commit: false")
+        raise InputError("git_branch: none commits to the current branch, but none is checked out",
+                         where=str(project.path),
+                         fix="run `git switch BRANCH` there, or set git_commit: false")
     return msgspec.structs.replace(
         manifest, pool=load.apply_environment(manifest.pool, os.environ),
         target_backend=manifest.target_backend or _backend(task),

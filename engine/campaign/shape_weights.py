@@ -1,4 +1,4 @@
-"""The weights file that a manifest names. A campaign keeps the weights that it started with."""
+"""The weights file that a manifest names; a campaign keeps the copy that it started with."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.errors import InputError
 from harness.tasks.target import Target
 
 EVENT = "weights"
-"""Kind of the journal's event; its reference is the hash of the file."""
+"""Kind of the journal's event; its `ref` is the SHA-256 of the file."""
 NAME = "weights.csv"
 FIX = "set target.weights in the manifest, or leave it out"
 
@@ -61,7 +61,7 @@ def store(file: WeightsFile, folder: Folder, writer: Writer, campaign: str) -> N
 
 
 def load_stored(folder: Folder, reader: Reader, campaign: str) -> Weights | None:
-    """Return the weights that a campaign started with, None if none. Raises InputError."""
+    """Return the weights that a campaign started with, None if it has none. Raises InputError."""
     events = reader.events_of(campaign, EVENT)
     if not events:
         return None
@@ -80,7 +80,7 @@ def apply(task: Target | CommandTarget,
             shape_weights: Weights | None) -> tuple[Target | CommandTarget, tuple[str, ...]]:
     """Return a target with its weights, and notes about shapes that do not match.
 
-    A benchmark's rows are known, and its notes written, only after its first run. Raises InputError
+    A benchmark gets no notes here: its rows are known only after its first run. Raises InputError
     if the weights are of other shapes.
     """
     if shape_weights is None:
@@ -93,6 +93,6 @@ def apply(task: Target | CommandTarget,
 
 
 def _bytes(path: Path) -> bytes:
-    """Read a file up to the largest size of a weights file, and one byte more if it is larger."""
+    """Read a file; of one that is too large for weights, only one byte more than is allowed."""
     with path.open("rb") as file:
         return file.read(weights.LIMITS["bytes"] + 1)

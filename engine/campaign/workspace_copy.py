@@ -35,7 +35,7 @@ FOLDER = "extracted"
 
 def extract(project: Project, manifest: Manifest, task: Target | CommandTarget,
          folder: Path) -> Project:
-    """Make the copy in a campaign's folder; `complete` adds what its commit only points at."""
+    """Make the copy in a campaign's folder; `complete` then adds submodules and LFS contents."""
     entries = Clone(project.git_dir).entries(project.head)
     modules = [path for path, entry in entries.items() if entry.mode == submodules.GITLINK]
     return commit_copy(project, files_to_copy(manifest, task, entries, modules), folder / FOLDER)
@@ -87,7 +87,7 @@ def _commands(manifest: Manifest) -> str:
 
 
 def commit_copy(project: Project, paths: Iterable[str], folder: Path) -> Project:
-    """Commit files of the project's commit to a new repository, without running git filters."""
+    """Commit some files of the project's commit in a new repository, without git filters."""
     source = Clone(project.git_dir)
     entries = source.entries(project.head)
     copied = {path: entries[path] for path in paths}
@@ -111,6 +111,6 @@ def commit_copy(project: Project, paths: Iterable[str], folder: Path) -> Project
 
 
 def complete(copied: Project, clone: Clone) -> None:
-    """Write into the copy what its commit only points at, from a clone that contains it."""
+    """Write submodules and LFS contents into the copy, from a clone that contains its commit."""
     submodules.fill(clone, copied.head, copied.path)
     lfs.fill(clone, copied.head, copied.path)

@@ -1,4 +1,6 @@
-"""Reads the lines of a coding agent, JSON or text. They are untrusted: none raises or is kept long.
+"""Reads the lines, JSON or text, that a coding agent prints.
+
+They are untrusted: no line raises an error, and all that is kept is limited.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ import msgspec
 from engine.coding_agents.agent_templates import AgentTemplate, StreamRule
 
 MAX_LINE, MAX_PRINTED, MAX_TEXT, MAX_STEPS = 1 << 20, 1000, 64 << 10, 10_000
-"""Bytes of a line of JSON and of text, characters of all texts that are kept (the last ones), steps
-that count."""
+"""Limits: bytes of a JSON line, bytes of a text line, characters kept of the model's text (its
+end), steps counted."""
 MAX_VALUES, MAX_WORD = 100, 200
-"""Values that one path gives in one line; characters of one that is compared or counted."""
+"""Limits: values that a path gives in a line; characters of a value compared or counted."""
 MOST = 1e9
 """Counts and costs of this or more are ignored."""
 
@@ -31,7 +33,7 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentStream:
-    """The state that an agent claims in its lines."""
+    """What an agent reports in its lines: steps, cost, text and errors."""
 
     def __init__(self, agent: AgentTemplate) -> None:
         self.steps = 0
@@ -44,7 +46,7 @@ class AgentStream:
         self._agent, self._seen = agent, set[str]()
 
     def take(self, line: bytes) -> StreamEvent | None:
-        """Read one line; return its content, None if it is not of a JSON stream."""
+        """Read one line; return its content, None if it is not JSON or the agent prints no JSON."""
         if not self._agent.stream or len(line) > MAX_LINE or not line.lstrip().startswith(b"{"):
             self._take_printed(line[:MAX_PRINTED].decode(errors="replace"))
             return None
@@ -60,7 +62,7 @@ class AgentStream:
         return event
 
     def _take_printed(self, line: str) -> None:
-        """Find the totals in a line of text."""
+        """Take the totals of steps and cost from a line of text."""
         match = re.search(self._agent.printed, line) if self._agent.printed else None
         for name, text in match.groupdict().items() if match else ():
             with contextlib.suppress(ValueError):

@@ -13,7 +13,7 @@ import msgspec
 from harness.formats import shell_command
 
 GENERIC = "generic"
-"""The template of a command that has none of its own, but reports in JSON lines."""
+"""The template for commands without a template of their own that print JSON lines."""
 
 
 class StreamRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,7 +30,7 @@ class StreamRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     outputs: tuple[str, ...] = ()
     error: str = ""
     step: str = ""
-    """Each different value counts one request to the model."""
+    """Each different value counts as one request to the model."""
     steps: str = ""
     cost_usd: str = ""
     step_cost_usd: str = ""
@@ -45,9 +45,9 @@ class AgentTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The version that has worked in a slot."""
     command: str = ""
     keys: tuple[str, ...] = ()
-    """Variables of which the agent needs one."""
+    """Environment variables with keys; the agent needs one of them."""
     env: tuple[str, ...] = ()
-    """Further variables that it may see."""
+    """Further environment variables that it may see."""
     stream: tuple[StreamRule, ...] = ()
     printed: str = ""
     """A regular expression for printed lines, whose groups are `steps` and `cost_usd`."""
@@ -63,7 +63,7 @@ class AgentTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.program and shutil.which(self.program) is None:
             yield f"the program {self.program!r} is not installed: {self.install}"
         if self.keys and not any(os.environ.get(name) for name in self.keys):
-            yield f"{self.title} gets no key: none of {', '.join(self.keys)} is set"
+            yield f"{self.title} has no key: none of {', '.join(self.keys)} is set"
 
 
 @functools.cache

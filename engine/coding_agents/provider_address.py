@@ -45,10 +45,10 @@ def parse(text: str) -> ProviderAddress | None:
 
 
 def of_variable(name: str, value: str) -> list[ProviderAddress]:
-    """Return the providers to which a variable gives access: by its name if it is a known key, and
-    by the URLs in its value.
+    """Return the providers to which a variable gives access.
 
-    A proxy is no provider: the engine itself connects to it.
+    Known keys are recognised by their names, other variables by URLs in their values. A proxy is no
+    provider: the engine itself connects to it.
     """
     urls = [] if name.lower().endswith("_proxy") else _URL.findall(value)
     return [*(ProviderAddress(host, HTTPS) for host in _OF_KEYS.get(name, ())),

@@ -50,15 +50,15 @@ class DeclaredPackage(NamedTuple):
 def declared(extra: str = "") -> tuple[DeclaredPackage, ...]:
     """Return what kopt always needs, or what one of its extras needs.
 
-    The source tree's own declaration counts before that of the installed package, which an
-    editable install does not update.
+    It is read from the source tree if there is one, because an editable install does not update the
+    installed package's declaration.
     """
     lines = _declared(extra) if PYPROJECT.is_file() else _installed(extra)
     return tuple(map(_parse, lines))
 
 
 def import_errors(packages: Sequence[DeclaredPackage]) -> dict[str, str]:
-    """Import each package in another process; return what is wrong by package name.
+    """Import each package in another process; return the errors by package name.
 
     An import that ends the process is an error of that package: the others are still tried.
     """
@@ -115,8 +115,8 @@ def _parse(line: str) -> DeclaredPackage:
 
 
 def _import(modules: Iterable[str]) -> tuple[list[str], str]:
-    """Return one error text per module that was tried, and how the process ended early."""
-    env = {**os.environ, "GIT_PYTHON_REFRESH": "quiet"}  # a missing git is a check of its own
+    """Return an error text per module tried, "" for none, and how the process may have ended."""
+    env = {**os.environ, "GIT_PYTHON_REFRESH": "quiet"}  # another check reports a missing git
     try:
         done = subprocess.run([sys.executable, "-P", "-c", IMPORT_ALL, *modules], text=True,
                               stdin=subprocess.DEVNULL, capture_output=True, errors="replace",

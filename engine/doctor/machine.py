@@ -1,6 +1,6 @@
 """Checks of the machine: disk space, device locks, devices, load, process limits.
 
-Also the warnings for a campaign that starts here now: what may end or limit it.
+Also the warnings for the log of a campaign that starts on this machine.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def cards(devices: list[Device], problems: list[str]) -> Iterator[MachineCheck]:
 
 
 def profilers(devices: Sequence[Device], python: str | None = None) -> Iterator[MachineCheck]:
-    """Yield one check per kind of GPU: whether kernel time of a project's benchmark is measured."""
+    """Yield a check per kind of GPU of the profiler that measures a benchmark's kernel time."""
     for kind in dict.fromkeys(device.kind for device in devices):
         device = next(device for device in devices if device.kind == kind)
         profiler = profiler_for(device, python)
@@ -98,9 +98,9 @@ def profilers(devices: Sequence[Device], python: str | None = None) -> Iterator[
         if profiler.missing:
             yield MachineCheck(
                 "profiler", "warn", f"kernel time of a project's own benchmark is not measured: "
-                f"{profiler.missing}", f"{profiler.fix}; without it approval: auto keeps gains by "
-                "the benchmark's own times, and otherwise the first approval answers for the "
-                "campaign")
+                f"{profiler.missing}", f"{profiler.fix}; without it, gains by the benchmark's "
+                "own times are kept with approval: auto, and otherwise once a person has approved "
+                "the first")
         else:
             yield MachineCheck("profiler", "ok", f"{profiler.tool} measures kernel time")
 
@@ -116,7 +116,7 @@ def visibility() -> MachineCheck:
 
 
 def load(cores: int) -> MachineCheck:
-    """Check for other running processes: on a busy CPU timings take longer and are less precise."""
+    """Check the load: on a busy CPU, measurements take longer and are less precise."""
     running = os.getloadavg()[0]
     facts = f"{running:.1f} processes running on {cores} cores"
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")

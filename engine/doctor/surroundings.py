@@ -1,4 +1,4 @@
-"""Checks of what kopt runs in: container, control group, Slurm job, login session, terminal."""
+"""Checks of kopt's surroundings: container, control group, Slurm job, login session, terminal."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ROOT = Path("/")
 _GROUPS = ((re.compile(r"docker[-/][0-9a-f]{6,}"), "docker"), (re.compile("libpod-"), "podman"),
            (re.compile(r"\bcrio-"), "cri-o"), (re.compile("cri-containerd"), "containerd"),
            (re.compile(r"/lxc[./]"), "lxc"))
-"""Control groups that runtimes create; a container with its own cgroup namespace sees none."""
+"""Control groups that runtimes create; not visible in a container with its own cgroup namespace."""
 _STORES = (("/containerd/", "containerd"), ("/docker/", "docker"),
            ("/containers/storage/", "podman"))
 """Parts of the paths where runtimes keep root file systems."""
 
 
 def checks() -> Iterator[MachineCheck]:
-    """Yield one check per surrounding of this process."""
+    """Yield the checks of this process's surroundings."""
     yield from (namespaces(), container(), slurm(), logind(), terminal())
 
 
 def namespaces() -> MachineCheck:
-    """Try to create a user namespace, which confines a worker to its part of the file system."""
+    """Try to create a user namespace, by which kopt restricts the files that workers can see."""
     try:
         process = subprocess.run([sys.executable, "-I", "-c", UNSHARE], check=False, timeout=10,
                               capture_output=True)
@@ -78,7 +78,7 @@ def slurm() -> MachineCheck:
 def job_end() -> float | None:
     """Return when this process's Slurm job ends, seconds since the epoch; None if unknown.
 
-    An end in the past is that of an earlier job, whose environment a terminal has kept.
+    An end in the past is unknown: the terminal has kept the variables of an earlier job.
     """
     job, end = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_JOB_END_TIME", "")
     answer = output("squeue", "--noheader", "--job", job, "--format", "%e") if job else ""
@@ -163,7 +163,7 @@ def _process_limit() -> str:
 
 
 def containers(root: Path = ROOT) -> tuple[str, ...]:
-    """Return what this process runs in, outermost first: an orchestrator, then a runtime."""
+    """Return the container systems around this process: an orchestrator, then a runtime."""
     groups = read(root / "proc/self/cgroup")
     in_kubernetes = "KUBERNETES_SERVICE_HOST" in os.environ or "kubepods" in groups
     runtime = _marked(root) or _enroot(root) or [
@@ -187,7 +187,7 @@ def _marked(root: Path) -> list[str]:
 
 
 def _enroot(root: Path) -> list[str]:
-    """Look for the lock that enroot mounts into containers; pyxis has its name in the folder's."""
+    """Look for the lock that enroot mounts into containers, under a pyxis_ folder with pyxis."""
     mounts = _mounts(root)
     if "/.lock" not in mounts:
         return []

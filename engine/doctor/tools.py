@@ -26,7 +26,7 @@ TOOL_S = 5.0
 
 
 class MachineCheck(msgspec.Struct, frozen=True):
-    """A check's result; `missing` means that kopt cannot work, `fix` is what to do about it."""
+    """A check's result; the status `missing` means that kopt cannot work until `fix` is done."""
 
     name: str
     status: Status
@@ -63,7 +63,7 @@ def coding_agents() -> MachineCheck:
 
 
 def python() -> MachineCheck:
-    """Report the interpreter; a kopt that runs at all has one that is new enough."""
+    """Report the interpreter, which is new enough: kopt does not start with an older one."""
     inside = "in a virtual environment" if sys.prefix != sys.base_prefix else \
         "not in a virtual environment"
     return MachineCheck("python", "ok", f"{platform.python_version()}, {sys.executable}, {inside}")
@@ -109,7 +109,7 @@ def compiler() -> MachineCheck:
 
 
 def packages() -> Iterator[MachineCheck]:
-    """Import every declared dependency in another process: an installed one may be broken."""
+    """Import every dependency in another process: even an installed one may be broken."""
     declared = declared_packages.declared()
     errors = declared_packages.import_errors(declared)
     working = _versions([package for package in declared if package.name not in errors])
@@ -127,7 +127,7 @@ def dashboard() -> MachineCheck:
 
 
 def torch() -> MachineCheck:
-    """Compare versions only: importing torch takes seconds and hundreds of megabytes."""
+    """Look up versions only: importing torch takes seconds and hundreds of megabytes."""
     declared = declared_packages.declared("torch")
     absent = {package.name: "is not installed" for package in declared
               if not _version(package.name)}

@@ -49,7 +49,7 @@ class KernelToBenchmark:
 
     @property
     def target(self) -> CommandTarget:
-        """The target that the harness makes of it."""
+        """The command target that the harness measures."""
         return CommandTarget(
             op=self.op, command=command("full-benchmark"), csv=CSV, source=self.source,
             check=CheckColumn(column=CHECK, rule=f"== {PASS}"), metrics=(Metric(name=METRIC),),
@@ -57,7 +57,7 @@ class KernelToBenchmark:
 
 
 class HarnessRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What is recorded of a frozen harness, in RECORD beside it."""
+    """The record of a frozen harness, in the file RECORD beside it."""
 
     sha256: str
     source: str
@@ -66,7 +66,7 @@ class HarnessRecord(msgspec.Struct, frozen=True, kw_only=True):
     configurations_from: str
     """The trace's file, or "the project" where the author chose them."""
     checks: dict[str, str]
-    """What each check found, by its name."""
+    """The result of each check, by the check's name."""
     review: str
     attempts: int
     created: str
@@ -79,13 +79,13 @@ def command(mode: str, iterations: int | None = None) -> str:
 
 
 def benchmark_mode(mode: str) -> BenchmarkMode:
-    """Return a benchmark mode with the few iterations of a check."""
+    """Return a benchmark mode that runs only ITERATIONS timed calls."""
     return BenchmarkMode(name="full" if mode == "full-benchmark" else "quick",
                          command=command(mode, ITERATIONS), csv=CSV)
 
 
 def static_faults(text: str) -> list[str]:
-    """Return what the text of a harness alone shows to be wrong."""
+    """Return the faults that show in a harness's text without running it."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -101,7 +101,7 @@ def static_faults(text: str) -> list[str]:
 
 
 def read(folder: Path) -> bytes:
-    """Return a folder's harness. Raises Refused if there is none that can be used."""
+    """Return a folder's harness. Raises Refused if it is missing, too large or no plain text."""
     path = folder / NAME
     try:
         with file_copy.open_plain(path) as file:
@@ -141,7 +141,7 @@ def freeze(kernel: KernelToBenchmark, harness: bytes, *, checks: dict[str, str],
 
 
 def manifest(kernel: KernelToBenchmark, pool: dict[str, Any], folder: Path) -> Manifest:
-    """Return the manifest, in a folder, of a campaign that is judged by the harness."""
+    """Return the manifest, for a file in `folder`, of a campaign judged by the harness."""
     return msgspec.convert({
         "project": os.path.relpath(kernel.project, folder),
         "target_op": kernel.op, "target_lang": kernel.language, "kernel_source": kernel.source,

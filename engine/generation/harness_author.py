@@ -33,7 +33,7 @@ _VERDICT = re.compile(r"^Verdict: (PASS|FAIL|ESCALATE)[ \t]*$", re.MULTILINE)
 class HarnessAuthor:
     """A worker of any backend, with the bench that it works on and the option that it uses.
 
-    `review` has the same worker review what passed the checks.
+    With `review`, the same worker reviews a harness that has passed the checks.
     """
 
     worker: Worker
@@ -60,9 +60,9 @@ class HarnessAuthor:
 def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,
           limit_s: Mapping[str, float] = LIMIT_S,
           on_event: Callable[[str], None] = lambda text: None) -> HarnessRecord:
-    """Have a harness written, and freeze it in the project once it passes.
+    """Let the author write a harness, and freeze it in the project once it passes.
 
-    Raises Refused after the last repair, or with a question that only a person can answer.
+    Raises Refused if the last repair fails, or if the reviewer asks a person a question.
     """
     harness, complaint = b"", ""
     for attempt in range(1, 2 + REPAIRS):
@@ -90,7 +90,7 @@ def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,
 
 def _written(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, earlier: bytes,
              complaint: str, on_event: Callable[[str], None]) -> bytes:
-    """Return what the author wrote. Raises Refused if that is nothing usable."""
+    """Return the harness that the author wrote. Raises Refused if there is no usable one."""
     work = _work_folder(kernel, folder, earlier)
     on_event(f"{GENERATOR} works")
     try:
@@ -104,7 +104,7 @@ def _written(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ear
 
 def _reviewed(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, harness: bytes,
               findings: HarnessFindings, on_event: Callable[[str], None]) -> str:
-    """Return the verifier's complaint, "" if it has none. Raises Refused for a question."""
+    """Return the verifier's complaint, "" if it has none. Raises Refused if it asks a question."""
     if not author.review:
         return ""
     on_event(f"{VERIFIER} reviews")
@@ -121,7 +121,7 @@ def _reviewed(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ha
                       where=VERIFIER, fix="run it again, or --no-review")
     last = verdicts[-1]
     verdict, why = last[1], plain(
-        answer[last.end():].partition("\n\n```")[0].strip(), 2000)  # then what the agent ran
+        answer[last.end():].partition("\n\n```")[0].strip(), 2000)  # commands follow
     if verdict == "ESCALATE":
         raise Refused(f"the verifier asks: {why}", where=VERIFIER,
                       fix="answer it in the project's own notes, or --no-review")

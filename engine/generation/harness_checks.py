@@ -1,4 +1,4 @@
-"""Checks a generated harness against the unpatched code, a broken copy and changed kernels."""
+"""Checks a generated harness on the unmodified code, a broken copy and changed kernels."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ from harness.formats.quantities import counted, listed
 from harness.formats.text import plain
 
 ENOUGH = 3
-"""A harness that notices none of this many changed kernels that run compares nothing."""
+"""A harness that passes this many changed kernels, which run, is refused: it compares nothing."""
 NAMED = 3
+"""Faults or configurations that a message names."""
 LEAST_S, MOST_TIMES = 5.0, 5.0
-"""Limit of a changed kernel's run: MOST_TIMES the unpatched one's, at least LEAST_S seconds."""
+"""Limit of a changed kernel's run: MOST_TIMES the unmodified one's time, at least LEAST_S s."""
 MOST_CHANGES = 8
 _OTHER = {"+": "-", "-": "+", "*": "+", "/": "*", "*=": "+="}
 _SKIPPED = {
@@ -61,7 +62,7 @@ def check(kernel: KernelToBenchmark, harness: bytes, folder: Path, device: Devic
           on_check: Callable[[str], None] = lambda text: None) -> HarnessFindings:
     """Check a harness in copies of the project below `folder`.
 
-    The copies cannot change the project, and reach no network where the machine can confine them.
+    Its runs cannot change the project, and have no network if the machine can confine them.
     """
     findings = HarnessFindings()
     if faults := generated_harness.static_faults(harness.decode()):
@@ -121,7 +122,7 @@ class _Checks:
             COMMAND_LIMITS, wall_s=self.limit_s[mode]))
 
     def _table(self, copy: WorkingCopy, mode: str) -> ResultTable:
-        """Run a benchmark mode and return its table, in which every row passes."""
+        """Run a benchmark mode; return its table. Raises BenchmarkFault if a row fails."""
         self._begin(mode)
         self._limit(copy, mode)
         target = self.kernel.target
@@ -138,8 +139,8 @@ class _Checks:
     def _same_rows(self, full: ResultTable, quick: ResultTable) -> None:
         columns = [name for name in full.columns if name not in (CHECK, METRIC)]
         if sorted(columns) != sorted(set(quick.columns) - {CHECK, METRIC}):
-            raise BenchmarkFault("changed-rows", "--benchmark and --full-benchmark write other "
-                                                 "columns")
+            raise BenchmarkFault("changed-rows", "--benchmark and --full-benchmark write "
+                                                 "different columns")
         keys = row_keys.rows_by_key(full, columns)
         try:
             row_keys.expect_same_rows(keys, row_keys.rows_by_key(quick, columns), columns,
@@ -167,15 +168,15 @@ class _Checks:
         self.findings.passed["traced arguments"] = counted(len(traced_cells), "configuration")
 
     def _broken_copy(self, built: WorkingCopy) -> None:
-        """Expect failures where the source is broken: in a new folder, and in one with a build.
+        """Expect failures with a broken source: in a new folder, and in one with a build.
 
-        In the latter the file keeps its time, as after a checkout.
+        The broken file keeps its modification time, as it may after a checkout.
         """
         self._begin("broken source")
         self._break(self.session.copy("broken", self.tree), "full-benchmark", (
             "it does not run the sources of its work folder"))
-        self._break(built, "correctness", "it goes by times instead of contents, or runs another "
-                    "folder's sources")
+        self._break(built, "correctness", "it compares file times instead of contents, or runs "
+                    "another folder's sources")
         self.findings.passed[self._name] = "noticed"
 
     def _break(self, copy: WorkingCopy, mode: str, why: str) -> None:
@@ -187,7 +188,7 @@ class _Checks:
                 f"--{mode} passes in a folder in which {self.kernel.source} is broken: {why}"))
 
     def _changed_kernels(self) -> None:
-        """Expect the check to notice at least one of several changed kernels that run."""
+        """Expect --correctness to fail for at least one of the changed kernels that run."""
         self._begin("changed kernels")
         self.limit_s = self._changed_limit_s
         source = (self.tree / self.kernel.source).read_text(errors="replace")
@@ -224,8 +225,8 @@ class _Checks:
 def changed_kernels(source: str, *, is_python: bool) -> Iterator[tuple[str, str]]:
     """Yield up to MOST_CHANGES changed sources, as (what is changed, the whole text).
 
-    Each exchanges one arithmetic operator between spaces, outside of comments and texts. Lines with
-    a loop's head stay as they are: most changes there never end.
+    In each, one arithmetic operator between spaces is exchanged, outside comments and strings. The
+    heads of loops stay unchanged: most changed ones would never end.
     """
     pattern = re.compile(f"{_SKIPPED[is_python]}|{_OPERATOR}", re.MULTILINE)
     places = [match for match in pattern.finditer(source)

@@ -1,7 +1,7 @@
 """Find a command campaign's classes and shapes in its baseline, and store them in its manifest.
 
-What a person wrote there stays: classes, representative shapes, a quick command, comments, order.
-Writing the same twice changes nothing.
+Values that a person wrote in the manifest stay: classes, representative shapes, a quick command,
+comments, order. Writing the same classes twice changes nothing.
 """
 
 from __future__ import annotations
@@ -97,17 +97,16 @@ def has_own_quick_command(folder: Path, manifest: Manifest) -> bool:
 
 
 def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) -> Manifest:
-    """Write classes, core classes, shapes and, if it saves time, the quick command.
+    """Write classes, core classes, shapes, the row command and, if it saves time, a quick command.
 
-    Also the command for one row, by which GPU kernel time is measured and rows are checked that
-    the benchmark does not have. Beside the
-    user's own quick command, shapes are written only if its run was measured. Returns the manifest
-    that the file then holds.
+    The row command runs one row: to measure GPU kernel time, and to check held-out rows. If the
+    user has a quick command, shapes are written only if its run was measured. Returns the manifest
+    as the file then has it.
     """
     text = manifest_file.read_text(encoding="utf-8")
     old = load.parse(text, str(manifest_file))
     fields: dict[str, Any] = {}
-    names_core = bool(old.target.configs and old.target.core)  # by the classes as they are
+    names_core = bool(old.target.configs and old.target.core)  # `core` names classes of `configs`
     target = msgspec.structs.replace(
         old.target, configs=old.target.configs if names_core else proposal.strata.configs,
         core=old.target.core or proposal.strata.core,
@@ -127,11 +126,11 @@ def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) ->
 
 
 def edit_manifest(text: str, **fields: Any) -> str:
-    """Return a manifest's text with new values for some fields, such as
-    `representative_shapes=({"m": 64},)` or a whole `target=`.
+    """Return a manifest's text with new values for some fields.
 
-    All other fields keep their values. A text that cannot be edited by lines is written anew from
-    its values. Raises InputError for a value that does not fit.
+    A field is given as `representative_shapes=({"m": 64},)` or as a whole `target=`; all others
+    keep their values. If editing single lines gives another manifest, the whole text is written
+    anew. Raises InputError for an invalid value.
     """
     expected = msgspec.structs.replace(load.parse(text, "the manifest"), **fields)
     plain: Mapping[str, Any] = msgspec.to_builtins(expected)
@@ -161,7 +160,7 @@ def _with_value(text: str, name: str, value: Any) -> str:
 
 
 def _comments_after(block: str) -> str:
-    """Return the comments and empty lines after a key's value: they belong to what follows."""
+    """Return the comments and empty lines after a key's value: they belong to the next key."""
     lines = block.splitlines(keepends=True)
     end = len(lines)
     while end > 1 and (not lines[end - 1].strip() or lines[end - 1].startswith("#")):

@@ -18,10 +18,10 @@ _LIST = re.compile(r"[\[(]?\s*\d+(?:\s*[,;/| ]\s*\d+)+\s*[\])]?")
 
 @dataclass(frozen=True, kw_only=True)
 class Skew:
-    """The column that says how even the groups are, and the skew of each row: least where all
-    groups are equal.
+    """The column that says how even the groups are, and the skew of each row.
 
-    `entry` is the entry of `configs` that makes classes of it, "" if no entry can.
+    The skew is lowest for rows with equal groups. `entry` is the entry of `configs` that puts even
+    and uneven rows into different classes, "" if there is none.
     """
 
     column: str

@@ -31,7 +31,7 @@ class RowBehaviour:
     costs: tuple[float, ...]
     others: tuple[tuple[float, ...], ...] = ()
     shares: tuple[float, ...] = ()
-    """By row, its share of the cost by which a class is core."""
+    """By row, its weight when core classes are chosen: calls times cost, or calls."""
     scored: tuple[float, ...] = ()
     """By row, its weight in the score."""
     is_timed: bool = True
@@ -42,8 +42,8 @@ class RowBehaviour:
 class ClassProposal:
     """Classes, the rows that represent them, and the quick script that runs those rows.
 
-    `shapes` are these rows as a manifest lists them; with `is_measured`, they are the rows of the
-    user's own quick command, if it writes the config columns.
+    `shapes` are the representative rows as a manifest lists them. With `is_measured`, they are the
+    rows of the user's own quick command, empty if its table lacks config columns.
     """
 
     strata: Strata
@@ -58,7 +58,7 @@ class ClassProposal:
 
     @property
     def description(self) -> tuple[str, ...]:
-        """Return the proposal in lines, for the log and for people."""
+        """The proposal in lines, for the log and for people."""
         lines = (f"config classes: {self.strata.why}",
                  f"core, together at least {strata.CORE_SHARE:.0%} of the "
                  f"{'time' if self.is_timed else 'calls'}: {', '.join(self.strata.core)}",
@@ -78,8 +78,8 @@ def propose_classes(target: CommandTarget, readings: Sequence[TableReading], sou
                     quick_table: ResultTable | None = None) -> ClassProposal:
     """Propose classes from runs of a benchmark on the same code.
 
-    `source` is the benchmark's text, `quick_table` the table of the user's own quick command, whose
-    rows then are the shapes. Classes are those of `target.configs` if it names some. Raises
+    `source` is the benchmark's text. `quick_table` is the table of the user's own quick command;
+    with it, its rows are the shapes. If `target.configs` names classes, these are used. Raises
     BrokenIncumbent.
     """
     rows = read_rows(target, readings)
@@ -148,7 +148,7 @@ def _costs(row_cost: RowCost, readings: Sequence[TableReading], config_columns: 
 
 def _other_costs(row_cost: RowCost,
                  classified: Sequence[TableColumn]) -> Iterator[tuple[float, ...]]:
-    """Yield the costs of other implementations, of the kind of the metrics.
+    """Yield the costs of other implementations, in columns of the metrics' kind (time or rate).
 
     Further columns of the measured implementation, such as a rate, add no information.
     """

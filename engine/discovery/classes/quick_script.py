@@ -1,9 +1,9 @@
 """Write `quick_test_bench.py`: the project's own benchmark, restricted to representative shapes.
 
-The benchmark's source decides how. `arguments`: it has an option for each column in which rows
-differ, and runs once per shape. `environment`: it reads KOPT_SHAPES, a JSON list. `filter`: it
-cannot be restricted, so it runs whole and other rows are dropped; as that saves no time, it gives
-no quick command.
+How it is restricted depends on the benchmark's source. `arguments`: it has an option for each
+config column, and runs once per shape. `environment`: it reads KOPT_SHAPES, a JSON list. `filter`:
+it cannot be restricted, so all of it runs and other rows are dropped; as that saves no time, the
+manifest gets no quick command.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _TEMPLATE = Template(
 
 @dataclass(frozen=True, kw_only=True)
 class QuickScript:
-    """The script's text, how it restricts the benchmark, and that in words.
+    """The script's text, how it restricts the benchmark, and `why` says so in words.
 
-    `row_command` runs the benchmark on one row (see TargetSpec), "" where it cannot be restricted.
+    `row_command` runs the benchmark on one row (see TargetSpec), "" if it cannot be restricted.
     """
 
     text: str
@@ -64,7 +64,7 @@ def make_script(target: CommandTarget, shapes: Sequence[Mapping[str, str]],
 
 def _row_command(target: CommandTarget, keys: Sequence[str], by: Restriction,
                  options: Mapping[str, str]) -> str:
-    """Return the command that measures one row, whose values stand in braces."""
+    """Return the command that measures one row, with `{COLUMN}` in place of its values."""
     if not keys or not all(re.fullmatch(r"\w+", key) for key in keys) or \
             shell_command.needs_shell(target.command):
         return ""
@@ -97,7 +97,7 @@ def benchmark_file(benchmark: str, files: Sequence[str]) -> str:
 
 
 def _options(source: str, keys: Sequence[str]) -> dict[str, str]:
-    """Return the option of each column; empty unless every column has one of its name."""
+    """Return each column's option; empty unless every column has an option of its name."""
     known = {_plain_name(flag): flag for flags in _OPTION.findall(source)
              for flag in _FLAG.findall(flags)}
     options = {key: known[_plain_name(key)] for key in keys if _plain_name(key) in known}

@@ -19,7 +19,7 @@ from engine.discovery.project.columns import TableColumn
 from harness.benchmark.runs.result_table import ResultTable
 
 SPREAD = 4.0
-"""Ratio of highest to lowest cost from which both ends of a class represent it."""
+"""If its highest cost is this many times its lowest, a core class's cheapest row is chosen too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,15 +33,17 @@ class Representatives:
 
 def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
                 costs: Sequence[float]) -> Representatives:
-    """Return the rows that represent the classes: the median row of each, of core classes also the
-    cheapest and the dearest, and one of uneven groups.
+    """Return the rows that represent the classes.
+
+    These are the median row of each class; of a core class also the most expensive row and, if its
+    costs differ widely, the cheapest; and one row of uneven groups.
     """
     chosen: set[int] = set()
     for stratum in classes:
         chosen.update(_rows_of_class(stratum, costs))
     skew = group_skew.find_skew(table)
     if skew is None:
-        note = "the work is grouped and no column says how: no row is known to be skewed" \
+        note = "the work is grouped, but no column gives the groups: no row is known to be skewed" \
             if group_skew.is_grouped(table) else ""
         return Representatives(rows=tuple(sorted(chosen)), note=note)
     if not skew.rows:
@@ -75,7 +77,7 @@ def manifest_shapes(rows: Sequence[Mapping[str, str]]) -> tuple[str | dict[str, 
 
 
 def parse_shapes(shapes: object) -> tuple[dict[str, str], ...]:
-    """Return a manifest's shapes as columns and cells; empty unless all of them name columns."""
+    """Return a manifest's shapes as cells by column; empty unless all of them name columns."""
     if not isinstance(shapes, tuple | list):
         return ()
     parsed = []

@@ -19,12 +19,12 @@ PRIOR = 3.0
 """Weight of a size's prior power, in rows; the prior is 1 for work, 0 for an unknown column."""
 MOST_POWER = 3.0
 OWN_LAW = 4
-"""Rows from which a class has its own law; smaller classes follow the law of all rows."""
+"""Least rows of a class that has its own law; smaller classes follow the law of all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSignal:
-    """A number for each row: equal in rows that behave alike, or on one law of `work`."""
+    """A number for each row: equal for rows that behave alike; with `work`, on one law of it."""
 
     values: tuple[float, ...]
     work: tuple[float, ...] = ()
@@ -42,7 +42,7 @@ class RowSize:
 
 def row_signals(costs: Sequence[float], sizes: Sequence[RowSize],
             others: Sequence[Sequence[float]]) -> tuple[RowSignal, ...]:
-    """Return the costs with the law of their sizes, and their ratios to other costs."""
+    """Return the signals of rows: their costs with their work, and ratios to other costs."""
     logs = tuple(math.log(cost) for cost in costs)
     work = _work(logs, sizes)
     ratios = (tuple(log - math.log(other) for log, other in zip(logs, column, strict=True))
@@ -103,8 +103,9 @@ def explained_share(signals: Sequence[RowSignal], classes: Sequence[int]) -> flo
 def _work(logs: Sequence[float], sizes: Sequence[RowSize]) -> tuple[float, ...]:
     """Return each row's combined size: the product of its sizes to the powers that fit all costs.
 
-    A size's power is the median over pairs of rows that differ only in it: a jump at one place does
-    not change it. With too few such pairs it is fitted to all rows; of few rows the prior decides.
+    A size's power is the median over pairs of rows that differ only in it, so that a jump of the
+    costs at one size does not change it. With too few such pairs, the power is fitted to all rows;
+    with few rows it stays near the prior.
     """
     if not sizes:
         return ()

@@ -29,7 +29,7 @@ from harness.formats import file_copy
 
 MOST_BYTES = 2 << 30
 RUN_S = 1800.0
-"""Limit of a run whose project states none."""
+"""Seconds that a run may take if the project states no limit."""
 
 
 def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Path, *,
@@ -39,8 +39,8 @@ def run_benchmark(target: CommandTarget, tree: Path, device: Device, folder: Pat
                   on_wait: Callable[[str], None] = lambda _: None) -> list[TableReading]:
     """Run the full benchmark of a checkout `runs` times, then other modes, below `folder`.
 
-    The target's setup and build commands run first. `on_wait` is called with what the
-    device waits for, and with "" when it is free. Raises BrokenIncumbent for a benchmark that gives
+    The target's setup and build commands run first. While the device is busy, `on_wait` is called
+    with the reason, and with "" when it is free. Raises BrokenIncumbent for a benchmark that gives
     no table, and Cancelled.
     """
     row_cost = RowCost(target)
@@ -109,7 +109,7 @@ def _environment(device: Device, timeout_s: float, python: str | None = None,
 
 
 def _expect_small(project: Path) -> None:
-    """Raise Refused for a large project, which would be copied whole for one run."""
+    """Raise Refused for a project that is too large to be copied for one run."""
     size = 0
     for folder, names, files in os.walk(project):
         names[:] = [name for name in names if name not in NO_SOURCES]

@@ -22,13 +22,13 @@ MOST_COLUMNS = 3
 FEW_ROWS = 6
 """Up to this many rows are classes of their own if no column explains them."""
 LEAST = 0.1
-"""Share of the rows' differences that classes must explain at least."""
+"""Least share of the differences between rows that classes must explain."""
 MOST_CUTS = 2
 """Cuts of one column, which give three ranges."""
 CUTS = 7
 """Places at which cutting a column is tried."""
 CORE_SHARE = 0.8
-"""Share of the time that core classes make up, the most expensive first."""
+"""Core classes are the most expensive ones that together take this share of the time."""
 WORK = 300_000
 """Approximate rows that one step of the search evaluates: longer tables get a narrower beam."""
 BEAM = 8
@@ -46,10 +46,10 @@ class Stratum:
 
 @dataclass(frozen=True, kw_only=True)
 class Strata:
-    """The entries of `configs`, the classes that they make, and why these.
+    """The entries of `configs`, the classes that they make, and the reason in words.
 
-    `explained` is the share of the rows' differences that the classes explain, `keys` are the
-    columns that identify rows.
+    `explained` is the share of the differences between rows that the classes explain. `keys` are
+    the columns that identify rows.
     """
 
     configs: tuple[str, ...]
@@ -79,10 +79,10 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
          configs: Sequence[str] = (), is_timed: bool = True) -> Strata:
     """Find the classes of at least one row from the rows' columns and costs.
 
-    `others` are costs of the same rows by other implementations. `shares` say how much each row
-    counts for its class to be core (by default its cost). With `configs`, such as those that a
-    person confirmed, the classes are theirs; rows of uneven groups are classes apart even then.
-    Unless `is_timed`, costs are per unit of work.
+    `others` are costs of the same rows by other implementations. `shares` are the rows' weights
+    when core classes are chosen (by default their costs). With `configs`, such as those that a
+    person confirmed, the classes are theirs; even then, rows of uneven groups get classes of their
+    own. Unless `is_timed`, costs are per unit of work.
     """
     signals = row_cost_model.row_signals(costs, list(_sizes(table, is_timed)), others)
     keys = key_columns(table)
@@ -96,15 +96,16 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
     columns_of_classes = tuple(configs) or tuple(dict.fromkeys(feature.entry for feature in chosen))
     if not columns_of_classes:
         columns_of_classes = keys if keys and len(costs) <= FEW_ROWS else (table_rules.ALL,)
-    apart = _skew_entry(table, columns_of_classes)
-    if apart:
+    skew_entry = _skew_entry(table, columns_of_classes)
+    if skew_entry:
         columns_of_classes = (*(entry for entry in columns_of_classes if entry != table_rules.ALL),
-                              apart)
+                              skew_entry)
     rows = [tuple(column.cells[row] for column in table) for row in range(len(costs))]
     names = [column.name for column in table]
     grouped = table_rules.group_rows(columns_of_classes, names, rows)
-    while apart and not configs and len(grouped) > MOST_CLASSES and len(columns_of_classes) > 1:
-        columns_of_classes = (*columns_of_classes[:-2], apart)
+    while skew_entry and not configs and len(grouped) > MOST_CLASSES \
+            and len(columns_of_classes) > 1:
+        columns_of_classes = (*columns_of_classes[:-2], skew_entry)
         grouped = table_rules.group_rows(columns_of_classes, names, rows)
     share = _explained(signals, grouped)
     measure = ("time" if is_timed else "rate") + (" for their size" if signals[0].work else "") + (
@@ -115,8 +116,8 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
         why = _why(chosen, len(costs), share, len(grouped), measure)
         if chosen and not is_significant:
             why += "; too few rows to be sure, but kernels are commonly specialised by it"
-    if apart:
-        why += f"; rows of uneven groups ({apart}) are classes of their own"
+    if skew_entry:
+        why += f"; rows of uneven groups ({skew_entry}) are classes of their own"
     return Strata(configs=columns_of_classes, classes=_strata(grouped, shares or costs),
                   explained=share, why=why, keys=keys)
 
@@ -161,9 +162,9 @@ def _explained(signals: Sequence[RowSignal], grouped: Mapping[str, Sequence[int]
 
 
 def _features(table: Sequence[TableColumn], n: int) -> Iterator[_Feature]:
-    """Yield the possible splits of rows, those that kernels are commonly specialised by first.
+    """Yield the possible splits of rows; first by columns that kernels are often specialised by.
 
-    A size is only cut: a larger size alone does not mean another behaviour.
+    A size is split at a number only: a different size alone does not mean another behaviour.
     """
     for column in sorted(table, key=lambda column: not column.preferred):
         levels = column.levels
@@ -190,8 +191,8 @@ def _search(features: Sequence[_Feature], signals: Sequence[RowSignal],
             n: int) -> tuple[_Feature, ...]:
     """Return the features of the best partition found, none if no split is worth its classes.
 
-    A feature picked among many must explain more than one that kernels are commonly specialised by:
-    among many columns some explain a few rows by chance.
+    A feature by which kernels are not commonly specialised has to explain more, the more features
+    there are: among many columns, some explain a few rows by chance.
     """
     start = (0,) * n
     best: _Partition = (row_cost_model.partition_score(signals, start), (), start)
@@ -240,7 +241,7 @@ def _fit(features: Sequence[_Feature], used: Sequence[int]) -> bool:
 
 
 def _split(codes: Sequence[int], by: Sequence[int]) -> tuple[int, ...]:
-    """Return the classes split further, numbered by their first rows."""
+    """Return the classes split further by other codes, numbered in the order of their rows."""
     numbers: dict[tuple[int, int], int] = {}
     return tuple(numbers.setdefault(pair, len(numbers)) for pair in zip(codes, by, strict=True))
 

@@ -43,8 +43,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where an input's values come from; `path` and `tensor_key` are those of a safetensors file.
-    """
+    """Where an input's values come from; `path` and `tensor_key` locate them in safetensors."""
 
     type: Literal["random", "scalar", "safetensors"]
     value: bool | int | float | None = None
@@ -64,7 +63,7 @@ class BenchSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`entry_point` is FILE::FUNCTION. Outputs are arguments or, without that style, returned."""
+    """`entry_point` is FILE::FUNCTION; `destination_passing_style`: outputs are arguments."""
 
     language: str
     entry_point: str
@@ -100,7 +99,7 @@ class BenchEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchEvaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """`correctness` and `performance` are there for the status PASSED."""
+    """The result of a run; `correctness` and `performance` are set if the status is PASSED."""
 
     status: str
     environment: BenchEnvironment
@@ -111,7 +110,7 @@ class BenchEvaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload, and with a solution the result on it."""
+    """A workload; if `solution` is set, also its result on it."""
 
     definition: str
     workload: Workload
@@ -149,7 +148,7 @@ def find_workloads(definition: Path, name: str) -> Path | None:
 
 
 def find_file(workloads: Path, path: str) -> Path | None:
-    """Return the file that a workload names relative to the data set's folder."""
+    """Return the file that a workload names, relative to a folder above the workloads."""
     return next((up / path for up in workloads.resolve().parents if (up / path).is_file()), None)
 
 

@@ -20,12 +20,12 @@ from harness.tasks.target import DTYPE_BYTES, Arg
 
 RANDOM = {"int8": (-128.0, 128.0), "int16": (-1024.0, 1024.0), "int32": (-1024.0, 1024.0),
           "int64": (-1024.0, 1024.0), "float8_e4m3fn": (-2.0, 2.0), "float8_e5m2": (-2.0, 2.0)}
-"""The bounds between which flashinfer-bench draws a random input; other floats are normal."""
+"""Bounds of flashinfer-bench's random inputs; other floats are normally distributed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dims:
-    """Axes as dimensions: numbers, names of variable axes, and expressions in those."""
+    """The axes: values of constant ones, names of variable ones, expressions for derived ones."""
 
     constants: Mapping[str, int]
     variable: tuple[str, ...]
@@ -37,7 +37,7 @@ class Dims:
 
 
 def dims(definition: Definition) -> tuple[Dims, list[str]]:
-    """Return the dimensions, and a line on each constraint: which axes follow from others."""
+    """Return the axes, and a line on each constraint; one that is an equation derives an axis."""
     derived: dict[str, str] = {}
     lines = []
     variable = [name for name, axis in definition.axes.items() if axis.type == "var"]
@@ -60,7 +60,10 @@ def dims(definition: Definition) -> tuple[Dims, list[str]]:
 def make(definition: Definition, dims: Dims, workloads: Sequence[Workload],
          scalars: Mapping[str, object],
          ) -> tuple[tuple[Arg, ...], tuple[Workload, ...], list[str]]:
-    """Return the inputs as arguments, the workloads that share all scalars, and notes."""
+    """Return the inputs as arguments, the workloads with their scalars' values, and notes.
+
+    A scalar has the value in `scalars`, else the most common one. Raises InputError.
+    """
     args, notes, usable = [], list[str](), list(workloads)
     for name, spec in definition.inputs.items():
         _check_dtype(definition, name, spec)
@@ -76,7 +79,7 @@ def make(definition: Definition, dims: Dims, workloads: Sequence[Workload],
             usable = same
             args.append(_scalar(definition, name, spec, value))
         elif spec.shape is None:
-            raise InputError(f"nothing says which value the scalar {name} has",
+            raise InputError(f"the scalar {name} has no value",
                              where=definition.name, fix=f"--scalar {name}=VALUE")
         else:
             low, high = RANDOM.get(spec.dtype, (None, None))
@@ -84,7 +87,7 @@ def make(definition: Definition, dims: Dims, workloads: Sequence[Workload],
             args.append(Arg(name=name, dtype=spec.dtype, shape=dims.shape(spec),
                             low=None if is_stored else low, high=None if is_stored else high))
     if not usable:
-        raise InputError("no workload has the commonest value of every scalar",
+        raise InputError("no workload has the most common value of every scalar",
                          where=definition.name, fix="--scalar NAME=VALUE sets one for all")
     return tuple(args), tuple(usable), notes
 
@@ -133,11 +136,11 @@ def _numbered(text: str, constants: Mapping[str, int]) -> str:
 
 POINTER = b"version https://git-lfs"
 HEADER = 8
-"""Bytes of the header's length, which a file begins with."""
+"""Bytes at the beginning of a file that hold the length of its header."""
 
 
 def input_names(definition: Definition, workload: Workload) -> tuple[str, ...]:
-    """Return the inputs whose values are copied: no floating-point ones."""
+    """Return the inputs whose values are copied: integers in safetensors files."""
     return tuple(name for name, source in workload.inputs.items()
                  if source.type == "safetensors" and name in definition.inputs
                  and "float" not in definition.inputs[name].dtype)
@@ -147,18 +150,18 @@ def copy_input(definition: Definition, workload: Workload, workloads: Path,
                shapes: Mapping[str, Sequence[int | str]]) -> bytes:
     """Return a safetensors file with a workload's index tensors. Raises InputError.
 
-    Their contents have a structure that no random numbers have: offsets that rise, pages that
-    exist. Floating-point tensors are drawn at random, as everywhere in kopt.
-    `shapes` are the inputs' shapes, in the names of the workload's axes.
+    Index tensors have a structure that random numbers lack: offsets that rise, pages that exist.
+    Floating-point tensors are drawn at random, as everywhere in kopt. `shapes` are the inputs'
+    shapes in the names of the workload's axes.
     """
     tensors: dict[str, tuple[str, Sequence[int], bytes]] = {}
     for name in input_names(definition, workload):
         source = workload.inputs[name]
         path = bench_schema.find_file(workloads, source.path)
         if path is None:
-            raise InputError(f"the values of {name} are not here: {source.path}",
+            raise InputError(f"the file with the values of {name} is missing: {source.path}",
                              where=f"workload {workload.uuid}",
-                             fix="put the file where the data set has it (its folder `blob`)")
+                             fix="put it where the data set has it (in its folder `blob`)")
         entry, values = _tensor(path, source.tensor_key)
         shape = [whole(dim, workload.axes) for dim in shapes[name]]
         if entry["dtype"] != safetensors.CODES.get(definition.inputs[name].dtype) \

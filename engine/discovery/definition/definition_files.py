@@ -25,7 +25,7 @@ RESULT = '''
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineKernel:
-    """The source with the entry point, and all files of the solution by path in the project."""
+    """The source with the entry point, and all files of the kernel by path in the project."""
 
     path: str
     entry: str
@@ -43,8 +43,8 @@ def baseline(definition: Definition, solution: Solution | None) -> BaselineKerne
                               why="the definition's reference (--solution FILE names another)",
                               files={path: definition.reference})
     if solution.definition != definition.name:
-        raise InputError(f"the solution {solution.name} is one of {solution.definition}",
-                         where=definition.name)
+        raise InputError(f"the solution {solution.name} is for the definition "
+                         f"{solution.definition}", where=definition.name)
     file, _, entry = solution.spec.entry_point.partition("::")
     texts = {each.path: each.content for each in solution.sources}
     for path in texts:
@@ -93,7 +93,7 @@ def {ADAPTER}(module, {", ".join(names)}):
 
 
 def parameter_count(text: str, entry: str) -> int | None:
-    """Return how many positional parameters a function has; None if the text does not say it."""
+    """Return how many positional parameters a function has; None if that is not known."""
     function = _function(text, entry)
     if function is None or function.args.vararg is not None:
         return None
@@ -102,7 +102,7 @@ def parameter_count(text: str, entry: str) -> int | None:
 
 def bench_documents(folder: str, definition: Definition, workloads: Sequence[Workload],
                     solution: Solution | None) -> dict[str, bytes]:
-    """Return what an export in the bench's form needs, by path; a workload for each class."""
+    """Return flashinfer-bench's JSON documents by path, for an export; one workload per class."""
     lines = [msgspec.json.encode(BenchTrace(definition=definition.name, workload=each))
              for each in workloads]
     documents = {f"{folder}/{WORKLOADS}": b"\n".join([*lines, b""]),

@@ -29,7 +29,7 @@ LANGUAGES: dict[str, Language] = {"python": "python", "triton": "triton", "tilel
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadClass:
-    """A config class: the workload that stands for others, and how many they are with it."""
+    """A config class: the workload that represents it, and the number of workloads in it."""
 
     name: str
     workload: Workload
@@ -85,11 +85,12 @@ def draft(definition: Definition, folder: str, *, workloads: Sequence[Workload],
 
 
 def from_classes(definition: Definition, classes: Sequence[ConfigClass]) -> tuple[Workload, ...]:
-    """Return random workloads of the axes that a person gave as config classes."""
+    """Return workloads with random inputs for the axes that a person gave as config classes."""
     unknown = [name for name, spec in definition.inputs.items()
                if spec.shape and spec.dtype in ("int32", "int64")]
     if unknown:
-        raise InputError(f"nothing says which values {unknown[0]} may have", where=definition.name,
+        raise InputError(f"the values that {unknown[0]} may have are not known",
+                         where=definition.name,
                          fix="--workloads FILE: workloads with a safetensors file have them")
     return tuple(Workload(uuid=entry.name, axes=entry.shape, inputs={
         name: bench_schema.InputSource(type="random") for name in definition.inputs})
@@ -111,7 +112,7 @@ def _check_axes(definition: Definition, dims: Dims, workloads: Sequence[Workload
 
 def _classes(definition: Definition, dims: Dims,
              workloads: Sequence[Workload]) -> tuple[WorkloadClass, ...]:
-    """Return at most MOST_CLASSES workloads that stand for all, from small to large."""
+    """Return at most MOST_CLASSES workloads that represent all, from small to large."""
     counts = Counter(_point(dims, entry) for entry in workloads)
     first = {_point(dims, entry): entry for entry in reversed(workloads)}
     points = sorted(counts, key=lambda point: (math.prod(size for _, size in point), point))
@@ -157,7 +158,7 @@ def _language(definition: Definition, solution: Solution | None) -> Language:
 
 
 def _returns(definition: Definition, solution: Solution | None) -> bool:
-    """Return whether outputs are returned; older data sets do not say it, but signatures do."""
+    """Return whether outputs are returned; in older data sets only the signature shows it."""
     if solution is None:
         return True
     style = solution.spec.destination_passing_style
@@ -172,7 +173,7 @@ def _about(definition: Definition, classes: Sequence[WorkloadClass],
            workloads: Sequence[Workload]) -> list[str]:
     share = " of 95 % of the values" if definition.op_type == "moe" else ""
     lines = [f"classes: {len(classes)} for {counted(len(workloads), 'workload')}, weighted by "
-             "how many each stands for",
+             "how many each represents",
              f"tolerance: the bench allows errors{share} up to 0.01, absolute or relative; kopt's "
              "limit follows the dtype and the baseline's own error (tolerance: in the task "
              "changes it)"]

@@ -1,4 +1,4 @@
-"""Draft the task of a PyTorch module: from what a guarded process learned to files."""
+"""Draft the task of a PyTorch module from the facts that a guarded process learned about it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def draft(project: Path, source: str, folder: str, scratch: Path, *,
 
 
 def _op(source: str) -> str:
-    """Return the operation's name: the file's, without the number that benches put before it."""
+    """Return the op's name: the file's, without the number that benchmark sets put before it."""
     stem = re.sub(r"^\d+_", "", Path(source).stem).strip("_")
     return re.sub(r"[^A-Za-z0-9._-]", "_", stem)[:64] or "module"
 

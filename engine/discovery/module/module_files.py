@@ -43,21 +43,21 @@ def object_of(kind, init, named, training, weights, device):
 
 def check(model, weights):
     """Raise ValueError unless the model has weights of these names and shapes."""
-    own = dict(model.named_parameters())
-    own.update((name, value) for name, value in model.named_buffers() if name in weights)
+    present = dict(model.named_parameters())
+    present.update((name, value) for name, value in model.named_buffers() if name in weights)
     kind = type(model).__name__
-    if missing := [name for name in weights if name not in own]:
+    if missing := [name for name in weights if name not in present]:
         raise ValueError(f"{kind} has no weight {missing[0]!r}, which the baseline's class has: "
                          "name its parameters as there")
-    if extra := [name for name in own if name not in weights]:
+    if extra := [name for name in present if name not in weights]:
         raise ValueError(f"{kind} has a weight {extra[0]!r}, which the baseline's class lacks: "
                          "name its parameters as there")
     for name, value in weights.items():
-        if own[name].shape != value.shape:
-            raise ValueError(f"{kind}: the weight {name!r} has shape {tuple(own[name].shape)}, "
+        if present[name].shape != value.shape:
+            raise ValueError(f"{kind}: the weight {name!r} has shape {tuple(present[name].shape)}, "
                              f"in the baseline's class {tuple(value.shape)}")
 '''
-"""Makes the object on which a method is called, for a PyTorch `Model` and any other class."""
+"""Source that makes the object whose method is called: a PyTorch `Model` or another class."""
 
 
 def adapter(facts: ModuleFacts, source: str) -> str:
@@ -116,9 +116,9 @@ def {REFERENCE}(**given):
     if (wide, device) not in models:
         torch.manual_seed(0)
         model = problem.Model(*INIT, **INIT_NAMED).train(TRAINING)
-        for name, own in [*model.named_parameters(), *model.named_buffers()]:
-            if name in WEIGHTS:
-                own.data = own.data.new_empty(0)  # each call brings them: a card may have no room
+        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+            if name in WEIGHTS:  # each call passes them: a second copy may not fit on the card
+                tensor.data = tensor.data.new_empty(0)
         models[wide, device] = (model.double() if wide else model).to(device)
     {unpacked}
     with torch.no_grad():
@@ -135,8 +135,7 @@ def _constants(facts: ModuleFacts) -> str:
 
 
 def _check_of_names(facts: ModuleFacts) -> str:
-    """Return what refuses other names of the values in a dict than the baseline's: a caller would.
-    """
+    """Return lines that reject a returned dict whose keys are not those of the baseline's dict."""
     if not facts.names:
         return ""
     return f'''    if type(value) is not dict or sorted(map(str, value)) != {list(facts.names)!r}:

@@ -1,4 +1,4 @@
-"""What a guarded process learns of a PyTorch module; `harness/child/module` is its program."""
+"""Facts about a PyTorch module, learned by a guarded process that runs `harness/child/module`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Size = int | tuple[int, ...]
 class LearnedArg(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor of `get_inputs` or a weight; `why` says where its bounds and structure come from.
 
-    A `written` one is a buffer that a call changes.
+    `written` marks a buffer that a call changes.
     """
 
     name: str
@@ -45,8 +45,8 @@ class LearnedOutput(msgspec.Struct, frozen=True, kw_only=True):
 class ModuleFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of one module; `call` are the expressions of its positional arguments.
 
-    `all_sizes` maps each size to its value in the file and to the one in effect; `sizes` are those
-    that shapes name. `init` and `init_named` are Python literals.
+    `all_sizes` maps each size to its value in the file and the value in use; `sizes` are those that
+    occur in shapes. `init` and `init_named` are the constructor's arguments as Python literals.
     """
 
     args: tuple[LearnedArg, ...]
@@ -67,7 +67,7 @@ class ModuleFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> dict[str, tuple[Size, Size]]:
-        """Return the sizes that are not those of the file."""
+        """The sizes whose values in use are not those of the file."""
         return {name: pair for name, pair in self.all_sizes.items() if pair[0] != pair[1]}
 
 
@@ -75,7 +75,8 @@ def learn(file: Path, scratch: Path, *, sizes: Mapping[str, Size], small: bool,
           training: bool | None, zygote: Zygote | None = None) -> ModuleFacts:
     """Run a file's functions under the guard. Raises InputError if it cannot be a task.
 
-    `small` chooses sizes that suit a CPU; `training` None prefers training mode, as the bench does.
+    `small` chooses sizes that suit a CPU; None for `training` prefers training mode, as KernelBench
+    does.
     """
     try:
         with Peer(PROGRAM, cwd=file.parent, limits=LIMITS, env=clean_env(home=scratch),
@@ -85,6 +86,6 @@ def learn(file: Path, scratch: Path, *, sizes: Mapping[str, Size], small: bool,
         return msgspec.convert(answer, ModuleFacts)
     except (PeerError, PeerDied) as error:
         raise InputError(error.what.removeprefix("Unsupported: "), where=str(file),
-                         fix="--size NAME=VALUE sets a size") from None
+                         fix="set a size with --size NAME=VALUE") from None
     except msgspec.ValidationError as error:
         raise InputError(f"the module's facts are not usable: {error}", where=str(file)) from None

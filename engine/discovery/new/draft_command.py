@@ -23,18 +23,18 @@ from harness.errors import InputError
 
 REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
             "csv": "--csv bench.csv, a table that the benchmark writes: a row for each shape, with "
-            "its time and whether the result is right",
+            "its time and whether the result is correct",
             "check": "--check 'err <= 1e-6'", "metrics": "--metrics us", "edit": "--edit 'src/*.c'"}
 """Required parameters of a command target, and the flag that gives each."""
 ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
            "csv": "csv=bench.csv, the table that it writes; if it prints the table: "
                   "benchmark_command=python bench.py > bench.csv",
-           "check": "check=err <= 1e-6, or another rule for when a row is correct",
+           "check": "check=err <= 1e-6, or another condition that holds for correct rows",
            "metrics": "metrics=us, or other columns of times or rates",
            "edit": "edit=src/*.c, the files that candidates may change"}
-"""Required parameters, and how a person answers with each."""
+"""Required parameters, and the answer by which a person sets each."""
 OF_RUN = ("check", "metrics")
-"""Required parameters that a run of the benchmark may show."""
+"""Required parameters that can be found by running the benchmark."""
 _REDIRECTED = re.compile(r"(?<![0-9&>])>\s*([\w./-]+\.\w+)\s*$")
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """Parameters that a campaign fills in at its start."""
@@ -61,7 +61,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
         ("benchmark_command", detected.command if detected else "", "it writes a CSV"),
         ("csv", *_csv(overrides.get("benchmark_command", ""), detected)),
-        ("check", guessed.check, "a column that says right or wrong"),
+        ("check", guessed.check, "a column that says whether a row is correct"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
         ("configs", "", "found in the baseline"),
         ("ignore", "", ""),
@@ -82,7 +82,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
 
 
 def _csv(command: str, detected: benchmark.Benchmark | None) -> tuple[str, str]:
-    """Return the file of the table and how it is known: a redirection, else the script's text."""
+    """Return the table's file, to which the command redirects or the script writes, and why."""
     if redirected := _REDIRECTED.search(command):
         return redirected[1], "the command's output"
     return (detected.csv, f"written by {detected.script}") if detected else ("", "")
@@ -145,22 +145,23 @@ def with_classes(known: Parameters, proposal: ClassProposal) -> Parameters:
 
 
 def missing_parameter(known: Parameters, *, before_run: bool = False) -> str:
-    """Return the first required parameter without a value, "" if there is none; `before_run` needs
-    none that the run may show.
+    """Return the first required parameter without a value, "" if there is none.
+
+    `before_run` leaves out those that a run of the benchmark may show.
     """
     return next((name for name in REQUIRED if not known[name].value
                  and not (before_run and name in OF_RUN)), "")
 
 
 def complaint(known: Parameters, *, before_run: bool = False) -> str:
-    """Return what a person still has to answer, "" if nothing."""
+    """Return a message about the first missing parameter, "" if none is missing."""
     name = missing_parameter(known, before_run=before_run)
     return name and f"{name} is still missing: write {ANSWERS[name]}"
 
 
 def make_manifest(known: Parameters, project: str,
                   pool: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
-    """Return the manifest. Raises InputError that names the flag of a missing parameter."""
+    """Return the manifest. Raises InputError with the flag that sets a missing parameter."""
     if name := missing_parameter(known):
         raise InputError(f"{name} could not be inferred", fix=f"use {REQUIRED[name]}")
     files = parameters.split_list(known["edit"].value)

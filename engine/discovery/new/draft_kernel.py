@@ -25,10 +25,10 @@ ROLES: dict[str, Role | None] = {"input": None, "output": "output", "inout": "in
 
 @dataclass(frozen=True, kw_only=True)
 class DraftedTarget:
-    """A target, the contents of the files beside it by their path in the project, and reasons.
+    """A target, and the contents of the files that it needs by their path in the project.
 
-    `reasons` are one line on each thing that was inferred. `recorded` are a program's own integers,
-    for a kernel that does not take drawn ones.
+    `reasons` has one line on each inferred value. `recorded` are the integers that the observed
+    program passed, for a kernel that fails with drawn ones; by config class and argument.
     """
 
     target: Target
@@ -97,7 +97,7 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
 
 
 def check_shape(function: CFunction, tensor: str, shape: str) -> None:
-    """Raise InputError for a size that the function gets from nowhere, if it takes sizes."""
+    """Raise InputError for a name in a shape that is no argument, if the function takes sizes."""
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
     for dim in parse_dims(shape):
         names = names_of(dim) if isinstance(dim, str) else set()
@@ -108,7 +108,7 @@ def check_shape(function: CFunction, tensor: str, shape: str) -> None:
 
 
 def can_build(function: CFunction) -> bool:
-    """Return whether this machine has what builds a function: a launcher needs a toolkit."""
+    """Return whether this machine can build a function; a host function needs a toolkit."""
     if function.is_global:
         return True
     try:

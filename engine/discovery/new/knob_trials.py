@@ -1,6 +1,6 @@
-"""Try proposed knobs: each is set to two other values, and the kernel must stay right.
+"""Try proposed knobs: each is set to two other values, with which the kernel must stay correct.
 
-The values lie below and above the present one: the largest tiles take minutes to compile.
+These are the choices next to the present value: the largest tiles take minutes to compile.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Target
 
 TRIAL_S = 30.0
-"""Seconds that a runner of a trial may take on a card: a value that compiles longer is dropped."""
+"""Seconds that a trial's runner may take on a card: a value that compiles longer is rejected."""
 
 
 def accepted(proposals: Sequence[KnobProposal],
-             is_right: Callable[[Mapping[str, int]], bool]) -> tuple[KnobProposal, ...]:
-    """Return the proposals with which the kernel is right at two other values each.
+             is_correct: Callable[[Mapping[str, int]], bool]) -> tuple[KnobProposal, ...]:
+    """Return the proposals with which the kernel is correct at two other values each.
 
-    All are set at once; where that is wrong, one after the other.
+    First all knobs are set at once; if the kernel is wrong then, they are set one at a time.
     """
     left = list(proposals)
     for pick in (0, 1):
         values = {each.name: _others(each)[pick] for each in left}
-        if left and not is_right(values):
-            left = [each for each in left if is_right({each.name: values[each.name]})]
+        if left and not is_correct(values):
+            left = [each for each in left if is_correct({each.name: values[each.name]})]
     return tuple(left)
 
 
 def declare(target: Target, project: Path, device: Device, *, python: str | None,
             progress: Callable[[Progress], None]) -> tuple[KnobProposal, ...]:
-    """Write the patch that declares the proposed knobs with which the kernel stays right."""
+    """Write the patch that declares the knobs with which the kernel stays correct; return them."""
     path = project / declared_knobs.PATCH
     path.unlink(missing_ok=True)
     text = sources.read_source(project / target.source)
@@ -74,9 +74,9 @@ def summary(proposals: Sequence[KnobProposal]) -> str:
 def _try_all(target: Target, project: Path, device: Device, text: str,
              proposals: Sequence[KnobProposal], python: str | None,
              progress: Callable[[Progress], None]) -> tuple[KnobProposal, ...]:
-    """Return the proposals that keep the kernel right on its config classes.
+    """Return the proposals with which the kernel stays correct on two config classes.
 
-    Where no device can run it, two values of each have to compile.
+    If the device cannot run the kernel, two values of each have to compile.
     """
     declared = knob_proposals.declare(text, proposals, target.language)
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, contextlib.closing(
@@ -91,7 +91,7 @@ def _try_all(target: Target, project: Path, device: Device, text: str,
                               static_audit=False,
                               wall_s=None if device.kind == "cpu" else TRIAL_S))
 
-        def is_right(values: Mapping[str, int]) -> bool:
+        def is_correct(values: Mapping[str, int]) -> bool:
             progress(Progress(stage="trying knobs", detail=", ".join(
                 f"{name} {value}" for name, value in values.items())))
             (tree / target.source).write_text(
@@ -106,11 +106,13 @@ def _try_all(target: Target, project: Path, device: Device, text: str,
             if line.stage == "waiting":
                 progress(line)
 
-        return accepted(proposals, is_right)
+        return accepted(proposals, is_correct)
 
 
 def _others(each: KnobProposal) -> tuple[int, int]:
-    """Return the choices next to the present value; where that is an end, the nearest and the last.
+    """Return the choices below and above the present value.
+
+    If the present value is the first or the last choice, return the nearest and the farthest.
     """
     at = each.choices.index(each.value)
     below, above = each.choices[:at][::-1], each.choices[at + 1:]

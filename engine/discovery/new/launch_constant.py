@@ -1,4 +1,4 @@
-"""Let a task's launch follow a constant of the source, so that a knob may change its block."""
+"""Makes the block size of a task's launch a constant of the source, so that it can be a knob."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from harness.tasks.target import Launch
 def with_block_constant(launch: Launch, kernel: str, source: str) -> Launch:
     """Return a launch whose number of threads in a block is a constant that the source may define.
 
-    It stays as it is where blocks have several dimensions, where their size is an expression, and
-    where the source launches the kernel in a way that the constant could not replace.
+    The launch is returned unchanged if blocks have several dimensions, if their size is an
+    expression, or if the source itself launches the kernel with another size.
     """
     threads, *others = launch.block
     name = knob_proposals.block_knob(kernel)

@@ -56,15 +56,16 @@ def with_given(known: Parameters, overrides: Mapping[str, str]) -> Parameters:
 
 def pool_of(backends: str = "", agent: str = "", agent_env: str = "",
             agent_network: str = "") -> dict[str, Any]:
-    """Return the manifest's `pool`; `agent` is the name of a known coding agent, or the command of
-    another one, which sees `agent_env` and reaches `agent_network`. Raises InputError for what is
-    neither.
+    """Return the manifest's `pool`.
+
+    `agent` is the name of a known coding agent or the command of another one; it sees the variables
+    `agent_env` and may connect to `agent_network`. Raises InputError if `agent` is neither.
     """
     if not agent:
         return {"backends": split_list(backends)} if backends else {}
     if len(agent.split()) == 1 and agent not in agent_templates.names():
-        raise InputError(f"--agent: {agent!r} is no known coding agent, and no command with "
-                         "{prompt}", fix=suggest(agent, agent_templates.names()))
+        raise InputError(f"--agent: {agent!r} is neither a known coding agent nor a command "
+                         "with {prompt}", fix=suggest(agent, agent_templates.names()))
     names = split_list(backends) or PoolSpec().backends
     env: dict[str, Any] = {"env": split_list(agent_env)} if agent_env else {}
     if agent_network:

@@ -1,6 +1,6 @@
 """Read a project's benchmark from its sources: the script, its CSV and columns, the tests.
 
-Nothing of the project runs here. `columns` guesses what the columns of a real run mean.
+The project's code does not run. `columns` guesses what the columns of a real run mean.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _likelihood(script: Benchmark) -> float:
 
 
 def _csv(tree: ast.AST) -> str:
-    """Return the CSV that a script writes: one it opens for writing, or else the first it names."""
+    """Return the CSV that a script opens for writing, else the first that it names, else ""."""
     mentioned: list[str] = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):

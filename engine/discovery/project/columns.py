@@ -1,7 +1,7 @@
 """Classify the columns of a benchmark's table: launch path, size, cost, or no part of the config.
 
-The cells decide first, and the name where they leave it open. A column that is not part of a
-row's configuration is left out with a reason. Check and metrics are guessed in the same way.
+The cells and the words of its name decide a column's role. A column that is not part of a row's
+configuration is left out with a reason. The check and the metrics are guessed in the same way.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from harness.benchmark.spec.table_rules import PASS_WORDS
 from harness.call_trace import weights
 
 Role = Literal["path", "size", "cost", "none"]
-"""What chooses a launch path, a size of the work, a time or rate that is not a metric, or none."""
+"""path: chooses a launch path. size: of the work. cost: a time or rate that is not a metric."""
 
 WORDS = {kind: frozenset(words.split()) for kind, words in tomllib.loads(
     Path(__file__).with_name("column_words.toml").read_text(encoding="utf-8")).items()}
-"""Words by what they say of a column."""
+"""Words in the names of columns and in their cells, by meaning."""
 WIDE = 8.0
-"""Ratio of largest to smallest from which numbers are sizes under any name."""
+"""Numbers whose largest is this many times the smallest can be sizes, whatever their name."""
 LEVELS = 12
-"""Most values of a column that can each be a class."""
+"""Most different values of a column whose values can each be a class."""
 CHECKS = WORDS["errors"] | WORDS["checks"]
 STATISTICS = ("median", "mean", "avg", "average", "min", "best", "max", "p", "std", "stdev")
-"""Statistics of one timing; the first of these that a table has is its metric."""
+"""Statistics of a timing, in order of preference: the first that a table has is the metric."""
 UNIQUE = "different in every row"
 _WORD = re.compile(r"[A-Za-z]+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn:
-    """One column; `numbers` if every cell is one, `why` it is left out."""
+    """A column; `numbers` are its cells if all are numbers, `why` is the reason to leave it out."""
 
     name: str
     role: Role
@@ -95,7 +95,7 @@ def _text(cells: Sequence[str]) -> tuple[Role, str]:
 def _numeric(words: set[str], numbers: Sequence[float]) -> tuple[Role, str]:
     distinct = sorted(set(numbers))
     whole = all(value.is_integer() for value in distinct)
-    if _counts(words, numbers):
+    if _numbers_rows(words, numbers):
         return "none", "the number of the row"
     if not whole and len(distinct) > len(numbers) / 2 and len(numbers) > 3:
         return "none", "a result: fractions that hardly repeat"
@@ -109,10 +109,10 @@ def _numeric(words: set[str], numbers: Sequence[float]) -> tuple[Role, str]:
     return "path", ""
 
 
-def _counts(named: set[str], numbers: Sequence[float]) -> bool:
+def _numbers_rows(words: set[str], numbers: Sequence[float]) -> bool:
     """Return whether a column numbers the rows in order."""
     steps = {after - before for before, after in itertools.pairwise(numbers)}
-    return steps == {1.0} and (bool(named & WORDS["numbers"])
+    return steps == {1.0} and (bool(words & WORDS["numbers"])
                                or (numbers[0] == 0 and len(numbers) > 7))
 
 
@@ -200,7 +200,7 @@ def _is_positive(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:
 def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> str:
     """Return a check in one line; the column alone if its rule is unclear.
 
-    A word that all rows have is the rule only if it says right: they may all be wrong.
+    A word that all rows have is the rule only if it means success: all rows may be wrong.
     """
     if not names:
         return ""

@@ -20,7 +20,7 @@ TYPES = C_TYPES | {
     "__nv_fp8_e5m2": "float8_e5m2", "float2": "float32", "float4": "float32", "int4": "int32",
     "unsigned": "int32", "unsigned int": "int32", "uint32_t": "int32", "bool": "uint8",
     "signed char": "int8", "char": "int8", "long long int": "int64"}
-"""Vectors are as their elements; unsigned sizes are passed as signed ones of the same width."""
+"""A vector has its elements' dtype; unsigned sizes are passed as signed ones of that width."""
 _IGNORED = re.compile(r"/\*.*?\*/|//[^\n]*|^[ \t]*#(?:\\\n|[^\n])*", re.DOTALL | re.MULTILINE)
 _BOUNDS = re.compile(r"\b__launch_bounds__\s*\([^()]*\)")
 _FUNCTION = re.compile(
@@ -44,7 +44,7 @@ class DeclaredFunction:
     is_global: bool
 
     def of_instance(self, instance: str) -> str:
-        """Return the parameters with a template's arguments put in."""
+        """Return the parameters with an instance's arguments in place of the template's."""
         names = [words[-1] for part in self.template.split(",") if (words := _NAME.findall(part))]
         values = dict(zip(names, instance.strip("<>").split(","), strict=False))
         return _NAME.sub(lambda match: values.get(match[0], match[0]), self.parameters)
@@ -68,7 +68,7 @@ class DeclaredFunction:
 
 
 def language_of(path: str, source: str) -> Language:
-    """Return the language of a source, by its suffix or by whose functions it names."""
+    """Return a source's language: HIP by its suffix or by names of HIP functions, else CUDA."""
     suffix = PurePosixPath(path).suffix
     of_hip = suffix != ".cu" and re.search(r"\bhip[A-Z]\w+|hip/", source) is not None
     return "hip" if suffix == ".hip" or of_hip else "cuda"
@@ -98,12 +98,12 @@ def functions(path: str, source: str) -> list[CFunction]:
         elif args:
             inner = next((site for site in sites.values()
                           if site.kernel in declared and f"{site.text}" in each.body), None)
-            hosts.append(CFunction(each.name, _through(args, declared, inner), language=language))
+            hosts.append(CFunction(each.name, _launcher(args, declared, inner), language=language))
     return hosts + kernels
 
 
 def advice(source: str) -> str:
-    """Return what to do about a source without a function that could be a target."""
+    """Return what a person can do if a source has no function that could be a target."""
     if re.search(r"torch/extension\.h|\bTORCH_LIBRARY|\bPYBIND11_MODULE|\btorch::Tensor", source):
         return ("it is a torch extension: name the Python function that builds and calls it, "
                 "kopt new FILE.py:FUNCTION")
@@ -127,7 +127,7 @@ def _declared(text: str) -> Iterator[DeclaredFunction]:
 
 
 def _arguments(parameters: str) -> tuple[Arg, ...] | None:
-    """Return the arguments but for a stream at the end; None where a type is not known."""
+    """Return the arguments without a stream at the end; None if a type is not known."""
     parts = parameters.split(",")
     if _STREAM.search(parts[-1]):
         parts.pop()
@@ -141,9 +141,9 @@ def _roles(args: Sequence[Arg], kernel: DeclaredFunction, names: dict[str, str],
                  and kernel.is_read_first(names[arg.name]) else arg for arg in args)
 
 
-def _through(args: tuple[Arg, ...], declared: dict[str, DeclaredFunction],
-             site: LaunchSite | None) -> tuple[Arg, ...]:
-    """Return a launcher's arguments, as the kernel that it launches uses them."""
+def _launcher(args: tuple[Arg, ...], declared: dict[str, DeclaredFunction],
+              site: LaunchSite | None) -> tuple[Arg, ...]:
+    """Return a launcher's arguments with their roles in the kernel that it launches."""
     if site is None:
         return args
     kernel = declared[site.kernel]
@@ -189,9 +189,10 @@ class LaunchSite:
     variables: Mapping[str, str]
 
     def launch(self, parameters: Sequence[str], source: str) -> Launch | None:
-        """Return it in the kernel's parameters and the source's constants; None if it cannot be.
+        """Return the launch in terms of the kernel's parameters and the source's constants.
 
-        Other names are those of the function around it, for a config class to have.
+        Other names of the function around it stay; config classes have to define them. Returns None
+        if the launch cannot be expressed.
         """
         passed = {value: name for value, name in zip(self.values, parameters, strict=False)
                   if _SYMBOL.fullmatch(value)}
@@ -234,7 +235,7 @@ class LaunchSite:
 
 
 def find(text: str) -> list[LaunchSite]:
-    """Return the launches in a text without comments, in its order."""
+    """Return the launches in a text without comments, from its beginning to its end."""
     variables = {match["name"]: match["value"] or match["sizes"] or match["braced"] or ""
                  for match in _VARIABLE.finditer(text)}
     return [LaunchSite(
@@ -245,7 +246,7 @@ def find(text: str) -> list[LaunchSite]:
 
 
 def _parts(text: str) -> list[str]:
-    """Return the parts between commas that lie in no bracket."""
+    """Return the parts of a text between commas outside brackets."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):
         depth += (letter in "([{") - (letter in ")]}")

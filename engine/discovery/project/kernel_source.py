@@ -1,6 +1,6 @@
 """Find the kernel that a benchmark measures: files it loads, their build and format commands.
 
-Nothing of the project runs here. A new kernel language adds its suffix to SOURCES or its marker to
+The project's code does not run. A new kernel language adds its suffix to SOURCES or its marker to
 KERNEL, and its name to `engine/routing/source_language.py`.
 """
 
@@ -60,10 +60,11 @@ def find_kernel(project: Path, script: str) -> KernelSource:
 def format_command(project: Path, files: Sequence[str]) -> str:
     """Return the project's command to format some files, "" if it has no formatter."""
     settings = read_source(project / "pyproject.toml")
-    ways = (("clang-format", "clang-format -i", (project / ".clang-format").is_file(), SOURCES),
-            ("black", "black -q", "[tool.black]" in settings, (".py",)),
-            ("ruff", "ruff format -q", "[tool.ruff" in settings, (".py",)))
-    for tool, command, is_used, suffixes in ways:
+    has_style = (project / ".clang-format").is_file()
+    formatters = (("clang-format", "clang-format -i", has_style, SOURCES),
+                  ("black", "black -q", "[tool.black]" in settings, (".py",)),
+                  ("ruff", "ruff format -q", "[tool.ruff" in settings, (".py",)))
+    for tool, command, is_used, suffixes in formatters:
         formatted = [file for file in files if file.endswith(suffixes)]
         if is_used and formatted and shutil.which(tool):
             return f"{command} {' '.join(formatted)}"
@@ -71,7 +72,7 @@ def format_command(project: Path, files: Sequence[str]) -> str:
 
 
 def stems(script: str) -> Iterator[str]:
-    """Yield a script's name without the words that say that it is a benchmark."""
+    """Yield a script's name without words such as "bench" or "test", if any others remain."""
     parts = re.split(r"[_-]+", PurePosixPath(script).stem)
     remaining = [part for part in parts if part.casefold() not in BENCH | TEST]
     if remaining:

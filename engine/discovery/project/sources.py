@@ -28,7 +28,7 @@ _QUALIFIERS = re.compile(r"\b(?:const|restrict|__restrict__|__restrict|volatile|
 class CFunction(msgspec.Struct, frozen=True):
     """A function that kopt can call; `args` are in call order.
 
-    A `__global__` function is launched; `launch` is how the source does it, if it does.
+    A `__global__` function is launched; `launch` is the source's own launch, if it has one.
     """
 
     name: str
@@ -46,7 +46,7 @@ def task_files(project: Path) -> list[Path]:
 
 
 def kernel_sources(project: Path) -> list[Path]:
-    """Return C sources that may contain the kernel; only those with knobs, if any has some."""
+    """Return the C sources with functions; if any of them has knobs, only those with knobs."""
     with_functions = [
         path
         for path in project_files(project)
@@ -56,7 +56,7 @@ def kernel_sources(project: Path) -> list[Path]:
 
 
 def project_files(project: Path) -> list[Path]:
-    """Return the project's files, shallow ones first, without build folders and hidden ones."""
+    """Return the project's files, shallow ones first, without those in build or hidden folders."""
     files: list[Path] = []
     folders = [project]
     for _ in range(MAX_DEPTH):

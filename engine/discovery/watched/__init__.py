@@ -1,4 +1,4 @@
-"""Drafts a task from what a program showed of a Python or Triton function.
+"""Drafts a task from the calls of a Python or Triton function observed in a program.
 
 Face: draft_task, drafted_target, entry_source, first_check, shape_program.
 """

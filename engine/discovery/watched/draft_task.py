@@ -17,14 +17,14 @@ from harness.tasks.target import MAX_ELEMENTS, Arg, ConfigClass
 
 MOST_CLASSES = 6
 LEAST_CLASSES = 3
-"""The three most called shapes are always classes; others are added for small, large, odd sizes."""
+"""Most called shapes that are always classes; the smallest, the largest and an odd one follow."""
 ORDER = {"tensor": 0, "tuple": 1, "number": 2}
-"""Kinds of arguments in the order in which they name sizes; all others come last."""
+"""Order in which arguments give names to sizes, by kind; all other kinds come last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallGroup:
-    """Calls with the same dtypes and constants: what one task can describe."""
+    """Calls with the same dtypes and constants, which one task can describe."""
 
     calls: tuple[ObservedCall, ...]
 
@@ -49,10 +49,11 @@ class CallGroup:
 class TaskDraft:
     """The parts of a task that calls show, and the reason of each inferred value.
 
-    `keywords` are arguments that can be passed by name only. `kept` are the positions of the
-    returned values that are tensors; `returned_shapes` are their shapes. `members` are arguments
-    that the caller does not pass, see ObservedCall. With a backward pass, `grads` are the arguments
-    whose gradients are results too, and `cotangents` the arguments that are the outputs' gradients.
+    `keywords` are arguments that can be passed by name only. `kept` are the positions of those of
+    the `returned` values that are new tensors, and `returned_shapes` their shapes; `single` means
+    that a value is returned instead of a tuple. `members` are arguments that the caller does not
+    pass, see ObservedCall. With a backward pass, `grads` are the arguments whose gradients are
+    results too, and `cotangents` the arguments that are the outputs' gradients.
     """
 
     args: tuple[Arg, ...]
@@ -70,11 +71,11 @@ class TaskDraft:
     grads: tuple[str, ...] = ()
     cotangents: tuple[str, ...] = ()
     recorded: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
-    """By config class and argument, the values of integers; empty where some are not known."""
+    """Values of integer tensors by config class and argument; empty unless all are known."""
 
 
 def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedCall]:
-    """Return calls without arguments that callers do not pass: ctx, self, and trailing defaults."""
+    """Return calls without arguments that callers do not pass: self, ctx, trailing defaults."""
     dropped: set[str] = set()
     for name in reversed([name for name in calls[0].args if name not in calls[0].members]):
         values = [call.args[name] for call in calls if name in call.args]
@@ -90,7 +91,7 @@ def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedC
 
 
 def groups(calls: Sequence[ObservedCall]) -> list[CallGroup]:
-    """Return the calls by dtypes and constants, the most called first."""
+    """Return the calls grouped by dtypes and constants, the largest group first."""
     by_kind: dict[tuple[Any, ...], list[ObservedCall]] = {}
     for call in calls:
         key = tuple((name, *_key(value)) for name, value in call.args.items())
@@ -100,7 +101,10 @@ def groups(calls: Sequence[ObservedCall]) -> list[CallGroup]:
 
 
 def choose(groups: Sequence[CallGroup], *, interpret: bool) -> CallGroup:
-    """Return the most called group; Triton's interpreter computes bfloat16 wrongly."""
+    """Return the most called group; with `interpret`, preferably one without bfloat16.
+
+    Triton's interpreter computes bfloat16 wrongly.
+    """
     usable = [group for group in groups if not (interpret and "bfloat16" in group.dtypes)]
     return (usable or list(groups))[0]
 
@@ -182,7 +186,7 @@ def _undescribed(name: str, call: ObservedCall, location: str) -> InputError:
 
 
 def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], location: str) -> TaskDraft:
-    """Return the draft with gradients as further results. Raises InputError if there are none."""
+    """Return the draft with gradients as further results. Raises InputError if it has none."""
     grads = tuple(arg.name for arg in draft.args if any(arg.name in call.grads for call in calls))
     if not grads:
         raise InputError("no argument required a gradient in the program", where=location,
@@ -208,7 +212,7 @@ def _with_backward(draft: TaskDraft, calls: Sequence[ObservedCall], location: st
 
 
 def _distinct(calls: Sequence[ObservedCall]) -> list[ObservedCall]:
-    """Return one call for each set of sizes, with the number of all calls of these sizes."""
+    """Return one call for each set of sizes, with the number of all calls with these sizes."""
     by_sizes: dict[tuple[Any, ...], ObservedCall] = {}
     for call in calls:
         key = tuple((value.shape, value.value) for value in call.args.values())
@@ -219,7 +223,7 @@ def _distinct(calls: Sequence[ObservedCall]) -> list[ObservedCall]:
 
 def _returned_shape(calls: Sequence[ObservedCall], index: int,
                     sizes: SizeNames) -> tuple[int | str, ...] | None:
-    """Return the shape of a returned tensor in the symbols, None if they do not show it."""
+    """Return a returned tensor's shape in terms of the sizes, None if that is not possible."""
     shapes = [call.returned[index].shape for call in calls if index < len(call.returned)]
     if len({len(shape) for shape in shapes}) != 1 or len(shapes) < len(calls):
         return None

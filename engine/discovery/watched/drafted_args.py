@@ -20,11 +20,11 @@ WORDS: dict[Structure | None, str] = {
 
 def tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written: bool,
            remarks: list[str]) -> Arg:
-    """Return a tensor without its bounds, which may depend on the sizes of all tensors."""
+    """Return a tensor argument without bounds: these may depend on the sizes of all tensors."""
     first = values[0]
     if first.dtype not in DTYPE_BYTES:
-        raise InputError(f"argument {name!r} has the dtype {first.dtype}, which kopt does not "
-                         "draw", fix=f"supported are {', '.join(DTYPE_BYTES)}")
+        raise InputError(f"argument {name!r} has the dtype {first.dtype}, which kopt cannot "
+                         "generate", fix=f"supported are {', '.join(DTYPE_BYTES)}")
     role: Role | None = None
     if written:
         blank = all(value.low is None or value.low == value.high for value in values)
@@ -88,18 +88,18 @@ def _with_structure(arg: Arg, calls: Sequence[ObservedCall], sizes: SizeNames,
         high = high + 1 if isinstance(high, int) else f"{high} + 1"
     if structure or isinstance(high, str):
         last = high if isinstance(high, str) else str(high)
-        remarks.append(f"{arg.name} was {WORDS[structure]} in the program: kopt draws it so, from "
-                       f"{low} to below {last}")
+        remarks.append(f"{arg.name} was {WORDS[structure]} in the program: kopt draws such values "
+                       f"from {low} to below {last}")
     return replace(arg, low=low, high=high, structure=structure)
 
 
-def _dimensions(call: ObservedCall, but: str) -> set[int]:
-    return {size for name, value in call.args.items() if name != but for size in value.shape}
+def _dimensions(call: ObservedCall, excluded: str) -> set[int]:
+    return {size for name, value in call.args.items() if name != excluded for size in value.shape}
 
 
 def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least: Sequence[int],
            sizes: SizeNames) -> int | str | None:
-    """Return the smallest size that bounds the values in every call, where they vary."""
+    """Return the smallest size that is above the values in every call, None if they never vary."""
     if len(set(highs)) == 1:
         return None
     fitting = [values for values in {sizes.symbols[name] for name in sizes.symbols}

@@ -1,4 +1,4 @@
-"""Put a drafted task, its reference and its adapter together: a target, and the files it needs."""
+"""Makes a target, and the files that it needs, from a drafted task, its reference and adapter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, 
          given: str = "", found: FoundReference | None = None) -> DraftedTarget | None:
     """Return the target; its reference is `given` as FILE:FUNCTION, `found`, or the baseline.
 
-    Returns None if the found reference does not compute every output: none goes unchecked.
+    Returns None if the found reference does not compute every output: all must be checked.
     """
     files: dict[str, str | bytes] = {}
     reference, forward = given or BASELINE, ""
@@ -52,7 +52,7 @@ def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, 
 
 
 def with_roles(target: Target) -> Target | None:
-    """Return the target with its outputs read as well as written, None if they were already."""
+    """Return the target with its outputs also read; None if it has no output that is not read."""
     if not any(arg.kind == "output" for arg in target.args):
         return None
     return replace(target, args=tuple(
@@ -60,9 +60,9 @@ def with_roles(target: Target) -> Target | None:
 
 
 def with_recorded(drafted: DraftedTarget) -> DraftedTarget | None:
-    """Return the task with the program's own integers, None where that is not possible.
+    """Return the task with the program's own integers, None if that is not possible.
 
-    One input has to be drawn, else a kernel could remember the answer.
+    At least one input has to be drawn at random: otherwise a kernel could remember the answer.
     """
     args = {arg.name: arg for arg in drafted.target.args}
     names = {name for values in drafted.recorded.values() for name in values}
@@ -83,7 +83,9 @@ def with_recorded(drafted: DraftedTarget) -> DraftedTarget | None:
 
 
 def _positions(draft: TaskDraft, call: ObservedCall, outputs: Sequence[int]) -> list[int] | None:
-    """Return which of the target's outputs those of a call are, in order: filled, then returned.
+    """Return the numbers that a call's `outputs` have among the target's, None if out of order.
+
+    The outputs of both are numbered alike: filled arguments first, then returned tensors.
     """
     written = [arg.name for arg in draft.args if arg.kind in ("output", "inout")]
     names: list[str | int] = list(call.written)
@@ -115,7 +117,7 @@ def gradients(outputs, inputs, cotangents):
 
 
 def adapter(draft: TaskDraft, entry: EntrySource) -> str | None:
-    """Return the adapter's source, None where the entry can be called directly."""
+    """Return the adapter's source, None if the entry can be called without one."""
     passed = [arg.name for arg in draft.args if arg.name not in draft.members
               and arg.name not in draft.cotangents]
     keywords = [name for name in passed if name in draft.keywords]
@@ -138,7 +140,9 @@ def adapter(draft: TaskDraft, entry: EntrySource) -> str | None:
 
 
 def with_gradients(draft: TaskDraft, entry: EntrySource, source: str) -> str:
-    """Return the source of a reference that also computes gradients, from that of the forward one.
+    """Return the source of a reference that also computes gradients.
+
+    `source` is that of the reference for the forward pass.
     """
     cotangents = [f"given[{name!r}]" for name in draft.cotangents]
     grads = [f"given[{name!r}]" for name in draft.grads]
@@ -154,7 +158,7 @@ def with_gradients(draft: TaskDraft, entry: EntrySource, source: str) -> str:
 
 
 def loaded(given: str, name: str) -> str:
-    """Return a source that has the function of FILE:FUNCTION of the project, as `name`."""
+    """Return a source that loads the project's FILE:FUNCTION, and calls it `name`."""
     file, _, function = given.partition(":")
     return "\n".join([
         f'"""{given} and its gradients, written by kopt new."""', "", "import importlib.util",
@@ -167,7 +171,7 @@ def loaded(given: str, name: str) -> str:
 
 def _of_object(draft: TaskDraft, entry: EntrySource, passed: Sequence[str],
                keywords: Sequence[str], body: list[str]) -> str:
-    """Add the lines that make the object; return the call of its method."""
+    """Append to `body` the lines that make the object; return the call of its method."""
     init = [(name, what.removeprefix("init:")) for name, what in draft.members.items()
             if what.startswith("init:")]
     positional = "".join(f"{name}, " for name, what in init if not what)
@@ -190,7 +194,7 @@ def _of_object(draft: TaskDraft, entry: EntrySource, passed: Sequence[str],
 
 
 def _picked(draft: TaskDraft, *, always: bool = False) -> str:
-    """Return the expression of the returned values that are tensors, a tuple if `always`."""
+    """Return the expression of the returned tensors; with `always`, a tuple even of one."""
     if draft.single or not draft.kept:
         return "(result,)" if always else "result"
     picked = ", ".join(f"result[{index}]" for index in draft.kept)

@@ -19,9 +19,9 @@ APPLY = "apply"
 class EntrySource:
     """A function that can be a task's entry.
 
-    `name` and `lines` are those of the code that runs: of a class's `forward` where the entry is
-    its `apply`. `hidden` leading parameters are not passed by the caller (self, ctx). `sizes` are
-    the names that the source gives to sizes, by (parameter, axis). `owner` is the class on whose
+    `name` and `lines` are those of the code that runs: of a class's `forward` if the entry is its
+    `apply`. The caller does not pass the first `hidden` parameters (self, ctx). `sizes` are the
+    names that the source gives to sizes, by (parameter, axis). `owner` is the class on whose
     objects a method is called.
     """
 
@@ -138,21 +138,21 @@ def _sizes(function: Function) -> Iterator[tuple[tuple[str, int], str]]:
         if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
             pairs = list(zip(node.targets[0].elts, node.value.elts, strict=False))
         for name, value in pairs:
-            of = _shape_of(value)
-            if of is not None and isinstance(name, ast.Tuple):
+            tensor = _shape_of(value)
+            if tensor is not None and isinstance(name, ast.Tuple):
                 for axis, each in enumerate(name.elts):
                     if isinstance(each, ast.Starred):
                         break
                     if isinstance(each, ast.Name) and each.id != "_":
-                        yield (of, axis), each.id.lower()
+                        yield (tensor, axis), each.id.lower()
             if isinstance(value, ast.Subscript) and isinstance(name, ast.Name):
-                of, place = _shape_of(value.value), _literal(value.slice)
-                if of is not None and isinstance(place, int):
-                    yield (of, place), name.id.lower()
+                tensor, index = _shape_of(value.value), _literal(value.slice)
+                if tensor is not None and isinstance(index, int):
+                    yield (tensor, index), name.id.lower()
 
 
 def _shape_of(node: ast.expr) -> str | None:
-    """Return the variable whose shape an expression is."""
+    """Return the variable of `x.shape` or `x.size()`, None for another expression."""
     if isinstance(node, ast.Attribute) and node.attr == "shape":
         return node.value.id if isinstance(node.value, ast.Name) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) \

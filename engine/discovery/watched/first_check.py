@@ -27,7 +27,7 @@ from harness.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class FirstCheck:
-    """A task that was tried: its verdict, or why there is none; `changes` say what was altered."""
+    """A task that was tried: its verdict or `problem`; `changes` say how it was altered."""
 
     drafted: DraftedTarget
     verdict: Verdict | None = None
@@ -41,12 +41,15 @@ class FirstCheck:
 
     @property
     def is_final(self) -> bool:
-        """Whether no other version of the task would be judged: not here, or not in the time."""
+        """Whether other versions of the task need no try: it timed out, or is not judged here."""
         return self.verdict is not None and bool(self.verdict.not_judged or any(
             (fact.kind, fact.detail) == ("fault", "timeout") for fact in self.verdict.evidence))
 
     def describe(self, correct: str, problem: str) -> str:
-        """Return it in one line, "" if it was not tried: on what it is correct, or its problem."""
+        """Return the result in one line, "" if the task was not tried.
+
+        `correct` says on which inputs it was checked, `problem` what went wrong.
+        """
         if self.correct:
             return f"first verdict: correct on {correct}"
         if self.verdict is not None and self.verdict.not_judged:
@@ -56,11 +59,11 @@ class FirstCheck:
 
 def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, device: Device, *,
            python: str | None, progress: Callable[[Progress], None]) -> FirstCheck:
-    """Return the first version of a task on which the kernel is right, else the last one.
+    """Return the first version of a task for which the kernel is correct, else the last one.
 
-    Tried in order: the task itself, its reference in the declared dtypes, then the `fallback`,
-    whose reference is the baseline, each also with the program's own integers; at last outputs that
-    are read too.
+    Versions are tried in this order: the task itself; its reference in the declared dtypes; both
+    with the program's own integers; `fallback`, whose reference is the baseline, without and with
+    these integers; `fallback` with outputs that are also read.
     """
     versions: list[tuple[DraftedTarget, str]] = [(drafted, "")]
     if drafted.target.reference != BASELINE:
@@ -72,7 +75,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     else:
         versions += list(_recorded(versions))
     if (inout := drafted_target.with_roles(fallback.target)) is not None:
-        versions.append((replace(fallback, target=inout), "what is written is read as well"))
+        versions.append((replace(fallback, target=inout), "written arguments are also read"))
     began, result, first = time.monotonic(), FirstCheck(drafted=drafted), ""
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
             harness_client.warm_start(drafted.target, device, python, {})) as warm:
@@ -99,14 +102,14 @@ def _recorded(versions: Sequence[tuple[DraftedTarget, str]]) -> Iterator[tuple[
 
 def check(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
           warm: WarmStart, scratch: str, progress: Callable[[Progress], None]) -> FirstCheck:
-    """Write the files beside a task, and judge the kernel itself by it."""
+    """Write the files that a task needs, and judge the kernel itself by it."""
     write_files(drafted, project)
     return judge(drafted, project, device, python, warm, scratch, progress)
 
 
 def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
           warm: WarmStart, scratch: str, progress: Callable[[Progress], None]) -> FirstCheck:
-    """Judge the kernel itself by a task; in one `scratch` folder it is compiled and tuned once."""
+    """Judge the kernel itself by a task; calls with the same `scratch` compile and tune it once."""
     tree = str(project)
     request = EvaluateRequest(
         target=drafted.target, device=device.id, trees=Trees(
@@ -126,7 +129,7 @@ def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | N
 
 
 def write_files(drafted: DraftedTarget, project: Path) -> None:
-    """Write the files beside the task, and remove those of an earlier version."""
+    """Write the files that a task needs, and remove those of an earlier version."""
     for name in (drafted_target.REFERENCE, drafted_target.ADAPTER, drafted_target.VALUES):
         (project / name).unlink(missing_ok=True)
     drafted.write(project)
@@ -140,7 +143,7 @@ _NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUD
 QUOTES = "\\'\""
 _NESTED = re.compile(r"\b(?=(\w+(?:Error|Exception))\(\W*([^()]*))")
 _OUTSIDE = re.compile(r"'([^']* outside its tensors, [^']*)'")
-"""What `harness/child/run/store_bounds.py` says of a store."""
+"""The error that `harness/child/run/store_bounds.py` raises for a store."""
 _MODULE = re.compile(r"No module named '?([\w.]+)'?")
 
 
@@ -183,18 +186,18 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
                      for stream in (observed.outcome.stdout, observed.outcome.stderr))
     errors = _ERROR.findall(text)
     places = [(match[1] or match[3], match[2] or match[4]) for match in _FRAME.finditer(text)]
-    lines_of_reference = [f"{Path(file).name}:{line}" for file, line in places
-           if "site-packages" not in file and "/lib/python" not in file]
+    project_lines = [f"{Path(file).name}:{line}" for file, line in places
+                     if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
         return observed.outcome.describe(PROGRAM_LIMITS) + observed.outcome.crash_clue
     if outside := _OUTSIDE.search(errors[-1]):
         return plain(outside[1], 300)
-    return plain(_innermost(errors[-1]), 200) + (f" ({lines_of_reference[-1]})"
-                                                 if lines_of_reference else "")
+    return plain(_innermost(errors[-1]), 200) + (f" ({project_lines[-1]})"
+                                                 if project_lines else "")
 
 
 def _innermost(error: str) -> str:
-    """Return the error that Triton's interpreter wrapped in others, once for each call."""
+    """Return the error that Triton's interpreter wrapped, once for each nested call."""
     nested = _NESTED.findall(error) if "InterpreterError" in error else []
     kind, text = nested[-1] if nested else ("", "")
     return f"in Triton's interpreter, {kind}: {text.rstrip(QUOTES)}" if nested else error

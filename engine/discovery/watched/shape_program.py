@@ -1,4 +1,4 @@
-"""Write a program that calls a function with given shapes, for a person who has no program."""
+"""Writes a program that calls a function with given shapes, for people who have no program."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from harness.formats import yaml_document
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 HIGH = 2
+"""Integers are drawn from 0 to below this."""
 
 
 def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: Mapping[str, str],
@@ -17,8 +18,8 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
           backward: bool = False) -> str:
     """Return the program's source; it calls the function once for each class.
 
-    A shape is "8192,4096" or "rows,cols" in a class's names. A dtype is by argument, "" for all
-    others. Raises InputError naming an argument that is missing.
+    A shape is "8192,4096", or "rows,cols" in the names that a class has. `dtypes` are by argument;
+    "" is for all others. Raises InputError naming an argument that is missing.
     """
     if entry.owner:
         raise InputError("shapes do not tell how the object is made", where=line,
@@ -43,7 +44,7 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
                               or not value.isidentifier() or not any(
                                   value in each for each in classes) else value))
         elif name not in entry.defaults:
-            raise InputError(f"argument {name!r} is unknown", where=line, fix=(
+            raise InputError(f"argument {name!r} has no shape or value", where=line, fix=(
                 f"use --shape {name}=ROWS,COLS or --scalar {name}=VALUE, or give a program that "
                 "calls the function after --"))
     passed = ", ".join(f"{name}={value}" for name, value in arguments)

@@ -1,4 +1,4 @@
-"""Name the sizes of observed calls: what varies is a symbol, what never varies a number."""
+"""Names the sizes of observed calls: one that varies is a symbol, a constant one a number."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ Sizes = tuple[int, ...]
 """The values of one size in every call."""
 Dimension = int | str
 SMALL = 8
-"""With a single call, sizes up to this are numbers: such as the kernel width of a convolution."""
+"""With a single call, sizes up to this are numbers, such as the kernel width of a convolution.
+
+A size may also be a symbol plus or minus at most this."""
 MOST_FACTOR = 64
+"""A size may be a symbol times or divided by at most this."""
 USUAL = {1: ("n",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"),
          4: ("batch", "heads", "rows", "cols")}
 RESERVED = ("calls",)
@@ -36,13 +39,13 @@ class SizeNames:
             name, axis, count)) for axis in range(count))
 
     def number(self, name: str, values: Sizes) -> Dimension:
-        """Return a whole number that is passed, such as a size that the caller computes."""
+        """Return a whole number that the caller passes as a number, a symbol or an expression."""
         if expression := self._expression(values):
             return expression
         return values[0] if len(set(values)) == 1 else self._new(name, values)
 
     def matching(self, values: Sizes) -> Dimension | None:
-        """Return a size in the symbols known so far, None if they do not show it."""
+        """Return a size as a number or in the symbols known so far, None if neither is possible."""
         if expression := self._expression(values):
             return expression
         return values[0] if len(set(values)) == 1 else None
@@ -103,8 +106,8 @@ class SizeNames:
         return usual[axis] if usual and usual[axis] not in self.symbols else f"{tensor}_{axis}"
 
 
-def _factor(values: Sizes, of: Sizes) -> int:
-    """Return the whole number that every value is larger by, 0 if there is none."""
+def _factor(values: Sizes, sizes: Sizes) -> int:
+    """Return the whole number by which every size is multiplied in `values`, 0 if none is."""
     factors = {value // size if size and value % size == 0 else 0
-               for value, size in zip(values, of, strict=True)}
+               for value, size in zip(values, sizes, strict=True)}
     return factor if len(factors) == 1 and 1 < (factor := factors.pop()) <= MOST_FACTOR else 0

@@ -58,7 +58,7 @@ def test_missing_program_and_key_are_named(tmp_path: Path, monkeypatch: pytest.M
     assert list(command_checks.agent_problems(manifest)) == [
         "pool.cli[0]: the program 'claude' is not installed: "
         "npm install -g @anthropic-ai/claude-code",
-        "pool.cli[0]: Claude Code gets no key: none of ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN,"
+        "pool.cli[0]: Claude Code has no key: none of ANTHROPIC_API_KEY, CLAUDE_CODE_OAUTH_TOKEN,"
         " ANTHROPIC_AUTH_TOKEN is set"]
     (tmp_path / "claude").write_text("#!/bin/sh\n")
     (tmp_path / "claude").chmod(0o755)

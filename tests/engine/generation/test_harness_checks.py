@@ -52,7 +52,7 @@ def test_the_limits_are_those_of_the_verifier() -> None:
     ("not-python", "is not Python"), ("no-profile", "does not know --profile"),
     ("absolute", "names a path outside the work folder: '/opt/project'"),
     ("elsewhere", "it does not run the sources of its work folder"),
-    ("old-build", "it goes by times instead of contents"), ("blind", "it does not compare results"),
+    ("old-build", "it compares file times instead"), ("blind", "it does not compare results"),
     ("wrong-reference", "--correctness exited with 1: rows=16 cols=64 is wrong"),
     ("fewer-rows", "--benchmark has 1 rows, --full-benchmark has 3"),
     ("untraced", "lacks traced configurations: rows=7 cols=33"),

@@ -64,7 +64,7 @@ def test_git_branch_none_updates_the_checked_out_branch(tmp_path: Path) -> None:
 def test_git_branch_none_needs_a_branch(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", git_branch="none")
     repos.git(tmp_path / "p", "switch", "-q", "--detach")
-    with pytest.raises(InputError, match="keeps to the current branch, and none is checked out"):
+    with pytest.raises(InputError, match="commits to the current branch, but none is checked"):
         campaigns.campaigns.create(tmp_path / "w", manifest)
 
 

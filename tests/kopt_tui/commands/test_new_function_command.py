@@ -66,7 +66,7 @@ def test_shapes_replace_a_program(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "part"), [
-    (("kernels.py:norm", "--shape", "x=4,4"), "argument 'weight' is unknown (use --shape weight="),
+    (("kernels.py:norm", "--shape", "x=4,4"), "argument 'weight' has no shape or value (use "),
     (("kernels.py:norm", "--shape", "x=n,m", "--shape", "weight=m", "--class", "a: m=8"),
      "the size n has no value (use --class, such as --class 'small: n=64 m=64')"),
     (("kernels.py:norm",), "kernels.py:5, norm: no program is given"),

@@ -69,10 +69,10 @@ def test_known_coding_agent_is_set_by_the_name_of_its_template(
         project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     done = kopt("new", "--project", str(project), "--yes", "--agent", "claude")
-    assert done.returncode == 0 and "pool.cli[0]: Claude Code gets no key" in done.stdout
+    assert done.returncode == 0 and "pool.cli[0]: Claude Code has no key" in done.stdout
     assert "  - {name: claude, template: claude}\n" in (project / "manifest.yaml").read_text()
     checked = kopt("manifest", str(project / "manifest.yaml"))
-    assert checked.returncode == 1 and "Claude Code gets no key" in checked.stdout
+    assert checked.returncode == 1 and "Claude Code has no key" in checked.stdout
     done = kopt("new", "--project", str(project), "--yes", "--force", "--agent", "claud")
     assert done.returncode == 2 and "did you mean 'claude'?" in error_text(done)
 

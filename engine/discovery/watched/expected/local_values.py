@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from harness.call_trace.watched_calls import ObservedCaller, ObservedLocal, ObservedValue
 
 SMALL = 1
+"""A variable that is always this or less is a number, not a size of an argument."""
 
 
 class NoValue(Exception):
@@ -15,10 +16,11 @@ class NoValue(Exception):
 
 
 class MemberNames(ast.NodeTransformer):
-    """Replaces `layer.weight` by the argument that is the weight, and `layer.state_dict()` too.
+    """Replaces an object's members by arguments: `layer.weight`, `layer.state_dict()`.
 
-    `owner` is the caller's variable that holds the object; `others` are the arguments that other
-    variables' members are, as in `layer.weight`. `used` are the arguments put in place.
+    `owner` is the caller's variable that holds the object, and `members` are its members (see
+    ObservedCall). `others` gives the argument for members of other variables, as `other.weight`.
+    `used` are the arguments that occur in the result.
     """
 
     def __init__(self, owner: str, members: Mapping[str, str], others: Mapping[str, str]) -> None:
@@ -48,8 +50,8 @@ class MemberNames(ast.NodeTransformer):
 class LocalValues:
     """The variables of a caller; `used` are the arguments that their expressions need.
 
-    `same` are all calls of the caller: a variable is a size only if it has that size in each.
-    `names` are those that the function's source gives to sizes, by (argument, axis).
+    `same` are all calls by this caller: a variable is a size only if it equals it in each call.
+    `names` are the names that the function's source gives to sizes, by (argument, axis).
     """
 
     def __init__(self, args: Mapping[str, ObservedValue], same: Sequence[ObservedCaller],
@@ -78,7 +80,7 @@ class LocalValues:
         return self._size(local.name, value.value, tensors)
 
     def _size(self, local: str, value: object, tensors: Mapping[str, ObservedValue]) -> str:
-        """Return a whole number as the size of an argument that has it."""
+        """Return a whole number as the size of an argument that equals it, else as a literal."""
         if not isinstance(value, int) or isinstance(value, bool):
             return repr(value)
         values = {each.value.value for caller in self.same for each in caller.locals
@@ -96,7 +98,7 @@ class LocalValues:
         return f"{self._of(name, 'shape')}[{axis}]"
 
     def _always(self, local: str, argument: str, axis: int) -> bool:
-        """Return whether a variable has the size of an argument in every call of the caller."""
+        """Return whether a variable equals an argument's size in every call by the caller."""
         for caller in self.same:
             values = [each.value.value for each in caller.locals if each.name == local]
             shape = caller.call.args[argument].shape

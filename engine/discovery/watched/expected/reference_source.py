@@ -1,8 +1,8 @@
 """Write the reference that a test compares the watched function with, as a source of its own.
 
-The variables of the function's caller, as they were when it ended, say which of them are arguments
-and which come close to the output. The expected value's expression is followed back through the
-caller's statements to the arguments.
+The values that the caller's variables had when it ended show which of them are arguments and which
+are close to the output. From the expression of the expected value, the caller's statements are
+followed back to the arguments.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class FoundReference:
 
 
 class NoReference(Exception):
-    """A caller compares the function's result with nothing that can be computed alone."""
+    """A caller has no expected result that can be computed from the arguments alone."""
 
 
 def find(callers: Sequence[ObservedCaller], entry: EntrySource, names: Sequence[str],
          project: Path) -> tuple[FoundReference | None, str]:
-    """Return the reference of a caller that depends on most arguments, and why there is none."""
+    """Return the reference that depends on most arguments and "", or None and why none is found."""
     why, references = "", list[FoundReference]()
     for caller in callers:
         same = [each for each in callers if (each.file, each.first_line, each.function) == (
@@ -72,7 +72,7 @@ def find(callers: Sequence[ObservedCaller], entry: EntrySource, names: Sequence[
 
 
 class CallerSource:
-    """The source of a function that calls the watched one; `same` are all of its calls."""
+    """The source of a function that calls the watched one; `same` are all calls by it."""
 
     def __init__(self, caller: ObservedCaller, entry: EntrySource, names: Sequence[str],
                  project: Path, same: Sequence[ObservedCaller]) -> None:
@@ -93,7 +93,7 @@ class CallerSource:
         self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
 
     def reference(self) -> FoundReference:
-        """Return the source of a function that computes what is expected. Raises NoReference."""
+        """Return a function that computes the expected result. Raises NoReference, NoValue."""
         expected = self._expected()
         if not expected:
             raise NoReference(f"{self._place()} compares the result with nothing")
@@ -134,7 +134,7 @@ class CallerSource:
         raise NoReference(f"{self._place()}: the caller is not found in its source")
 
     def _flat(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-        """Yield statements; those around the watched call are replaced by their bodies."""
+        """Yield statements; blocks around the watched call are replaced by their bodies."""
         for node in body:
             inner = [child for name in ("body", "orelse", "finalbody")
                      for child in getattr(node, name, [])]
@@ -156,7 +156,7 @@ class CallerSource:
         return named[0] if named else None
 
     def _arguments(self) -> dict[str, str]:
-        """Return each variable's argument: by its value, else by its place in the call."""
+        """Return the argument that a variable is: by its value, else by its place in the call."""
         known = {local.name: local.argument for local in self.caller.locals
                  if local.argument in self.args}
         if self._call is not None:
@@ -170,7 +170,7 @@ class CallerSource:
         return known
 
     def _expected(self) -> dict[int, tuple[int, ast.expr]]:
-        """Return by output the statement and the expression of its expected value."""
+        """Return by output the statement's number and the expression of the expected value."""
         expected: dict[int, tuple[int, ast.expr]] = {}
         for at, statement in enumerate(self.body):
             for node in ast.walk(statement):
@@ -182,7 +182,7 @@ class CallerSource:
         return dict(sorted(expected.items()))
 
     def _compared(self, node: ast.AST) -> tuple[int, ast.expr] | None:
-        """Return the output and the expected expression of a comparison."""
+        """Return the compared output and the expected expression; None for no comparison."""
         sides: list[ast.expr] = []
         if isinstance(node, ast.Call):
             name = ast.unparse(node.func).lower().split(".")[-1]
@@ -199,7 +199,7 @@ class CallerSource:
         return (present[0], others[0]) if present and others else None
 
     def _output(self, side: ast.expr) -> int | None:
-        """Return the output that an expression shows, None for others."""
+        """Return the number of the output that occurs in an expression, None if none does."""
         for node in ast.walk(side):
             if isinstance(node, ast.Name) and node.id in self.locals \
                     and self.locals[node.id].output >= 0:
@@ -218,12 +218,12 @@ class CallerSource:
             local.value.kind == "tensor" for local in locals_)
 
     def _sliced(self, needed: set[str], end: int, into: list[ast.stmt]) -> set[str]:
-        """Collect the statements that compute names before a statement; return what is left."""
+        """Insert in `into` the statements before `end` that compute names; return those left."""
         for statement in reversed(self.body[:end]):
             if any(node is self._call for node in ast.walk(statement)):
                 if needed & stores(statement) - set(self.argument_of):
                     raise NoReference(f"{self._place()}: the expected result is computed from the "
-                                      "function's own")
+                                      "function's own result")
                 continue
             missing = needed - set(self.argument_of)
             defined = stores(statement)
@@ -241,7 +241,7 @@ class CallerSource:
         return needed
 
     def _leaves(self, needed: set[str]) -> tuple[list[str], list[ast.stmt]]:
-        """Return lines that define names by the arguments, and the file's definitions of others."""
+        """Return lines that define names from arguments, and the file's definitions of others."""
         head: list[str] = []
         preamble: dict[ast.stmt, None] = {}
         for name in sorted(needed - BUILT_IN):
@@ -260,7 +260,7 @@ class CallerSource:
             is_own and node in self.body and not isinstance(node, DEFINITIONS))]
 
     def _define(self, name: str, into: dict[ast.stmt, None]) -> bool:
-        """Collect the definition of a name of the file, and of what it uses."""
+        """Collect the file's definition of a name and those it uses; return whether it has one."""
         if self.caller.function == "<module>" and name in self.locals and \
                 self.locals[name].value.kind != "literal":
             return False
@@ -279,7 +279,7 @@ class CallerSource:
         return False
 
     def _imports(self, preamble: Sequence[ast.stmt]) -> list[str]:
-        """Return the definitions, after what makes the project's own modules importable."""
+        """Return the definitions, after lines that make the project's own modules importable."""
         lines = [line for node in preamble for line in ("", *ast.unparse(node).splitlines())
                  if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
         folders = dict.fromkeys(("", os.path.dirname(self.file)))
