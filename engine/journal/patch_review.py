@@ -23,7 +23,7 @@ class PatchReview(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def brief(self) -> str:
         """The line that a person reads before deciding."""
-        return f"concerns of {self.model}, which decides nothing: {self.concerns}" \
+        return f"concerns of {self.model} (advice only): {self.concerns}" \
             if self.lines else f"{self.model} has not reviewed it: {self.note}"
 
 

@@ -114,7 +114,7 @@ def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[Candidat
     with writer.transaction():
         for candidate in stray:
             _release(writer, reader, (candidate,),
-                     "what it rested on is not the best any more" if candidate.commit
+                     "its base commit is no longer the best" if candidate.commit
                      else "it joins the waiting line, which an older kopt did not have")
     settle(writer, reader, repo)
     return [candidate for candidate in stray if not candidate.commit]

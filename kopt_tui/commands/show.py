@@ -178,7 +178,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
             print_verdict(judged.verdict, title)
     if view.review is not None and view.review.lines:
         print()
-        print(phrases.clean(f"review by {view.review.model}, which decides nothing"))
+        print(phrases.clean(f"review by {view.review.model} (advice only)"))
         for text in view.review.lines:
             print_text(phrases.clean(f"  {text}", 1000))
 

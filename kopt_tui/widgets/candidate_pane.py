@@ -53,7 +53,7 @@ def _review(review: PatchReview | None, width: int) -> list[Line]:
     """Return what a model says of the candidate, below what was measured."""
     if review is None or not review.lines:
         return []
-    return [(), ((f" review by {review.model}, which decides nothing", "bold"),),
+    return [(), ((f" review by {review.model} (advice only)", "bold"),),
             *(line for text in review.lines
               for line in wrapped_under(((" ", "dim"),), text, width))]
 

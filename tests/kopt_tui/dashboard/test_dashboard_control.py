@@ -91,12 +91,12 @@ async def test_dialog_shows_the_models_concern_and_the_verdict_shows_its_review(
     writer.close()
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=(120, 90)) as pilot:
-        await open_dialog(pilot, "a", "concerns of openai/gpt-5, which decides nothing")
+        await open_dialog(pilot, "a", "concerns of openai/gpt-5 (advice only)")
         assert "▸  Let it wait" in shown(app), "the safe answer has the focus"
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
         await pilot.press("3")
-        await until(pilot, "review by openai/gpt-5, which decides nothing")
+        await until(pilot, "review by openai/gpt-5 (advice only)")
         text = shown(app)
         assert text.index("speedup") < text.index("It fuses both passes.")
         assert controls(workspace) == []
@@ -111,7 +111,7 @@ async def test_dialog_says_why_a_gain_cannot_be_approved_yet_and_records_nothing
     journal.close()
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await open_dialog(pilot, "a", "! base moved: what it rests on is not the best any more")
+        await open_dialog(pilot, "a", "! base moved: its base commit is no longer the best")
         await until(pilot, "when the campaign runs")
         await pilot.press("right", "enter")
         await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))

@@ -49,7 +49,7 @@ def test_candidate_that_waits_is_reviewed_once_and_goes_on_waiting(
     assert (booked.slot, booked.steps) == ("reviewer", 1) and booked.cost_usd > 0
     shown = kopt("show", first.id, workspace=setup.workspace).stdout
     assert CONCERN in shown and "\x1b" not in shown
-    assert shown.index("verdict ") < shown.index("review by openai/gpt-4o, which decides nothing")
+    assert shown.index("verdict ") < shown.index("review by openai/gpt-4o (advice only)")
 
 
 @needs_extra
