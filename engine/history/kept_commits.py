@@ -33,7 +33,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     destination: str = msgspec.field(name="told")  # the name in the journal
     """Text: the commit that replaced it, and why that one."""
     ends: bool = True
-    """Whether it ends the campaign; a gain that a person kept later may be rolled back as well."""
+    """Whether the campaign ends with it, as its reason to stop."""
     undone: tuple[str, ...]
     """The kept commits that were rolled back."""
     at: float = 0.0

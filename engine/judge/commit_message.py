@@ -1,4 +1,4 @@
-"""A kept commit's message: what it changes, and which classes that is seen to speed up."""
+"""A kept commit's message: what it changes, and which config classes became faster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.verdict import Value, Verdict
 
 SUBJECT = 60
 NAMED = 4
-"""Files, knobs or functions that a message names, at most."""
+"""Most files, knobs or functions that a message names."""
 Read = Callable[[str], str]
 """Returns the text of a file in a commit or tree; raises InputError if there is no such file."""
 
@@ -30,7 +30,7 @@ _C = re.compile(r"[A-Za-z_][\w\s*&:<>,\[\]()\"]*?\b(?!if|for|while|switch|return
 
 def message(op: str, candidate: Candidate, verdict: Verdict, changed: PatchWords,
             bottlenecks: Sequence[Bottleneck] = ()) -> str:
-    """Return the message of a candidate's commit: what changed, and what that is seen to gain.
+    """Return the message of a candidate's commit: what changed, and the measured gain.
 
     `bottlenecks` are those of the campaign.
     """
