@@ -92,9 +92,7 @@ def _attempt(past: CampaignHistory, decision: DecisionRow) -> str:
 
 
 def _classes(past: CampaignHistory) -> str:
-    """Return a table of the classes in the provisional best's verdict, else in the best's or the
-    baseline's; "" without any of them.
-    """
+    """Return a table of the provisional best's classes, else the best's, else the baseline's."""
     purposes = ("headline", past.best[:12]), ("baseline", "baseline")
     row = past.provisional_verdict or next((
         row for purpose, name in purposes for row in reversed(past.verdicts.values())

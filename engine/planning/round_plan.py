@@ -27,7 +27,7 @@ MAX_INBOX = 4
 def plan(inputs: PlanInputs) -> list[Task]:
     """Return the round's tasks: inbox, planned, split, rewrite, and the fixed one last.
 
-    No two of them follow one idea.
+    No two of them follow the same idea.
     """
     share = planned_share(inputs)
     known_forms = inputs.review is not None and inputs.review.depth == "state of the art"
@@ -92,7 +92,7 @@ def _change(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
 
 
 def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
-    """Return the ideas for agents: a model's, a review's aimed at the bottlenecks in turn, others.
+    """Return the ideas for agents: a model's, then the review's, then those of `idea_source`.
 
     The ideas of deeper reviews come last, so that a wide round has one for each slot.
     """
@@ -112,7 +112,7 @@ def _of_review(inputs: PlanInputs, review: StagnationReview | None) -> Iterator[
 
 
 def _directions(inputs: PlanInputs) -> list[SearchDirection]:
-    """Return the directions of searches, no set of knobs twice; a review's new ones come first."""
+    """Return the search directions, each set of knobs once; a review's new ones come first."""
     if not inputs.may_search:
         return []
     tunables = [tunable for tunable in inputs.bottlenecks if tunable.knobs]
@@ -145,9 +145,10 @@ def narrow_knobs(names: Sequence[str], turn: int) -> tuple[str, ...]:
 
 
 def _split(inputs: PlanInputs) -> list[Task]:
-    """Search once on every best but the baseline for classes that need kernels of their own.
+    """Return the split slot's task, once for each best but the baseline.
 
-    The default path of a split keeps the knobs of the best.
+    It searches for classes that need kernels of their own; the default path of a split keeps the
+    knobs of the best.
     """
     if not inputs.may_split or inputs.tried.split or inputs.pool.mode == "fixed":
         return []
@@ -178,7 +179,7 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
 
 
 def inbox_tasks(inputs: PlanInputs) -> list[Task]:
-    """Return a task for each patch that the round has begun, and for new ones up to MAX_INBOX."""
+    """Return a task for each patch that this round has begun, and for new ones up to MAX_INBOX."""
     if "inbox" not in inputs.pool.backends:
         return []
     begun = inputs.inbox_slots
