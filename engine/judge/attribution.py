@@ -64,8 +64,9 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
         if not row.roofline_us:
             return times
         limiter = self.limiters.get(row.config_class, "")
-        then, now = (min(1.0, row.roofline_us / us) for us in (before_us, now_us))
-        return f"{times} ({limiter}{': ' if limiter else ''}{then:.1%} -> {now:.1%} of roofline)"
+        old_share, new_share = (min(1.0, row.roofline_us / us) for us in (before_us, now_us))
+        return f"{times} ({limiter}{': ' if limiter else ''}" \
+            f"{old_share:.1%} -> {new_share:.1%} of roofline)"
 
 
 def before(row: Row) -> float | None:

@@ -107,11 +107,12 @@ def _knob_patch(setup: Setup, entry: CandidateTree, new_base: str) -> Patch | No
     try:
         old, new, other = (setup.repo.read(tree, paths[0]).decode() for tree in (
             entry.candidate.base_tree, entry.tree, new_base))
-        then, now, there = (knobs.current(knobs.find(text, language=language))
-                            for text in (old, new, other))
-        changes = {name: value for name, value in now.items() if then.get(name) != value}
+        old_values, new_values, base_values = (
+            knobs.current(knobs.find(text, language=language)) for text in (old, new, other))
+        changes = {name: value for name, value in new_values.items()
+                   if old_values.get(name) != value}
         if knobs.apply(old, changes, language=language) != new or \
-                any(there.get(name) != then.get(name) for name in changes):
+                any(base_values.get(name) != old_values.get(name) for name in changes):
             return None
         moved = knobs.apply(other, changes, language=language)
     except (InputError, UnicodeDecodeError):

@@ -91,13 +91,14 @@ def _knob_changes(file: FilePatch, language: str, before: Read,
     """Return the knobs whose value changes, and whether nothing else does."""
     try:
         old, new = before(file.old_path), after(file.new_path)
-        then, now = (knobs.current(knobs.find(text, language=language)) for text in (old, new))
-        changes: Mapping[str, Value] = {name: value for name, value in now.items()
-                                        if then.get(name, value) != value}
+        old_values, new_values = (
+            knobs.current(knobs.find(text, language=language)) for text in (old, new))
+        changes: Mapping[str, Value] = {name: value for name, value in new_values.items()
+                                        if old_values.get(name, value) != value}
         knobs_only = bool(changes) and knobs.apply(old, changes, language=language) == new
     except InputError:
         return [], False
-    return [f"{name} {then[name]} -> {value}" for name, value in changes.items()], knobs_only
+    return [f"{name} {old_values[name]} -> {value}" for name, value in changes.items()], knobs_only
 
 
 def _changed_functions(diff: str, pattern: re.Pattern[str]) -> Iterator[str]:

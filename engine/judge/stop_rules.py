@@ -90,7 +90,7 @@ def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
 
 
 def models_over_budget(budget: BudgetSpec, spent: BudgetUsed) -> str:
-    """Return how much models have cost if that is all of their budget, else ""."""
+    """Return how much models have cost if they have used up their budget, else ""."""
     if budget.cost_usd is None or spent.cost_usd < budget.cost_usd:
         return ""
     return f"{dollars(spent.cost_usd)} of ${budget.cost_usd:g} used by models"

@@ -49,9 +49,9 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
         wanted_name = name.removesuffix(".md").removesuffix("/SKILL")
         if wanted_name in self.by_name:
             return self.by_name[wanted_name]
-        ends = [page for page in self.pages if page.name.endswith(f"/{wanted_name}")]
-        if len(ends) == 1:
-            return ends[0]
+        matches = [page for page in self.pages if page.name.endswith(f"/{wanted_name}")]
+        if len(matches) == 1:
+            return matches[0]
         raise InputError(f"there is no page {plain(name, 200)!r}",
                          fix=suggest(wanted_name, list(self.by_name)))
 

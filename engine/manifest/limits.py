@@ -26,18 +26,18 @@ def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
     one without effect.
     """
     value: dict[str, Any] = msgspec.to_builtins(manifest)
-    for given, text in limits.items():
-        *parts, key = full_name(given).split(".")
+    for limit, text in limits.items():
+        *parts, key = full_name(limit).split(".")
         place = value
         for part in parts:
             place = place[part]
             if place is None:
-                raise InputError(f"{given}: the campaign has no {part}")
+                raise InputError(f"{limit}: the campaign has no {part}")
         place[key] = None if text.lower() in ("none", "null") else text
         try:
             manifest = msgspec.convert(value, Manifest, strict=False)
         except msgspec.ValidationError as error:
-            raise InputError(f"{given}: {text!r} is not a possible limit",
+            raise InputError(f"{limit}: {text!r} is not a possible limit",
                              fix=_expected(str(error))) from None
     target = manifest.performance_target
     if target is not None and goal.parse_goal(target) is None \

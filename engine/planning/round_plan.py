@@ -83,11 +83,11 @@ def _further_changes(inputs: PlanInputs, planned: Sequence[Task], room: int) -> 
 
 def _change(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
     rank, _, key = inputs.strategy_of(change.name)
-    target = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
+    tunable = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
     return Task(slot=slot, kind="planned", backend="transform", option=change.name, idea=key,
                 hypothesis=change.what, seed=inputs.seed(slot),
-                bottleneck="" if target is None else label(target),
-                limiter="" if target is None else target.bottleneck.limiter,
+                bottleneck="" if tunable is None else label(tunable),
+                limiter="" if tunable is None else tunable.bottleneck.limiter,
                 trials=inputs.trials if change.knobs else 0)
 
 
@@ -121,19 +121,19 @@ def _directions(inputs: PlanInputs) -> list[SearchDirection]:
         tunable = tunables[(i + inputs.round) % len(tunables)]
         directions.append(SearchDirection(tunable=tunable,
                                           knobs=narrow_knobs(tunable.knobs, inputs.round + i)))
-    first: dict[frozenset[str], SearchDirection] = {}
+    by_knobs: dict[frozenset[str], SearchDirection] = {}
     for direction in (*directions, *inputs.directions(TriedDirections())):
-        first.setdefault(frozenset(direction.knobs), direction)
-    first.pop(frozenset(knob.name for knob in inputs.knobs), None)  # the canonical slot's
-    return list(first.values())
+        by_knobs.setdefault(frozenset(direction.knobs), direction)
+    by_knobs.pop(frozenset(knob.name for knob in inputs.knobs), None)  # the canonical slot's
+    return list(by_knobs.values())
 
 
 def _search(inputs: PlanInputs, slot: str, direction: SearchDirection) -> Task:
-    target = direction.tunable.bottleneck
+    bottleneck = direction.tunable.bottleneck
     return Task(slot=slot, kind="planned", backend="search", knobs=direction.knobs,
                 hypothesis=direction.hypothesis, bottleneck=label(direction.tunable),
-                limiter=target.limiter, config_class=target.config_class, seed=inputs.seed(slot),
-                trials=inputs.trials, scope=inputs.scope(direction.tunable))
+                limiter=bottleneck.limiter, config_class=bottleneck.config_class,
+                seed=inputs.seed(slot), trials=inputs.trials, scope=inputs.scope(direction.tunable))
 
 
 def narrow_knobs(names: Sequence[str], turn: int) -> tuple[str, ...]:

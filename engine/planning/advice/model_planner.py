@@ -1,4 +1,4 @@
-"""Asks a language model for hypotheses and checks its answer; a round can do without.
+"""Asks a language model for hypotheses and checks its answer; planning works without it.
 
 If the answer is late, unusable or repeats ideas, slots get the ideas of `idea_source`.
 """
