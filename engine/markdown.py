@@ -11,7 +11,7 @@ from markupsafe import Markup
 from harness.formats.text import one_line, plain
 
 CELL, LINE = 1200, 2000
-"""Characters of a table's cell and of a line; longer texts are cut."""
+"""Most characters of a table's cell and of a line; longer texts are cut."""
 
 
 def stamp(at: float, utc_offset_s: int | None = None) -> str:
@@ -32,12 +32,12 @@ def line(text: str, limit: int = LINE) -> str:
 
 
 def unescaped(text: str) -> str:
-    """Return the text that `line` escaped, without what `plain` had removed."""
+    """Undo the escaping of `line`; what `line` removed or cut stays lost."""
     return text.replace("\\<", "<").replace("]\\(", "](")
 
 
 def fenced(text: str, limit: int, language: str = "") -> str:
-    """Return a text as a code block that it cannot end."""
+    """Return a text as a code block that no line of the text can close."""
     inside = plain(text, limit).rstrip()
     longest = max(map(len, re.findall("`+", inside)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -1,4 +1,4 @@
-"""The view of a journal that all files for people are written from."""
+"""What a journal holds about one campaign, for the files that kopt writes for people."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from harness.formats.quantities import counted
 
 T = TypeVar("T")
 NOT_RUN = "e2e.not_run"
-"""The kind of the event that says why the whole program was not run with a best."""
+"""The kind of the event that says why the whole program was not run with the best."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload of a `campaign.stop` event; spending is that of all engines."""
+    """The payload of a `campaign.stop` event; what was spent is the sum over all engines."""
 
     reason: str
     doubt: str = ""
@@ -129,7 +129,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """The lessons of the campaign, whether or not tips.md has them already."""
 
     def phases_of(self, round: Round) -> str:
-        """Return the phases since the round before, with the time at which each began."""
+        """Return the phases that began after the round before ended, each with its start time."""
         ends = [r.ended_at for r in self.history.rounds if r.n < round.n and r.ended_at is not None]
         since, until = max(ends, default=0.0), round.ended_at or math.inf
         begun = [(at, phase) for at, phase in self.phases if since < at <= until]
@@ -143,7 +143,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ended_at(self) -> float:
-        """The time of the newest thing in a report."""
+        """The time of the newest record that a report shows."""
         return max([self.row.created_at, *(at for at, _ in self.stops),
                     *(d.at for d in self.history.decisions),
                     *(r.ended_at or r.started_at for r in self.history.rounds)])
@@ -188,7 +188,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_with_manifest(reader: Reader, row: Campaign) -> JournalView:
-    """Read a campaign's view with its manifest, if that can be read."""
+    """Read a campaign's view, with its manifest if that file can be read."""
     try:
         manifest = load.load(Path(row.path) / "manifest.yaml")
     except KoptError:

@@ -16,7 +16,7 @@ from harness.formats.quantities import listed
 from harness.search.space import knobs as harness_knobs
 
 _VARIANT = re.compile(r"_(v[0-9]+)\Z")
-"""What ends the name of a knob that a split has copied for a variant."""
+"""The suffix that a split gives to the name of a knob that it copies for a variant."""
 FEW, LONGEST = 3, 80
 """Most lines of each side that are quoted, and most characters of such a line."""
 _KNOB = re.compile(r"\s*(?:/\*|//|#)\s*kopt:.*$")
@@ -65,10 +65,10 @@ def _settings(files: Iterable[FilePatch]) -> str:
                 (before if line[0] == "-" else after).update(_knobs_of(line[1:]))
     changed = [f"{name} {before[name]} -> {value}" for name, value in after.items()
                if name in before and before[name] != value]
-    of_variants = [f"{name[:end.start()]} = {value} in variant {end[1]}"
+    variant_knobs = [f"{name[:end.start()]} = {value} in variant {end[1]}"
                    for name, value in after.items()
                    if name not in before and (end := _VARIANT.search(name))]
-    return ", ".join([*changed, *of_variants])
+    return ", ".join([*changed, *variant_knobs])
 
 
 def _knobs_of(line: str) -> dict[str, str]:

@@ -123,10 +123,10 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         return sorted(correct, key=lambda pair: pair[1].speedup or 0.0, reverse=True)
 
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
-        """Return a round's outcome over all its engines; `failed` says that a slot failed.
+        """Return a round's outcome over all engines that ran it; `failed`: a slot failed.
 
-        It is a regression only if nothing was kept and its best correct candidate regressed; a tie
-        of the fixed slot does not hide that the others did.
+        It is a regression only if nothing was kept and the fastest correct candidate regressed;
+        repairs, splits and ties of the fixed slot are ignored if there are other candidates.
         """
         if any(d.round == n for d in self.keeps):
             return "keep"
@@ -157,7 +157,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
                 and (candidate := self.candidates.get(name)) and candidate.base_commit == self.best]
 
     def fruitless(self) -> int:
-        """Return how many of the last rounds in a row brought no new candidate."""
+        """Return how many of the last rounds in a row had no new candidate and no keep."""
         kept = {d.round for d in self.keeps}
         return sum(1 for _ in takewhile(
             lambda round: not self.fresh(round.n) and round.n not in kept, reversed(self.attempts)))

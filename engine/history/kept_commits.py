@@ -33,7 +33,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     destination: str = msgspec.field(name="told")  # the name in the journal
     """Text: the commit that replaced it, and why that one."""
     ends: bool = True
-    """Whether it ends the campaign; a gain that a person kept later may be rolled back as well."""
+    """Whether the campaign ends with it, as its reason to stop."""
     undone: tuple[str, ...]
     """The kept commits that were rolled back."""
     at: float = 0.0
@@ -44,7 +44,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
-    """A campaign's records, oldest first, as the line of its kept commits."""
+    """A campaign's records, oldest first, and what follows from them for its kept commits."""
 
     folder: Path
     base: str
@@ -61,16 +61,16 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
     """The bottlenecks of the best before each round, by round."""
 
     def row_of(self, decision: DecisionRow) -> VerdictRow | None:
-        """Return the recorded verdict that a decision rests on."""
+        """Return the recorded verdict on which a decision is based."""
         return self.verdicts.get(decision.verdict or 0)
 
     def verdict_of(self, decision: DecisionRow) -> Verdict | None:
-        """Return the verdict that a decision rests on."""
+        """Return the verdict on which a decision is based."""
         row = self.row_of(decision)
         return None if row is None else verdict_of(row)
 
     def attribution(self, keep: DecisionRow) -> Attribution | None:
-        """Return what the verdict on a change shows of it, None without a verdict."""
+        """Return in which classes a kept change gained, and its aim; None without a verdict."""
         candidate, verdict = self.candidates.get(keep.candidate), self.verdict_of(keep)
         return None if candidate is None or verdict is None else \
             attribute(candidate, verdict, list(chain(*self.surveys.values())))
@@ -95,7 +95,7 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
     def was_in_place(self, earlier: str, commit: str) -> bool:
         """Return whether an earlier keep had not been rolled back when `commit` was kept.
 
-        A rollback of the earlier one after that would have undone both.
+        A rollback of the earlier keep after that moment would have undone both.
         """
         return not any(earlier in rollback.undone and commit not in rollback.undone
                        for rollback in self.rollbacks)
@@ -106,7 +106,7 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
                    for row in self.verdicts.values())
 
     def accepted(self, commit: str) -> bool:
-        """Return whether a standing commit, or one that was kept on top of it, was accepted."""
+        """Return whether a standing commit, or one that was kept on top of it, has passed."""
         line = [d.commit for d in self.standing]
         upwards = {later[:12] for later in line[line.index(commit):]} if commit in line else set()
         return any(row.purpose == "headline" and row.candidate in upwards and row.correct

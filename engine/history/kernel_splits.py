@@ -18,7 +18,7 @@ from harness.formats.quantities import listed
 MARK = b"kopt split:"
 MOST = 8
 """Most classes that are listed for one kernel."""
-NONE = "no class that is measured"
+NONE = "no measured class"
 _ABOUT = re.compile(r"^\(.*?\), (?=(?:no )?class\b)")
 _MORE = re.compile(r" and \d+ more$")
 _VALUE = re.compile(r"(?<![^\s,])(\w+)=(-?\d+)(?![^\s,])")
@@ -37,7 +37,7 @@ class SplitKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernels behind one entry point; the last is the default, the kernel from before."""
+    """The kernels behind one entry point; the last, the default, is the kernel before the split."""
 
     entry: str
     kernels: tuple[SplitKernel, ...]
@@ -95,8 +95,9 @@ def classes_by_kernel(block: DispatchBlock, classes: Sequence[str]) -> list[str]
     """Return the classes that each kernel serves, in the dispatch's order, the default last.
 
     A class goes to the first kernel whose condition holds. Where the names of the classes hold the
-    values of the dispatch's columns (`rows=1 cols=8`), its conditions are evaluated; elsewhere the
-    classes are those that the source's notes name, and "" where the notes are not complete.
+    values of the dispatch's columns (`rows=1 cols=8`), its conditions are evaluated. Otherwise
+    each branch serves the classes that its note in the source names, and the default the rest; the
+    default's text is "" if the notes are incomplete.
     """
     points = {name: {column: int(value) for column, value in _VALUE.findall(name)}
               for name in classes}

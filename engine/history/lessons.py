@@ -1,7 +1,7 @@
 """Lessons for later campaigns on the same hardware, op and backend.
 
-A lesson is a kept gain, or a class of rejects that came several times. Lessons follow from the
-journal alone: they are the same whenever they are computed.
+A lesson is a kept gain, or a reason to reject that recurred. Lessons are computed from the journal
+alone, so that they are always the same.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def category(reason: str) -> str:
 
 
 def why(past: CampaignHistory, keep: DecisionRow) -> str:
-    """Return a kept change, where it gained, what it was aimed at, and who kept it."""
+    """Return in words a kept change, where it gained, what it was aimed at, and who kept it."""
     candidate, shown = past.candidates.get(keep.candidate), past.attribution(keep)
     if candidate is None or shown is None:
         return keep.reason
@@ -89,8 +89,8 @@ def why(past: CampaignHistory, keep: DecisionRow) -> str:
 
 
 def change_of(past: CampaignHistory, candidate: Candidate, shown: Attribution) -> str:
-    """Return a change in words: its lines or knobs, with the hypothesis unless its aim gained
-    nothing; without such lines the hypothesis.
+    """Return a change in words: its lines or knobs, then the hypothesis unless the class that it
+    aimed at did not gain. Without lines or knobs, return the hypothesis.
     """
     lines = change_summary.short(past.folder, candidate)
     if not lines:

@@ -17,14 +17,14 @@ VOID = (*WITHOUT, "repeat", "ended", "not begun")
 
 
 class RoundProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """What earlier engines did of a round."""
+    """What earlier engines have done of a round."""
 
     first_attempt_done: frozenset[str] = frozenset()
     """Slots whose first attempt is done, with any result."""
     undecided: frozenset[str] = frozenset()
     """Slots with a candidate that has no decision yet."""
     retrying: tuple[Candidate, ...] = ()
-    """Candidates whose retry was decided on and not finished when the engine ended."""
+    """Candidates whose retry had been decided, but was not finished, when the engine ended."""
 
     @property
     def continuing(self) -> frozenset[str]:
@@ -33,7 +33,7 @@ class RoundProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
-    """Return what earlier engines did of round `n`.
+    """Return what earlier engines have done of round `n`.
 
     Rounds share slot names: another round's candidate that is judged again in this one does not
     count for this round's slot. A patch in the inbox counts as new while its file is there; judging
@@ -77,6 +77,6 @@ def recorded(reader: Reader, candidate: Candidate) -> Candidate:
 
 
 def notes(reader: Reader, candidate: Candidate) -> str:
-    """Return why the candidate's worker was ended early, and which files were left out."""
+    """Return why the candidate's worker was stopped early, and which files were left out."""
     row = recorded(reader, candidate)
     return "; ".join(filter(None, (row.cut, row.left_out and f"left out {row.left_out}")))

@@ -37,8 +37,8 @@ class SpendingMeter:
     """Counts one engine's seconds and records them in the journal, which sums up all engines.
 
     `spend` adds seconds, trials and cost to the current round, and raises LookupError before the
-    first round; `before` is what earlier engines spent. `used_usd` returns what models have cost,
-    whose answers are recorded one by one.
+    first round; `before` is what earlier engines spent. `used_usd` returns the dollars that models
+    have cost; the journal records these after each answer.
     """
 
     def __init__(self, spend: RecordSpending, before: BudgetUsed = NOTHING, *, running: bool = True,
@@ -127,7 +127,7 @@ def estimate_durations(verdicts: Mapping[int, VerdictRow], *,
 
 
 def gains_of(past: CampaignHistory, candidates: int) -> int:
-    """Return how many of `candidates` will be gains, at the rate of those before them."""
+    """Return how many of `candidates` are expected to be gains, at the campaign's rate so far."""
     is_gain = {d.candidate: d.kind in GOOD for d in past.decisions}
     return -(-candidates * sum(is_gain.values()) // len(is_gain)) if is_gain else 0
 
@@ -140,7 +140,7 @@ def margin_s(budget: BudgetSpec, durations: DurationEstimates, candidates: int, 
     - for each of the `gains` but the first, one after the other, a verdict on the new best;
     - for each gain one more verdict if the format command may change it;
     - the final verdict and the run of the whole program;
-    - `work`: room for work, counted in verdicts.
+    - `work`: time for the next piece of work, counted in verdicts.
 
     The margin is at most half the budget, so that a small budget allows something.
     """
@@ -161,20 +161,20 @@ def unpaid(task: Task, pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed) -> 
     """Return why the budget does not cover one more attempt, "" if it does.
 
     A declared cost must fit into what is left. A model's cost is not known beforehand: its attempt
-    starts while something is left, and ends when nothing is.
+    starts while some of the budget is left, and ends when all of it is used.
     """
     cost = declared_cost(task, pool)
     if budget.cost is not None and cost and used.cost + cost > budget.cost:
-        return f"its cost of {cost:g} is more than the budget of {budget.cost:g} has left"
+        return f"its cost of {cost:g} is more than what is left of the budget of {budget.cost:g}"
     return stop_rules.models_over_budget(budget, used) if task.backend == "agent" else ""
 
 
 def afford(tasks: Sequence[Task], pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed,
            past: CampaignHistory, kept_s: float) -> list[Task]:
-    """Return the tasks that the budget allows, searches with fewer trials if necessary.
+    """Return the tasks that the budget allows; searches get fewer trials if necessary.
 
-    The last task, the canonical one, is served first. `kept_s` of the wall budget are for verdicts;
-    earlier rounds say how many trials fit into the rest.
+    The last task, the fixed slot's, gets its share first. `kept_s` seconds of the wall budget are
+    reserved for verdicts; how many trials fit into the rest is estimated from earlier rounds.
     """
     left = _trials_left(budget, used, past, kept_s)
     if left is not None and sum(task.trials for task in tasks) <= left:
@@ -208,8 +208,8 @@ def _trials_left(budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
 def _trial_s(past: CampaignHistory) -> float:
     """Return the mean seconds of a trial in earlier rounds; before any, half a verdict's.
 
-    Rounds of coding agents take longer for other reasons than their trials, which are screenings:
-    no trial takes longer than a verdict.
+    No trial takes longer than a verdict: a coding agent's round is mostly spent on other work than
+    its trials, which are screenings.
     """
     searched = [r for r in past.attempts if r.trials]
     verdict_s = estimate_durations(past.verdicts).verdict

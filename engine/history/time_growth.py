@@ -12,12 +12,13 @@ from harness.formats.quantities import latency, ratio
 from harness.verdict import Row
 
 FIXED, LINEAR = 0.25, 1.2
-"""Exponents of a column below which its time is mostly fixed, and above which it grows faster."""
+"""Exponents of the time in a column: below FIXED most time is fixed, above LINEAR it grows faster
+than the column."""
 Shape = Mapping[str, str]
 
 
 class TimeGrowth(NamedTuple):
-    """What limits a class, as its time beside the nearest class shows, and what to do about it."""
+    """What limits a class, judged by its time against the nearest class's, and what to do."""
 
     limiter: str
     evidence: str
@@ -38,7 +39,7 @@ class Step(NamedTuple):
 
 
 def unknown() -> TimeGrowth:
-    """Return the growth of a class that differs from no other in one column alone."""
+    """Return the result for a class that has no class to compare with."""
     return TimeGrowth("unexplained time", "no other class differs from it in one column alone",
                       strategy_table.advice("unexplained time"))
 
@@ -46,7 +47,8 @@ def unknown() -> TimeGrowth:
 def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
     """Return how a class's time changes along the one column in which another class differs.
 
-    Of several such classes, the nearest with a smaller value in the column whose growth costs most.
+    If several classes differ so, the nearest ones with smaller values are compared, and the column
+    with the largest exponent is returned.
     """
     steps = [step for other in rows if other.latency_us for step in _steps(row, other)]
     if not steps or not row.latency_us:
@@ -68,7 +70,7 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
 
 
 def _steps(row: Row, other: Row) -> Iterator[Step]:
-    """Yield the step from another class, if all their rows agree but for one column's value."""
+    """Yield the steps from another class whose rows agree with this one's in all other columns."""
     here, there = _shapes(row), _shapes(other)
     for name in here[0] if here and there else ():
         cells = [{shape.get(name, "") for shape in shapes} for shapes in (here, there)]
@@ -89,6 +91,6 @@ def _without(shapes: Sequence[Shape], name: str) -> list[list[tuple[str, str]]]:
 
 
 def _exponent(row: Row, step: Step) -> float:
-    """Return the power of a column that a class's time follows."""
+    """Return the exponent with which a class's time grows with the column of a step."""
     times = (row.latency_us or 1.0) / (step.row.latency_us or 1.0)
     return math.log(times) / math.log(step.value / step.other_value)

@@ -3,12 +3,13 @@
 Rounds go on from its last commit, the provisional best. It starts at the campaign's best:
 
 - verified → waiting: committed on the line; a person is asked
-- verified → provisional: committed on the line; it rests on one that waits, and needs no approval
-- waiting → keeping → kept: approved; all that rests on it up to the next that waits is kept as well
-- provisional → keeping → kept: what it rests on was approved
+- verified → provisional: committed on the line, on top of a waiting gain; needs no approval itself
+- waiting → keeping → kept: approved; the provisional gains on top of it, up to the next waiting
+  one, are kept as well
+- provisional → keeping → kept: the gain below it was approved
 - waiting → closed: rejected
-- waiting, provisional → verified: what it rests on was rejected; it is tried without that
-- verified stays verified: it does not go onto the line as it is, and is deferred until that is
+- waiting, provisional → verified: a gain below it was rejected; it is tried without that one
+- verified → verified: it cannot be added to the line as it is; it is deferred until the line is
   decided
 """
 
@@ -32,7 +33,7 @@ Line = tuple[Candidate, ...]
 
 
 def of(candidates: Iterable[Candidate], best: str) -> Line:
-    """Return the line that rests on the commit `best`, each candidate before what rests on it."""
+    """Return the line that begins on the commit `best`, from the bottom to the top."""
     on_base = {candidate.base_commit: candidate for candidate in candidates
                if candidate.state in ON_LINE and candidate.commit}
     line: list[Candidate] = []
@@ -43,13 +44,13 @@ def of(candidates: Iterable[Candidate], best: str) -> Line:
 
 
 def read(reader: Reader, campaign: str) -> Line:
-    """Return a campaign's line by its journal."""
+    """Return a campaign's line, read from its journal."""
     row = reader.campaign(campaign)
     return () if row is None else of(reader.candidates(campaign, states=ON_LINE), row.best_commit)
 
 
 def above(line: Line, candidate: str) -> Line:
-    """Return what rests on a candidate of the line."""
+    """Return the part of the line above a candidate, () if it is not on the line."""
     ids = [member.id for member in line]
     return line[ids.index(candidate) + 1:] if candidate in ids else ()
 
@@ -57,7 +58,8 @@ def above(line: Line, candidate: str) -> Line:
 def obstacle(line: Line, candidate: Candidate) -> str:
     """Return why a waiting candidate cannot be approved now and what to do, or "".
 
-    One without a commit waited when there was no line; the next engine puts it there.
+    A candidate without a commit has waited since an older kopt, which had no line; the next engine
+    commits it.
     """
     for member in line:
         if member.id == candidate.id:
@@ -81,7 +83,7 @@ def resting(line: Line, candidate: str) -> str:
 
 
 def _alone_on_baseline(reader: Reader, campaign: str, line: Line) -> VerdictRow | None:
-    """Return the own verdict of a line's only member where its base is the baseline, else None."""
+    """Return the verdict on a line's only member if its base is the baseline, else None."""
     row = reader.campaign(campaign)
     if row is None or len(line) > 1 or row.best_commit != row.base_commit:
         return None

@@ -1,6 +1,6 @@
 """The journal: one SQLite file per workspace, written by one engine, read by everyone.
 
-`schema.sql` makes the tables; `migrations` brings a journal of an older kopt up to them.
+`schema.sql` creates the tables; `migrations` converts a journal of an older kopt.
 
 Face: database, lease, liveness, model_costs, patch_review, plan_event, read, records, write.
 """

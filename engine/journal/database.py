@@ -1,4 +1,4 @@
-"""Open the journal's file: its journal mode, its schema version, faults in one line."""
+"""Open the journal's file: set the journal mode, migrate the schema, explain SQLite's errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NETWORK_FILE_SYSTEMS = frozenset({
 
 
 class OwnedConnection:
-    """A connection for the thread that made it: others would corrupt its transactions."""
+    """A connection that only its own thread may use: others would corrupt its transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -195,20 +195,20 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _refuse_beside_older_engine(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise Refused while an engine of an older kopt runs: it would go on in the older form."""
+    """Raise Refused while an engine of an older kopt runs: it would write the old schema."""
     for row in connection.execute("SELECT * FROM leases WHERE pid != 0"):
         lease = Lease(**dict(row))
         if liveness.alive(lease):
             raise Refused(
                 f"process {lease.pid} on {liveness.host_name(lease)} runs {lease.campaign} with an "
-                "older kopt; the journal is converted after it has ended", where=str(path),
+                "older kopt; the journal cannot be converted before it ends", where=str(path),
                 fix="wait, or end that process: kopt resume continues the campaign")
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Open read-only, as an immutable file where the WAL's side files cannot be created.
+    """Open read-only; as an immutable file if the WAL's side files cannot be created.
 
-    They may appear meanwhile: a writer that opens the journal makes one after the other.
+    Tries again while a writer opens the journal: it creates the side files one after the other.
     """
     deadline = time.monotonic() + OPENING_S
     while True:
@@ -225,8 +225,8 @@ def _read_only(path: Path) -> sqlite3.Connection:
 def identity(path: Path) -> tuple[int, ...]:
     """Return a value that changes when a reader must open `path` again.
 
-    It changes with the file. In a folder that cannot be written, where the file may be open as an
-    immutable one, it changes with the contents as well.
+    It changes when the file is replaced. In a folder that is not writable, where the file may be
+    open as immutable, it changes with the contents as well.
     """
     try:
         status = os.stat(path)

@@ -75,7 +75,7 @@ class LeasedConnection:
         return self.one(Lease, "WHERE campaign = ?", campaign)
 
     def put_lease(self, lease: Lease) -> None:
-        """Store a lease; `hold` says whether this connection writes under it."""
+        """Store a lease; call `hold` to write under it."""
         with self.transaction() as connection:
             store(connection, lease, verb="INSERT OR REPLACE")
 
@@ -105,7 +105,7 @@ class LeasedConnection:
         return number
 
     def add(self, record: JournalRow, *, numbered: str = "") -> int:
-        """Insert a record in the open transaction; return its number, that of column `numbered`."""
+        """Insert a record in the open transaction; return its number, from column `numbered`."""
         cursor = store(self._connection.get(), record, without=numbered)
         if cursor.lastrowid is None:
             raise AssertionError("the statement inserted no row")
@@ -142,7 +142,7 @@ _BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
 
 
 def acquire(writer: LeasedConnection, campaign: str) -> Lease:
-    """Take a campaign, also from a dead owner; of several processes one gets it. Raises Refused."""
+    """Acquire a campaign's lease, also from a dead owner. Raises Refused if its owner is alive."""
     pid = os.getpid()
     with writer.transaction():
         before = writer.lease(campaign)

@@ -2,9 +2,10 @@
 
 Schema 3 recorded a candidate's task in pieces of 500 characters in its event, trials as cells of
 results.tsv, and the knobs and ideas of a slot only in the words of its hypothesis.
-Schema 4 knew no waiting line: an older kopt would misread the states of one.
-Schema 5 did not record the subagent of a slot, schema 6 not how far its model is, schema 7 not what
-models cost; schema 8 recorded a near gain only in the words of its decision.
+Schema 4 had no waiting line. Schema 5 has the same tables, with states that an older kopt would
+misread.
+Schema 5 did not record the subagent of a slot, schema 6 the progress of its model, schema 7 the
+cost of models; schema 8 recorded a near gain only in the words of its decision.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def run_script(connection: sqlite3.Connection, name: str) -> None:
 
 
 def _from_3_to_4(connection: sqlite3.Connection) -> None:
-    """Turn what was recorded in texts and in cut-up JSON into typed columns."""
+    """Move what was recorded in texts and in pieces of JSON into typed columns."""
     run_script(connection, "schema_3_to_4.sql")
     _candidates(connection)
     _trials(connection)
@@ -64,7 +65,7 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
         " tokens_read INTEGER NOT NULL, tokens_written INTEGER NOT NULL,"
         " PRIMARY KEY (campaign, round, slot, attempt, model))"),
     8: _from_8_to_9}
-"""What migrates schema version N to N + 1 inside the open transaction, by N."""
+"""By N: the function that migrates schema N to N + 1 inside the open transaction."""
 
 
 def _candidates(connection: sqlite3.Connection) -> None:
@@ -103,7 +104,7 @@ def _trials(connection: sqlite3.Connection) -> None:
             experiment, tag, _, _, _, _, correctness, latency, pct, source, kernel, text = cells
             round, _, rest = experiment.partition(".")
             config, kind, reason = _description(text)
-            if latency and not kind:  # the text was cut off before it
+            if latency and not kind:  # the text was cut off before the kind
                 latency, reason = "", f"{latency} us; {reason}"
             connection.execute(
                 "INSERT INTO trials VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -13,7 +13,7 @@ HEAD = ("round", "model", "attempts", "answers", "tokens read", "tokens written"
 
 
 class ModelCost(JournalRow, frozen=True, kw_only=True):
-    """What one attempt of a slot asked one model, recorded after each answer.
+    """What one attempt of a slot spent on one model, updated after each answer.
 
     Answers that were cut off or failed are not in it: a provider does not state their price.
     """
@@ -35,7 +35,7 @@ class ModelCost(JournalRow, frozen=True, kw_only=True):
 
 
 class ModelBill(msgspec.Struct, frozen=True, kw_only=True):
-    """The sum of attempts; `unpriced` of them have answers whose price is unknown."""
+    """The sum over attempts; `unpriced` of them have answers whose price is unknown."""
 
     attempts: int = 0
     unpriced: int = 0
@@ -58,7 +58,7 @@ class ModelBill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bill(costs: Iterable[ModelCost]) -> ModelBill:
-    """Return the sum of attempts."""
+    """Return the sum over attempts."""
     costs = list(costs)
     return ModelBill(attempts=len(costs), unpriced=sum(cost.unpriced > 0 for cost in costs),
                      cost_usd=sum(cost.cost_usd for cost in costs))

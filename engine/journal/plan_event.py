@@ -37,7 +37,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     analysis: str = ""
     """The outcome of asking a model what limits the best, "" if none was asked."""
     causes: tuple[str, ...] = ()
-    """The causes that it names for the times of the commit `surveyed`."""
+    """The causes that this model names for the times of the commit `surveyed`."""
     surveyed: str = ""
 
     def __str__(self) -> str:

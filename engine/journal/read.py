@@ -47,7 +47,7 @@ class Reader:
         self._open()
 
     def data_version(self) -> int:
-        """Return a number that other connections' commits change, 0 without journal, in 10 us."""
+        """Return a number that changes with others' commits, 0 without a journal; takes 10 us."""
         connection = self._open()
         if connection is None:
             return 0
@@ -85,9 +85,9 @@ class Reader:
                          campaign, *states, *(ids or ()))
 
     def candidate(self, id_prefix: str, campaign: str | None = None) -> Candidate:
-        """Return the candidate whose id, or campaign and id as `CAMPAIGN/ID`, starts so.
+        """Return the candidate whose id starts with `id_prefix`, which may be `CAMPAIGN/PREFIX`.
 
-        Raises InputError for none or several.
+        Raises InputError if none or several match.
         """
         owner, _, start = id_prefix.rpartition("/")
         candidates = self._all(

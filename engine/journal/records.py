@@ -81,7 +81,7 @@ class Campaign(JournalRow, frozen=True, kw_only=True):
 
     @property
     def round_place(self) -> str:
-        """The round, and how many there may be with round 1, which is the baseline: `4 of 11`."""
+        """The round and the highest possible one; the baseline is round 1: `4 of 11`."""
         if self.round == 1:
             return "baseline"
         limit = self.rounds_max or 0  # a round for patches may come after the last one
@@ -142,7 +142,7 @@ class Slot(JournalRow, frozen=True, kw_only=True):
     subagent: str = ""
     """The subagent whose system prompt its model works with, "" if no model works on it."""
     agent: AgentProgress | None = None
-    """How far its model got, None if none has worked in it."""
+    """How far its model got, None if no model has worked on it."""
 
 
 class Candidate(JournalRow, frozen=True, kw_only=True):
@@ -168,7 +168,7 @@ class Candidate(JournalRow, frozen=True, kw_only=True):
     left_out: str = ""
     """Files of the worker's change that are not in the patch, and why."""
     cut: str = ""
-    """Why its worker was ended before it was done."""
+    """Why its worker was stopped before it was done."""
     scope: str = ""
     """The config classes that its task is about, or GLOBAL; "" where no task is recorded."""
 
@@ -236,13 +236,13 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     commit: str
     at: float
     is_fault: bool = False
-    """Whether the machine was the reason to reject, not the kernel."""
+    """Whether it was rejected because of the machine, not because of the kernel."""
     near_gain: float | None = None
     """The share by which it was faster, if it is not kept only because that may be noise."""
 
     @property
     def measured_only(self) -> bool:
-        """Whether a measurement or the machine decided, so that another may decide otherwise."""
+        """Whether another measurement of the same code may lead to another decision."""
         return self.kind in ("tie", "regression") or self.is_fault
 
 
@@ -292,7 +292,7 @@ class Control(JournalRow, frozen=True, kw_only=True):
 
 
 def pauses_soon(controls: Iterable[Control]) -> bool:
-    """Return whether a campaign with these requests is to pause; resuming takes that back."""
+    """Return whether the newest request to pause or resume that was not refused is a pause."""
     newest = [control.verb for control in controls if control.verb in ("pause", "resume")
               and not control.outcome.startswith("refused")][-1:]
     return newest == ["pause"]

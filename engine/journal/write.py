@@ -38,7 +38,7 @@ class Writer(RoundWriter):
             campaign, created_at=campaign.created_at or now, updated_at=now)
         with self.change(campaign.id):
             if self.one(Campaign, "WHERE id = ?", campaign.id):
-                raise InputError(f"campaign {campaign.id} exists already", where=str(self.path),
+                raise InputError(f"campaign {campaign.id} already exists", where=str(self.path),
                                  fix="give the new campaign another name")
             self.add(campaign)
             self.append(campaign.id, "campaign.created", campaign.id, {
@@ -92,10 +92,11 @@ class Writer(RoundWriter):
 
     def set_candidate_state(self, campaign: str, candidate: str, state: CandidateState, *,
                             commit: str = "", reason: str = "", base: str = "") -> None:
-        """Change a candidate's state, and texts unless empty; raises ValueError if it was kept.
+        """Change a candidate's state and those texts that are not empty.
 
-        Only a candidate on a line of commits has a commit: any other state forgets it. `base` is
-        another commit of the base tree, with other records.
+        Only a candidate on a line of commits has a commit: any other state deletes it. `base` is
+        another commit with the same base tree, but other records. Raises ValueError if the
+        candidate was kept, LookupError if there is none.
         """
         texts = {name: value for name, value in (
             ("commit", commit), ("reason", reason), ("base_commit", base)) if value}
@@ -115,7 +116,7 @@ class Writer(RoundWriter):
 
     def add_verdict(self, campaign: str, candidate: str, verdict: Verdict, *,
                     purpose: str) -> int:
-        """Record a verdict and return its id; a verdict that is recorded already keeps its id."""
+        """Record a verdict and return its id; if it is already recorded, return that id."""
         row = VerdictRow(
             id=0, campaign=campaign, candidate=candidate, purpose=purpose,
             incumbent_tree=verdict.incumbent_tree, harness_version=verdict.harness_version,
@@ -184,8 +185,8 @@ def request(workspace: Path, campaign: str, verb: ControlVerb, *, by: str, candi
     """Send a request to a campaign's engine, from any process; return the control's id.
 
     `expected_base` and `expected_verdict` are what the person saw: the engine refuses the request
-    if they have changed. `limits` are those to set, `reason` says why a candidate is rejected.
-    Raises InputError if there is no such campaign.
+    if they have changed. `limits` are the values to set, by name; `reason` says why a candidate
+    is rejected. Raises InputError if there is no such campaign.
     """
     control = Control(id=0, campaign=campaign, verb=verb, candidate=candidate,
                       expected_base=expected_base, expected_verdict=expected_verdict, by=by,

@@ -55,7 +55,7 @@ class RoundWriter(LeasedConnection):
                 raise LookupError(f"{campaign} has no round {n}")
 
     def model_spent(self, campaign: str, answer: ModelAnswer) -> None:
-        """Add what an answer of a model cost to its attempt, without an event."""
+        """Add the cost of a model's answer to that of its attempt, without an event."""
         row = ModelCost(campaign=campaign, round=answer.round, slot=answer.slot,
                         attempt=answer.attempt, model=answer.model, steps=1,
                         unpriced=int(answer.cost_usd is None), cost_usd=answer.cost_usd or 0.0,

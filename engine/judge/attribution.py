@@ -15,7 +15,7 @@ from harness.timing.outcome import describe_row
 from harness.verdict import Row, Verdict
 
 NAMED = 4
-"""Classes that a text names, at most."""
+"""Most classes that a text names."""
 ROOFLINE = "% of roofline"
 """The metric of a bottleneck that a class's roofline gives."""
 
@@ -29,9 +29,9 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck: str
     """The bottleneck that the change was aimed at, in words, without its evidence."""
     missed: str = ""
-    """The class that it was aimed at and its outcome, unless that is a gain."""
+    """The class that the change was aimed at and its outcome; "" if that class gained."""
     limiters: dict[str, str] = {}
-    """What limits each class by its roofline."""
+    """What limits each class according to its roofline."""
 
     @property
     def scope(self) -> str:
@@ -48,8 +48,8 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def aim(self) -> str:
-        """Return what the change was aimed at, and that it did not gain there if so; "" if at
-        nothing.
+        """Return what the change was aimed at, with the outcome there if it did not gain; "" if it
+        was aimed at nothing.
         """
         if not self.missed:
             return self.bottleneck
@@ -64,8 +64,9 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
         if not row.roofline_us:
             return times
         limiter = self.limiters.get(row.config_class, "")
-        then, now = (min(1.0, row.roofline_us / us) for us in (before_us, now_us))
-        return f"{times} ({limiter}{': ' if limiter else ''}{then:.1%} -> {now:.1%} of roofline)"
+        old_share, new_share = (min(1.0, row.roofline_us / us) for us in (before_us, now_us))
+        return f"{times} ({limiter}{': ' if limiter else ''}" \
+            f"{old_share:.1%} -> {new_share:.1%} of roofline)"
 
 
 def before(row: Row) -> float | None:

@@ -59,12 +59,12 @@ def make(setup: Setup, change: Change, base_commit: str, *, round: int, slot: st
 
 
 def load(setup: Setup, candidate: Candidate) -> CandidateTree:
-    """Open a recorded candidate; raises InputError if its tree is not the one that was recorded."""
+    """Open a recorded candidate; raises InputError if its tree differs from the recorded one."""
     repo = setup.repo
     if tree := repo.candidate_tree(candidate.id):
         change = between(repo, candidate.base_tree, tree)
         if hashlib.sha256(change.patch.data).hexdigest() != candidate.patch_sha256:
-            raise InputError("its tree is not the one that was recorded",
+            raise InputError("its tree differs from the recorded one",
                              where=f"candidate {candidate.id}")
         return _checked(setup, candidate, change)
     path = setup.folder.path / candidate.patch_path  # captured before trees were kept
@@ -73,16 +73,16 @@ def load(setup: Setup, candidate: Candidate) -> CandidateTree:
     except OSError as error:
         raise InputError(f"the patch cannot be read: {error.strerror}", where=str(path)) from None
     if hashlib.sha256(data).hexdigest() != candidate.patch_sha256:
-        raise InputError("the patch is not the one that was recorded", where=str(path))
+        raise InputError("the patch differs from the recorded one", where=str(path))
     patch = patches.parse(data, where=path.name)
     return _checked(setup, candidate, repo.apply(candidate.base_commit, patch))
 
 
 def rebase(setup: Setup, entry: CandidateTree, new_base: str) -> CandidateTree | None:
-    """Return the same change on another base, None if that has it; raises InputError.
+    """Return the same change on another base, None if the base already contains it.
 
-    It counts for the round and the slot that made the change. Knobs are set also where lines beside
-    them have changed, which no merge of lines does.
+    It counts for the round and the slot that made the change. If the patch does not apply but only
+    sets knobs, they are set in the new base. Raises InputError if that fails too.
     """
     try:
         change = setup.repo.apply(new_base, entry.patch)
@@ -98,8 +98,8 @@ def rebase(setup: Setup, entry: CandidateTree, new_base: str) -> CandidateTree |
 
 
 def _knob_patch(setup: Setup, entry: CandidateTree, new_base: str) -> Patch | None:
-    """Return the patch that sets a candidate's knobs in another base; None if it does more than set
-    knobs, or if the base has other values of these.
+    """Return the patch that sets a candidate's knobs in a new base; None if the candidate does more
+    than set knobs, or if the new base has changed the same knobs.
     """
     language, paths = setup.target.language, [file.path for file in entry.patch.files]
     if len(paths) != 1:
@@ -107,11 +107,12 @@ def _knob_patch(setup: Setup, entry: CandidateTree, new_base: str) -> Patch | No
     try:
         old, new, other = (setup.repo.read(tree, paths[0]).decode() for tree in (
             entry.candidate.base_tree, entry.tree, new_base))
-        then, now, there = (knobs.current(knobs.find(text, language=language))
-                            for text in (old, new, other))
-        changes = {name: value for name, value in now.items() if then.get(name) != value}
+        old_values, new_values, base_values = (
+            knobs.current(knobs.find(text, language=language)) for text in (old, new, other))
+        changes = {name: value for name, value in new_values.items()
+                   if old_values.get(name) != value}
         if knobs.apply(old, changes, language=language) != new or \
-                any(there.get(name) != then.get(name) for name in changes):
+                any(base_values.get(name) != old_values.get(name) for name in changes):
             return None
         moved = knobs.apply(other, changes, language=language)
     except (InputError, UnicodeDecodeError):
@@ -148,7 +149,7 @@ class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
         return self.ruling.kind in ("keep", "ask")
 
     def on(self, commit: str) -> JudgedCandidate:
-        """Return the same on another commit of its base tree."""
+        """Return this candidate with another base commit, whose tree is the same."""
         candidate = msgspec.structs.replace(self.entry.candidate, base_commit=commit)
         return msgspec.structs.replace(self, entry=msgspec.structs.replace(
             self.entry, candidate=candidate))

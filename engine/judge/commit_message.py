@@ -1,4 +1,4 @@
-"""A kept commit's message: what it changes, and which classes that is seen to speed up."""
+"""A kept commit's message: what it changes, and which config classes became faster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.verdict import Value, Verdict
 
 SUBJECT = 60
 NAMED = 4
-"""Files, knobs or functions that a message names, at most."""
+"""Most files, knobs or functions that a message names."""
 Read = Callable[[str], str]
 """Returns the text of a file in a commit or tree; raises InputError if there is no such file."""
 
@@ -30,7 +30,7 @@ _C = re.compile(r"[A-Za-z_][\w\s*&:<>,\[\]()\"]*?\b(?!if|for|while|switch|return
 
 def message(op: str, candidate: Candidate, verdict: Verdict, changed: PatchWords,
             bottlenecks: Sequence[Bottleneck] = ()) -> str:
-    """Return the message of a candidate's commit: what changed, and what that is seen to gain.
+    """Return the message of a candidate's commit: what changed, and the measured gain.
 
     `bottlenecks` are those of the campaign.
     """
@@ -91,13 +91,14 @@ def _knob_changes(file: FilePatch, language: str, before: Read,
     """Return the knobs whose value changes, and whether nothing else does."""
     try:
         old, new = before(file.old_path), after(file.new_path)
-        then, now = (knobs.current(knobs.find(text, language=language)) for text in (old, new))
-        changes: Mapping[str, Value] = {name: value for name, value in now.items()
-                                        if then.get(name, value) != value}
+        old_values, new_values = (
+            knobs.current(knobs.find(text, language=language)) for text in (old, new))
+        changes: Mapping[str, Value] = {name: value for name, value in new_values.items()
+                                        if old_values.get(name, value) != value}
         knobs_only = bool(changes) and knobs.apply(old, changes, language=language) == new
     except InputError:
         return [], False
-    return [f"{name} {then[name]} -> {value}" for name, value in changes.items()], knobs_only
+    return [f"{name} {old_values[name]} -> {value}" for name, value in changes.items()], knobs_only
 
 
 def _changed_functions(diff: str, pattern: re.Pattern[str]) -> Iterator[str]:

@@ -40,19 +40,19 @@ def trial_of(row: TrialRow) -> Trial:
 
 Kind = Literal["keep", "ask", "tie", "regression", "reject"]
 UNSPLIT_LOSS = 0.05
-"""A candidate is neither kept nor put to a person while a class loses this share of its speed; a
-split may still keep its gain."""
+"""A candidate that makes a class slower by this share or more is rejected; a split may still keep
+its gain."""
 ASTONISHING = 2.0
-"""The approval policy `flagged` puts a speedup above this to a person."""
+"""With the approval policy `flagged`, a larger speedup needs a person's approval."""
 ASKED_ONCE = (NO_PROFILER, OWN_TIMES)
-"""Rules about the machine, which a person's first approval answers for the campaign."""
+"""Audit rules about the machine: after a person's first approval they raise no more doubts."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The manifest's rules for a keep: when to ask, and which loss of a class is tolerable.
 
-    `has_answer`: a person has approved a gain of this campaign without kernel time, so that its
-    lack raises no further doubt.
+    `has_answer`: a person has approved, or has been asked about, a gain of this campaign without
+    kernel time, so that further gains without it raise no doubt.
     """
 
     approval: Literal["auto", "review", "flagged"] = "flagged"
@@ -135,7 +135,7 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
 
 
 def _near_gain(verdict: Verdict, margin: float) -> float | None:
-    """Return the share by which a candidate is faster if it reaches the margin and may be noise."""
+    """Return the share by which a candidate is faster if that is a near gain, else None."""
     value, low, high = verdict.speedup or 1.0, verdict.speedup_low, verdict.speedup_high
     is_open = low is not None and high is not None and low <= 1 and high <= quantities.WIDE * low
     is_lost = any(row.outcome == "slower" for row in verdict.rows)
@@ -143,7 +143,7 @@ def _near_gain(verdict: Verdict, margin: float) -> float | None:
 
 
 def regressed(verdict: Verdict, margin: float) -> bool:
-    """Return whether a candidate is slower by more than the margin, a class significantly."""
+    """Return whether a candidate is slower by more than the margin, and so is a class for sure."""
     slower = verdict.speedup is not None and verdict.speedup < 1 / (1 + margin)
     return slower and max(map(_sure_loss, verdict.rows), default=0.0) > margin
 
@@ -151,12 +151,12 @@ def regressed(verdict: Verdict, margin: float) -> bool:
 def needs_split(verdict: Verdict) -> bool:
     """Return whether the config classes of a correct candidate with a clean audit diverge clearly.
 
-    Clearly means that one class is `faster` and another `slower` by `harness.timing.outcome`: by
+    Clearly means that `harness.timing.outcome` calls one class `faster` and another `slower`: by
     at least the manifest's margin (1 %), the gain at the verdict's share of the campaign's error
-    rate, the loss at 5 %. The threshold is not UNSPLIT_LOSS, from which on a gain is never kept
-    unsplit: a candidate that gains 20 % in one class and loses 3 % in another often has no
-    significant gain over all classes, and a split is the only way to keep what it brings. The
-    split decisions in recorded journals were made with this threshold.
+    rate, the loss at 5 %. The threshold is not UNSPLIT_LOSS, the loss at which a gain is never kept
+    without a split: a candidate that gains 20 % in one class and loses 3 % in another often has no
+    significant gain over all classes, and a split is the only way to keep its gain. The split
+    decisions in recorded journals were made with this threshold.
     """
     clean = verdict.correct and verdict.effort != "quick" and not any(
         finding.severity == "reject" for finding in verdict.audit)

@@ -12,7 +12,7 @@ from harness.formats.quantities import counted, dollars
 
 
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters over ended rounds but the baseline; `without_gain` counts the latest in a row."""
+    """Counters over ended rounds except the baseline; the last two count the latest in a row."""
 
     rounds: int = 0
     consecutive_regressions: int = 0
@@ -35,11 +35,11 @@ NOTHING = BudgetUsed()
 
 def tally(rounds: Sequence[Round], *, kept: Collection[int] = (), gained: Collection[int] = (),
           suspended: Collection[int] = ()) -> RoundCounts:
-    """Count the rounds; only a measured regression extends that streak, anything else ends it.
+    """Count the rounds, the latest regressions in a row and the latest rounds without a gain.
 
-    A candidate of the rounds in `kept` was kept, perhaps by a person after the round; one of those
-    in `gained` went onto the waiting line. During the rounds in `suspended` a gain waited for a
-    person: whatever else they brought, they extend no streak and end none.
+    A round in `kept` has a kept candidate, perhaps kept by a person after the round; a round in
+    `gained` has one that went onto the waiting line. Both end the streaks. Any other round in
+    `suspended`, during which a gain waited for a person, neither extends nor ends them.
     """
     regressions = without_gain = attempts = 0
     for round in sorted(rounds, key=lambda round: round.n):
@@ -79,7 +79,8 @@ def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
     budget = manifest.budget
     if budget.wall_s is not None and spent.wall_s + margin_s >= budget.wall_s:
         left = budget.wall_s - spent.wall_s
-        rest = f"; the other {left:.0f} s are too short for a round's verdicts" if left > 0 else ""
+        rest = "" if left <= 0 else \
+            f"; the remaining {left:.0f} s are too short for a round's verdicts"
         return f"{spent.wall_s:.0f} s of {budget.wall_s:g} s used{rest}"
     if budget.trials is not None and spent.trials >= budget.trials:
         return f"{spent.trials} of {budget.trials} trials used"
@@ -89,7 +90,7 @@ def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
 
 
 def models_over_budget(budget: BudgetSpec, spent: BudgetUsed) -> str:
-    """Return why no model is asked any more, "" while the budget has something left for them."""
+    """Return how much models have cost if they have used up their budget, else ""."""
     if budget.cost_usd is None or spent.cost_usd < budget.cost_usd:
         return ""
     return f"{dollars(spent.cost_usd)} of ${budget.cost_usd:g} used by models"

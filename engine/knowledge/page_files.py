@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # jinja2 is imported when a page is read
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "knowledge"
 MAX_PAGE = 5000
-"""Characters of the longest page."""
+"""Most characters of a page."""
 CHECKS = "--- checks ---"
 """In a snippet, what follows a comment with this text is for tests only."""
 _HEAD = re.compile(r"\A---\n(.*?\n)---\n+", re.DOTALL)
@@ -70,12 +70,12 @@ def read(path: Path, root: Path) -> Page:
 
 
 def parse(raw: str, path: Path, root: Path) -> Page:
-    """Return the page that a file of a folder of pages is, or would be. Raises InputError."""
+    """Return the page with the text `raw`, whether or not `path` exists. Raises InputError."""
     where, is_built_in = path.relative_to(root).as_posix(), root == BUILT_IN
     shown = where if is_built_in else str(path)
     head = _HEAD.match(raw)
     if head is None:
-        raise InputError("a page begins with a head between two lines `---`", where=shown)
+        raise InputError("the page does not begin with a head between two lines `---`", where=shown)
     fields = decode(yaml_document.parse(head[1], shown), PageHead, msgspec.convert)
     fields = msgspec.structs.replace(fields, summary=one_line(fields.summary, 200))
     name = where.removesuffix(".md").removesuffix("/SKILL")

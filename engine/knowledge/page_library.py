@@ -1,7 +1,7 @@
 """All pages: kopt's own, then those of the user, then those of the project.
 
-A later folder's page replaces an earlier one of the same name. A bad file is a problem and changes
-nothing.
+A later folder's page replaces an earlier one of the same name. A file that is not a valid
+page is listed as a problem and otherwise ignored.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LEARNED = "learned"
 """The kind of pages that a person has promoted from a tip."""
 KINDS = (LEARNED, "ops", "hardware", "backend", "skills")
 MAX_FILES = 200
-"""Files that are read of a user's or a project's folder."""
+"""Most files that are read from a user's or a project's folder."""
 
 
 class PageHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
         wanted_name = name.removesuffix(".md").removesuffix("/SKILL")
         if wanted_name in self.by_name:
             return self.by_name[wanted_name]
-        ends = [page for page in self.pages if page.name.endswith(f"/{wanted_name}")]
-        if len(ends) == 1:
-            return ends[0]
+        matches = [page for page in self.pages if page.name.endswith(f"/{wanted_name}")]
+        if len(matches) == 1:
+            return matches[0]
         raise InputError(f"there is no page {plain(name, 200)!r}",
                          fix=suggest(wanted_name, list(self.by_name)))
 
@@ -71,7 +71,7 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(project: Path | None) -> Library:
-    """Read the pages for a project, None for those of kopt and of the user."""
+    """Read the pages for a project; without one, those of kopt and of the user."""
     pages = {page.name: page for page in built_in()}
     problems: list[str] = []
     for root in data_folders.overriding(BUILT_IN, project)[1:]:
@@ -87,7 +87,7 @@ def load(project: Path | None) -> Library:
 
 @functools.cache
 def built_in() -> tuple[Page, ...]:
-    """Return kopt's own pages. Raises InputError for a file that is not one."""
+    """Return kopt's own pages. Raises InputError for an invalid one."""
     return tuple(page_files.read(path, BUILT_IN) for path in _files(BUILT_IN))
 
 

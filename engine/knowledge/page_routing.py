@@ -14,9 +14,9 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.tasks.target import Target
 
 MAX_EXCERPT = 12_000
-"""Characters of an excerpt: some 3,500 tokens of a worker's prompt."""
+"""Most characters of an excerpt: some 3,500 tokens of a worker's prompt."""
 MAX_LEARNED = 4_000
-"""Characters of an excerpt that pages which people have promoted may take."""
+"""Most characters of an excerpt that are used for pages of the kind `learned`."""
 _ORDER = {kind: at for at, kind in enumerate(KINDS)}
 
 
@@ -41,8 +41,8 @@ def subject_of(target: Target | CommandTarget, source: str, gpu: str, *, op: str
                language: str = "") -> Subject:
     """Return the subject of a target whose kernel's source is `source`.
 
-    `op` names the op besides the target, `language` is what the kernel is rewritten into, "" for
-    its own.
+    `op` is a further name of the op; `language` is the one that the kernel is rewritten in, "" if
+    it keeps its own.
     """
     names = [op, target.op, "" if isinstance(target, CommandTarget) else target.entry]
     detected = source_language.detect(source, target.source)
@@ -66,7 +66,7 @@ def relevant(subject: Subject, project: Path | None = None) -> list[Page]:
 def excerpt(subject: Subject, project: Path | None = None) -> str:
     """Return whole pages that fit, within MAX_EXCERPT characters, and the names of the others.
 
-    `project` is the folder whose own pages count too.
+    `project` is a folder whose own pages are included.
     """
     parts: list[str] = []
     others: list[str] = []

@@ -17,7 +17,7 @@ LISTED = 8
 
 
 class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a row led to a candidate, how many were kept, and their median gain."""
+    """How often a strategy led to a candidate, how many were kept, and their median gain."""
 
     tried: int = 0
     kept: int = 0
@@ -26,7 +26,7 @@ class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chance(self) -> float:
-        """The share of tries that are kept; one half before the first try."""
+        """The share of tries that are kept, smoothed: one half before the first try."""
         return (self.kept + 1) / (self.tried + 2)
 
     def __str__(self) -> str:
@@ -40,8 +40,8 @@ NO_RECORD = StrategyRecord()
 
 
 def of_card(reader: Reader, gpu: str = "") -> dict[str, StrategyRecord]:
-    """Return the records of a workspace by the keys of rows and the names of transformations and
-    templates; with a card's name, those of the campaigns on it.
+    """Return a workspace's records by the key of a strategy or the name of a transformation or
+    template; `gpu` selects the campaigns on that card.
     """
     outcomes: dict[str, list[float | None]] = {}
     for campaign in reader.campaigns():
@@ -63,7 +63,7 @@ def of_card(reader: Reader, gpu: str = "") -> dict[str, StrategyRecord]:
 
 
 def _keys(slot: Slot) -> Iterator[str]:
-    """Yield what a slot has followed: rows by key, a transformation or a template by name."""
+    """Yield what a slot has followed: strategies by key, transformations and templates by name."""
     if slot.idea:
         yield slot.idea
     if slot.backend in ("transform", "rewrite-template") and slot.option:
@@ -87,7 +87,7 @@ def _record(gains: Sequence[float | None]) -> StrategyRecord:
 
 def brief(limiters: Sequence[str], place: StrategyPlace,
           records: Mapping[str, StrategyRecord]) -> str:
-    """Return the rows for a kernel's limits, those that helped on this card first, as Markdown."""
+    """Return the strategies against a kernel's limits, those kept most often first, as Markdown."""
     rows: dict[str, tuple[str, StrategyRow]] = {}
     for limiter in dict.fromkeys(limiters):
         for row in against(limiter, place):

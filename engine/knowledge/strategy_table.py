@@ -22,17 +22,17 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A row: where it is worth trying, what to try, and what to expect of it."""
 
     key: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
-    """The journal records it for slots that follow the row."""
+    """The name of the row, which the journal records for slots that follow it."""
     text: str
-    """A sentence for an agent; {column} is what a class's time grows with."""
+    """A sentence for an agent; {column} stands for the column that a class's time grows with."""
     against: str = ""
     """A pattern for the name of the bottleneck, "" for all."""
     ops: tuple[str, ...] = ()
-    """Classes of ops, () for all; so are the languages."""
+    """Classes of ops, () for all; likewise for `languages`."""
     languages: tuple[str, ...] = ()
     on: Literal["", "cpu", "gpu"] = ""
     shows: bool = False
-    """Whether kopt shows its text with such a bottleneck."""
+    """Whether its text is the advice that kopt shows with such a bottleneck."""
     review: Literal["", "review", "instructions", "state of the art"] = ""
     """The depth of the stagnation review that proposes it."""
     transformations: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     source: str
 
     def fits(self, limiter: str, place: StrategyPlace) -> bool:
-        """Return whether the row is for a bottleneck, which is "" where none is known."""
+        """Return whether the row applies to a bottleneck; `limiter` is "" if none is known."""
         return not self.review and (not self.against or bool(
             limiter and re.search(self.against, limiter))) \
             and (not self.ops or place.op in self.ops) \
@@ -66,7 +66,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def strategies() -> tuple[StrategyRow, ...]:
-    """Return all rows in their order. Raises InputError for a table that is not one."""
+    """Return all rows in their order. Raises InputError for an invalid table."""
     document = yaml_document.parse((BUILT_IN / FILE).read_text(encoding="utf-8"), FILE)
     rows = decode(document, _Table, msgspec.convert).strategies
     keys = [row.key for row in rows]

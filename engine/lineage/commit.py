@@ -36,7 +36,7 @@ class KeepReason(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     verdict: int | None = None
     records: Mapping[str, bytes] = {}
-    """Files that the commit has beside the code, by path."""
+    """Files that the commit contains besides the code, by path."""
 
 
 class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ def commit_candidate(writer: Writer, repo: CampaignRepo, candidate: Candidate, t
 
 def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
                 why: KeepReason) -> KeptCommit:
-    """Move the branch to a candidate's commit, which exists."""
+    """Record the keep of a candidate whose commit exists, and move the branch to it."""
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "keep", why.reason, round=why.round,
                             actor=why.actor, verdict=why.verdict, commit=candidate.commit)
@@ -78,7 +78,10 @@ def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
 
 
 def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
-    """Finish or give up interrupted keeps, after taking the lease and `unlock`; return them."""
+    """Finish or give up interrupted keeps; return the finished ones.
+
+    Call it after taking the lease and after `unlock`.
+    """
     kept: list[KeptCommit] = []
     for candidate in writer.all(Candidate, "WHERE campaign = ? AND state = 'keeping' "
                                 "ORDER BY rowid", repo.campaign):
@@ -107,7 +110,7 @@ def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCom
     exists = bool(repo.git.find(f"{candidate.commit}^{{commit}}"))
     if not exists or not repo.advance(candidate.base_commit, candidate.commit):
         _give_up(writer, candidate,
-                 "its branch moved meanwhile" if exists else "its commit is gone")
+                 "another program moved its branch" if exists else "its commit no longer exists")
     failpoint("keep.branch")
     failpoint("keep.push-before")
     refusal = repo.publish()
@@ -116,7 +119,7 @@ def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCom
         writer.set_candidate_state(candidate.campaign, candidate.id, "kept",
                                    commit=candidate.commit)
         writer.set_campaign(candidate.campaign, kind="campaign.best", best_commit=candidate.commit,
-                            speedup=None, speedup_low=None, speedup_high=None,  # another commit's
+                            speedup=None, speedup_low=None, speedup_high=None,  # of another commit
                             payload={"candidate": candidate.id, "commit": candidate.commit,
                                      "before": candidate.base_commit})
         if refusal:

@@ -1,8 +1,8 @@
 """The headline: the best commit's speedup against the baseline, and whether it is accepted.
 
-Accepted scores do not decrease. If the headline falls, or if a core class or all classes lose, it
-is measured a second time, and only the second result counts. A drop that noise may explain is
-accepted with a warning: the gain was significant when it was kept.
+Accepted scores do not decrease. If the headline falls, or if a core class or the whole is
+significantly slower than the baseline, it is measured again, and only the second result counts. A
+drop that noise may explain is accepted with a warning: the gain was significant when it was kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.verdict import Verdict
 
 PURPOSE = "headline"
 DOUBTED = "headline-doubted"
-"""Purpose of a first measurement that is doubted."""
+"""Purpose of a first measurement that is repeated."""
 
 
 def recorded(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdict | None:
@@ -45,7 +45,7 @@ def _doubt(context: EngineContext, commit: str, verdict: Verdict) -> str:
 
 
 def losing(verdict: Verdict) -> str:
-    """Describe a significant loss against the baseline, of all classes or a core class, or ""."""
+    """Describe a significant loss against the baseline, overall or in a core class, or ""."""
     if verdict.speedup_high is not None and verdict.speedup_high < 1:
         return f"the best is significantly slower than the baseline: {describe_speedup(verdict)}"
     if lost := core_loss(verdict.rows):

@@ -25,11 +25,11 @@ from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict
 
 AGAIN = "again-"
-"""Prefix of the purpose of a verdict that a person requested again."""
+"""Prefix of the purpose of a verdict whose repetition a person requested."""
 OF_CANDIDATE = ("verify", "format", AGAIN)
-"""Prefixes of the purposes of verdicts that rule on a candidate."""
+"""Prefixes of the purposes of verdicts that decide about a candidate."""
 NO_PROFILER_ANSWER = "answer.no-profiler"
-"""The event of a person who approved a gain without kernel time, for the whole campaign."""
+"""The event that a person approved a gain without kernel time; it holds for the campaign."""
 
 
 class Refuse(Protocol):
@@ -40,7 +40,7 @@ class Refuse(Protocol):
 
 
 class RecordsOfKeep(Protocol):
-    """Returns the records that a commit of a candidate's tree has beside its code, by path."""
+    """Returns the files that a candidate's commit contains besides its code, by path."""
 
     def __call__(self, reader: Reader, candidate: Candidate, tree: str, *, reason: str,
                  verdict: int | None) -> Mapping[str, bytes]: ...
@@ -49,7 +49,7 @@ class RecordsOfKeep(Protocol):
 class Keeper:
     """Judges candidates and keeps winners, for rounds and approvals.
 
-    Without `records` commits hold the code alone.
+    Without `records`, commits contain only the code.
     """
 
     def __init__(self, context: EngineContext, records: RecordsOfKeep | None = None) -> None:
@@ -76,12 +76,12 @@ class Keeper:
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
 
     def _policy_for(self, verdict: Verdict) -> Policy:
-        """Return the policy, with the campaign's answer to a verdict without kernel time."""
+        """Return the policy; `has_answer` is set only for a verdict without kernel time."""
         return msgspec.structs.replace(self.policy, has_answer=True) \
             if asks_once(verdict) and self._has_answer() else self.policy
 
     def _has_answer(self) -> bool:
-        """Return whether a person decided, or is asked, if gains count without kernel time."""
+        """Return whether a person has approved, or is asked about, a gain without kernel time."""
         reader, campaign = self.context.reader, self.setup.id
         return bool(reader.events_of(campaign, NO_PROFILER_ANSWER)) or any(
             member.state == "waiting" and asks_once(verdict_of(row))
@@ -89,7 +89,7 @@ class Keeper:
             for row in reader.verdicts(campaign, candidate=member.id, limit=1))
 
     def approve(self, candidate: Candidate, actor: str) -> list[KeptCommit]:
-        """Keep a waiting candidate and what rests on it; its doubts are answered by a person."""
+        """Keep a waiting candidate that `actor` approved, and the provisional gains on top."""
         reader, campaign = self.context.reader, self.setup.id
         kept = provisional.approve(self.context.writer, reader, self.setup.repo, candidate, actor)
         [row] = reader.verdicts(campaign, candidate=candidate.id, limit=1)
@@ -153,7 +153,7 @@ class Keeper:
         doubts = judged.ruling.doubts or final.ruling.doubts
         if final.entry.id != judged.entry.id:
             self.refuse(judged.entry, "runner-up",
-                        f"goes on in its formatted form {final.entry.id}",
+                        f"continues as its formatted form {final.entry.id}",
                         verdict=judged.verdict_id)
         asks = f"{ASKS}{'; '.join(doubts)}" if doubts else ""
         reason = KeepReason(message=self._message(final), reason=f"{final.ruling.reason}{asks}",

@@ -1,6 +1,6 @@
-"""Commits gains to the waiting line, and keeps or takes apart what is on it.
+"""Commits gains to the waiting line, and keeps, rejects or releases the gains on it.
 
-See `engine.history.waiting_line` for the states. The journal is the truth and the line's branch
+See `engine.history.waiting_line` for the states. The journal is written first and the line's branch
 follows it, so that the next engine finishes what a killed one began.
 """
 
@@ -49,7 +49,7 @@ def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why
 
 def approve(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate,
             actor: str) -> list[KeptCommit]:
-    """Keep the waiting candidate on the best, and all that rest on it and need no approval.
+    """Keep the waiting candidate at the bottom of the line and the provisional gains on top.
 
     Raises Refused if another program moved the campaign's branch.
     """
@@ -62,7 +62,7 @@ def approve(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candi
 
 
 def settle(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[KeptCommit]:
-    """Keep what rests on the best and needs no approval; then the branch follows the line."""
+    """Keep the provisional gains directly on the best; then move the branch to the line's end."""
     kept: list[KeptCommit] = []
     while (line := waiting_line.read(reader, repo.campaign)) and line[0].state == "provisional":
         placed = _placed(reader, line[0])
@@ -93,7 +93,7 @@ def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candid
 
 
 def release(writer: Writer, reader: Reader, repo: CampaignRepo, reason: str) -> list[Candidate]:
-    """Take the line apart: its gains return to `verified`, to be tried on the tip."""
+    """Release all gains of the line: they become `verified` again, to be tried on the best."""
     line = waiting_line.read(reader, repo.campaign)
     with writer.transaction():
         _release(writer, reader, line, reason)
@@ -102,9 +102,9 @@ def release(writer: Writer, reader: Reader, repo: CampaignRepo, reason: str) -> 
 
 
 def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[Candidate]:
-    """Finish what a killed engine left; a gain whose base is not the best's any more is released.
+    """Finish what a killed engine left; release gains that are not on the line any more.
 
-    Returns the gains that waited without a commit: an older kopt had no waiting line.
+    Returns the released gains without a commit, which have waited since an older kopt.
     """
     line = waiting_line.read(reader, repo.campaign)
     whole = {member.id for member in takewhile(

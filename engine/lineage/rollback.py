@@ -21,10 +21,10 @@ from engine.repository.campaign_repo import CampaignRepo
 from harness.verdict import Verdict
 
 OVER = "rollback.over"
-"""The event after the branches were moved, or after a branch refused to move."""
+"""The kind of the event that ends a rollback: the branches were moved, or one was refused."""
 UNKNOWN = "the best was not accepted: it has no verdict against the baseline"
 CUT = "cut_short"
-"""Payload key of a stop that came before the campaign's own end."""
+"""Payload key of a `campaign.stop` event that interrupted the campaign before its end."""
 
 
 def failing(context: EngineContext) -> str:
@@ -32,7 +32,7 @@ def failing(context: EngineContext) -> str:
     verdict = headline.recorded(context, context.setup.repo.best)
     if verdict is None or _is_correct(verdict):
         return ""
-    why = verdict.rejected_reason or "it is wrong in a class"
+    why = verdict.rejected_reason or "a config class has wrong results"
     return f"the best fails its final acceptance against the baseline: {why}"
 
 
@@ -54,7 +54,7 @@ def doubt(context: EngineContext) -> str:
 
 
 def ended(reader: Reader, campaign: str) -> str:
-    """Return the reason of a rollback that ends the campaign, until a full stop has stated it."""
+    """Return the reason of a rollback that ends the campaign; "" once a full stop came after it."""
     rollbacks = reader.events_of(campaign, kept_commits.ROLLBACK)[-1:]
     stops = [stop for stop in reader.events_of(campaign, "campaign.stop")
              if not json.loads(stop.payload).get(CUT)][-1:]

@@ -82,9 +82,9 @@ def _metrics(manifest: Manifest) -> tuple[Metric, ...]:
 
 
 def check_runnable(manifest: Manifest) -> None:
-    """Raise InputError for a benchmark of which a candidate may change nothing."""
+    """Raise InputError if the manifest of a benchmark names no files to change."""
     if manifest.target.kind == "command" and not editable_globs(manifest):
-        raise InputError("a command target says what a candidate may change", where="edit",
+        raise InputError("a command target must say which files may change", where="edit",
                          fix="list globs in edit, or give kernel_source")
 
 
@@ -120,7 +120,7 @@ def frozen_globs(manifest: Manifest, files: Iterable[str]) -> tuple[str, ...]:
         for word in _possible_paths(command):
             globs += [path for path in paths if path not in editable and (path == word or (
                 path.startswith(f"{word}/") and not matches(path, editable)))]
-    return tuple(dict.fromkeys(  # a path as the glob that matches it alone
+    return tuple(dict.fromkeys(  # a path becomes the glob that matches only it
         re.sub(r"([*?[])", r"[\1]", glob) if glob in paths else glob for glob in globs))
 
 

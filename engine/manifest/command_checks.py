@@ -25,7 +25,7 @@ _SCRIPT = re.compile(r"[\w./-]+\.(py|sh|c|cc|cpp|cu|h|hpp|hip)")
 
 
 def problems(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each program or source file that is named and that is missing."""
+    """Yield one line for each missing program or source file that the manifest names."""
     project = Path(manifest.project)
     folders = [str(Path(manifest.python or sys.executable).parent), os.environ.get("PATH", "")]
     path = manifest.env.get("PATH") or os.pathsep.join(filter(None, folders))
@@ -33,7 +33,7 @@ def problems(manifest: Manifest) -> Iterator[str]:
     for name, command in _commands(manifest):
         in_shell = shell_command.needs_shell(command)
         if in_shell and (fault := _syntax_fault(command)):
-            yield f"{name}: the shell cannot read it: {fault}"
+            yield f"{name}: shell syntax error: {fault}"
             continue
         for program, arguments in _programs(command):
             if "/" in program and not program.startswith("/"):
@@ -51,7 +51,7 @@ def problems(manifest: Manifest) -> Iterator[str]:
 
 
 def _has(project: Path, glob: str) -> bool:
-    """Return whether a project has a file or folder of a glob, or the glob is not pathlib's."""
+    """Return whether a glob matches a file or folder; True for a glob that pathlib refuses."""
     try:
         return any(True for _ in project.glob(glob))
     except (ValueError, NotImplementedError):
@@ -66,7 +66,7 @@ def agent_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def networks(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each command of `pool.cli`: what it reaches where namespaces allow it."""
+    """Yield one line for each command of `pool.cli`: its network, if namespaces can limit it."""
     for cli in manifest.pool.cli:
         reached = cli.providers(os.environ)
         yield f"{cli.name}: " + (
@@ -87,14 +87,13 @@ def _commands(manifest: Manifest) -> Iterator[tuple[str, str]]:
         if field.endswith("_command") and (command := getattr(manifest, field)):
             yield field, command
     for index, cli in enumerate(manifest.pool.cli):
-        if cli.command:  # of a template's, `agent_problems` tells
+        if cli.command:  # `agent_problems` checks that of a template
             yield f"pool.cli[{index}].command", shell_command.fill(cli.command, {
                 "python": sys.executable, "prompt": "/prompt", "worktree": "/worktree"})
 
 
 def _programs(command: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each program of a command that its text names, with its words up to a change of folder.
-    """
+    """Yield each program that a command's text names, with its arguments, up to a `cd`."""
     lexer = shlex.shlex(command, posix=True, punctuation_chars="();&|\n")
     lexer.whitespace, lexer.commenters = " \t\r", "#"
     lexer.whitespace_split = True
@@ -114,7 +113,7 @@ def _programs(command: str) -> Iterator[tuple[str, list[str]]]:
             arguments.append(token)
         elif not _ASSIGNMENT.match(token):
             if set("$`<>*?") & set(token):
-                return  # known only when it runs
+                return  # the program is known only when the command runs
             program = token
 
 

@@ -84,10 +84,10 @@ def is_checkable(goal: Goal, target: Target | CommandTarget) -> bool:
 
 
 def reached_by(goal: Goal, best: Verdict | None, target: Target | CommandTarget) -> str:
-    """Return what the best has reached for sure, "" if less than the goal.
+    """Return what the best has reached for sure, "" if that is less than the goal.
 
     `best` is its verdict against the baseline. The lower end of the speedup's interval counts; an
-    absolute value is reduced by the same share.
+    absolute value is made worse in the same ratio.
     """
     if best is None or best.latency_us is None or not best.speedup or best.speedup_low is None:
         return ""
@@ -125,9 +125,9 @@ def _of_kernel(kind: Kind, best: Verdict, target: Target) -> float | None:
 def _of_benchmark(kind: Kind, best: Verdict, target: CommandTarget) -> float | None:
     """Return microseconds, GFLOP/s or GB/s from the benchmark's own columns; None without them.
 
-    Metrics of the goal's unit count. If the score consists of these alone, it is the score's own
-    number: for a step their sum, for rates all work over all time. Otherwise each metric counts
-    separately, and the worst decides. Rows are combined by their weighted geometric mean.
+    Only metrics of the goal's unit count. If the score has no others, the score's own number is
+    returned: for a step their sum, for rates all work over all time. Otherwise the worst of these
+    metrics is returned. Rows are combined by their weighted geometric mean.
     """
     row_cost = RowCost(target)
     metrics = _metrics_of(kind, row_cost)

@@ -16,27 +16,28 @@ LIMITS = ("max_iterations", "performance_target", "budget.wall_s", "budget.trial
           "budget.cost_usd", "budget.disk_gb", "stop.consecutive_regressions",
           "stop.efficiency_pct", "stop.no_gain_rounds", "pool.worker_timeout_s",
           "pool.agent.step_limit", "pool.agent.cost_limit_usd", "pool.agent.timeout_s")
-"""Without `budget.pairs`: all verdicts of a campaign are measured alike."""
+"""`budget.pairs` is not among them: all verdicts of a campaign are measured alike."""
 
 
 def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
-    """Return the manifest with limits by their names or last words; "none" removes a limit.
+    """Return the manifest with other limits: `limits` maps names, see `full_name`, to new values.
 
-    Raises InputError for an unknown name, an impossible value or one that would change nothing.
+    The value "none" removes a limit. Raises InputError for an unknown name, an impossible value, or
+    one without effect.
     """
     value: dict[str, Any] = msgspec.to_builtins(manifest)
-    for given, text in limits.items():
-        *parts, key = full_name(given).split(".")
+    for limit, text in limits.items():
+        *parts, key = full_name(limit).split(".")
         place = value
         for part in parts:
             place = place[part]
             if place is None:
-                raise InputError(f"{given}: the campaign has no {part}")
+                raise InputError(f"{limit}: the campaign has no {part}")
         place[key] = None if text.lower() in ("none", "null") else text
         try:
             manifest = msgspec.convert(value, Manifest, strict=False)
         except msgspec.ValidationError as error:
-            raise InputError(f"{given}: {text!r} is not a possible limit",
+            raise InputError(f"{limit}: {text!r} is not a possible limit",
                              fix=_expected(str(error))) from None
     target = manifest.performance_target
     if target is not None and goal.parse_goal(target) is None \
@@ -46,14 +47,15 @@ def with_limits(manifest: Manifest, limits: Mapping[str, str]) -> Manifest:
     agent, worker_s = manifest.pool.agent, manifest.pool.worker_timeout_s
     if agent is not None and agent.timeout_s > worker_s and \
             any(full_name(name) == "pool.agent.timeout_s" for name in limits):
-        raise InputError(f"agent.timeout_s: no worker has more than {worker_s:g} s",
+        raise InputError(f"agent.timeout_s is longer than worker_timeout_s, {worker_s:g} s",
                          fix=f"set worker_timeout_s={agent.timeout_s:g} as well")
     return manifest
 
 
 def full_name(name: str) -> str:
-    """Return a limit's full name: `agent.timeout_s` and `pool.agent.timeout_s` are one. Raises
-    InputError if there is no such limit.
+    """Return the full name of a limit, such as `pool.agent.timeout_s` for `agent.timeout_s`.
+
+    Raises InputError if there is no such limit.
     """
     matching = [known for known in LIMITS if f".{known}".endswith(f".{name}")]
     if not matching:

@@ -16,7 +16,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=4000)]
 Count = Annotated[int, Meta(ge=1, le=10_000)]
 Seconds = Annotated[float, Meta(gt=0, le=604_800)]
 SCRIPTED = "scripted/"
-"""What a model's name begins with if a script of the project answers."""
+"""The start of a model's name if a script of the project answers instead of a model."""
 NETWORK_FIX = "name its provider's key in `env`, or write `network: [HOST]` or `network: true`"
 """How a custom command gets a network."""
 
@@ -38,11 +38,10 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     env: tuple[Text, ...] = ()
     """Names of environment variables it may see, beyond the few that every worker gets."""
     network: bool | tuple[Text, ...] | None = None
-    """Whether it has a network, or the only HOSTs or HOST:PORTs (443) that it reaches. By default
-    those of the keys and URLs in the variables that it gets, without any none."""
+    """True: the whole network; false: none; or the only HOSTs or HOST:PORTs (default 443) that it
+    reaches. By default those of the keys and URLs in its variables; without such variables none."""
     gpu: bool = False
-    """Whether it may use one of the campaign's cards. It stops while something is measured there.
-    """
+    """Whether it may use one of the campaign's cards. It is stopped while that card measures."""
     timeout_s: Seconds = 1800.0
     cost: Annotated[float, Meta(ge=0)] = 0.0
     """Cost of one attempt in the unit of `budget.cost`; declared, as workers are not trusted."""
@@ -68,8 +67,8 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
         return (*self.env, *keys, *agent.env)
 
     def providers(self, passed: Mapping[str, str]) -> tuple[ProviderAddress, ...] | None:
-        """Return the only addresses that it reaches with these variables, () for no network, None
-        for a whole one.
+        """Return the only addresses that it reaches with the variables `passed`: () for no network,
+        None for the whole network.
         """
         if self.network is True:
             return None
@@ -114,7 +113,8 @@ class AgentSpec(ModelSpec, frozen=True, kw_only=True):
     """Names of further variables that the model's commands may see."""
     step_limit: Count = 60
     cost_limit_usd: Annotated[float, Meta(gt=0, le=1e6)] | None = 3.0
-    """Limit of one attempt. It cannot hold for a model whose price LiteLLM does not know."""
+    """Limit of one attempt. It cannot be enforced for a model whose price LiteLLM does not
+    know."""
     timeout_s: Seconds = 1800.0
     command_s: Seconds = 300.0
     """Time limit of one of its shell commands."""
@@ -140,7 +140,7 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     """How many quick verdicts a coding agent may ask for in one attempt, by `kopt evaluate`. They
     decide nothing and count as trials."""
     screening_spacing_s: Annotated[float, Meta(ge=0, le=86_400)] = 10.0
-    """The least time from one such verdict to the next one of the same slot."""
+    """The least time between two of these verdicts in one slot."""
     cli: tuple[CliSpec, ...] = ()
     agent: AgentSpec | None = None
     planner: RequestSpec | Literal["agent", "none"] = "agent"

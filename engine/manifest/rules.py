@@ -35,7 +35,7 @@ _KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
 BACKENDS = ("search", "split", "transform", "rewrite-template", "inbox", "cli", "agent")
 COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                   "benchmark_command", "quick_command")
-"""Fields of command targets only: a kernel's task file has the shapes, and the harness builds."""
+"""Fields of command targets only: a kernel's task file has the shapes; the harness builds it."""
 PLACEHOLDERS = ("prompt", "worktree", "python")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -103,7 +103,7 @@ def _globs(manifest: Manifest) -> Iterator[FieldFault]:
                     "globs are relative to the project, like src/*.c"
     for index, glob in enumerate(manifest.edit):
         if glob in manifest.frozen:
-            yield ("edit", index), f"edit: {glob!r} is frozen as well", \
+            yield ("edit", index), f"edit: {glob!r} is also in frozen", \
                 "remove it from one of the two"
     if manifest.target.kind == "kernel" and (problem := _glob_fault(manifest.target.task)):
         yield ("target", "task"), f"target.task: {manifest.target.task!r} {problem}", \
@@ -169,7 +169,7 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
             yield ("pool", part, "key_env"), f"pool.{part}.key_env is not a variable name", \
                 "name the variable that holds the key; never write the key here"
         if isinstance(spec, RequestSpec) and spec.script:
-            yield ("pool", part, "model"), f"pool.{part}.model: a script answers slots only", \
+            yield ("pool", part, "model"), f"pool.{part}.model: a script can only fill slots", \
                 f"name a model, or write {part}: none"
     for place, name in enumerate(pool.agent.env if pool.agent else ()):
         if not _VARIABLE.fullmatch(name) or name in {spec.key_env for _, spec in models(pool)}:
@@ -195,7 +195,7 @@ def _pool(manifest: Manifest) -> Iterator[FieldFault]:
             yield ("pool", "backends", index), f"pool.backends: unknown backend {name!r}", \
                 suggest(name, BACKENDS)
         if name in pool.backends[:index]:
-            yield ("pool", "backends", index), f"pool.backends: {name!r} is given twice", ""
+            yield ("pool", "backends", index), f"pool.backends: {name!r} is listed twice", ""
     if pool.cli and "cli" not in pool.backends:
         yield ("pool", "cli"), "pool.cli is given but pool.backends leaves out 'cli'", \
             "add cli to pool.backends"
@@ -216,9 +216,10 @@ def _pool(manifest: Manifest) -> Iterator[FieldFault]:
 def _cli(cli: CliSpec, key: Key, names: set[str]) -> Iterator[FieldFault]:
     label = f"pool.cli[{key[-1]}]"
     if not _SLUG.fullmatch(cli.name):
-        yield (*key, "name"), f"{label}.name: {cli.name!r} is not a plain name", ""
+        yield (*key, "name"), f"{label}.name: {cli.name!r} is not a valid name", \
+            "use letters, digits, '.', '_' and '-', at most 64"
     if cli.name in names:
-        yield (*key, "name"), f"{label}.name: {cli.name!r} is given twice", ""
+        yield (*key, "name"), f"{label}.name: {cli.name!r} is used twice", ""
     if cli.template and cli.agent is None:
         yield (*key, "template"), f"{label}.template: unknown coding agent {cli.template!r}", \
             suggest(cli.template, templates())
@@ -243,7 +244,7 @@ def _cli(cli: CliSpec, key: Key, names: set[str]) -> Iterator[FieldFault]:
                         if name is not None]
     except ValueError as error:
         yield (*key, "command"), f"{label}.command: {str(error).lower()}", \
-            "write {{ and }} for braces that are meant"
+            "write {{ and }} for literal braces"
         return
     for name in placeholders:
         if name not in PLACEHOLDERS:
@@ -259,7 +260,8 @@ def _cli(cli: CliSpec, key: Key, names: set[str]) -> Iterator[FieldFault]:
 def _gpu(manifest: Manifest) -> Iterator[FieldFault]:
     count, most = manifest.gpu.count, manifest.gpu.cards
     if count > 1 and manifest.target.kind == "kernel":
-        yield ("gpu", "count"), "gpu.count is for benchmarks", "write num_gpus in the task file"
+        yield ("gpu", "count"), "gpu.count applies only to command targets", \
+            "write num_gpus in the task file"
     if count > 1 and manifest.gpu.device == "cpu":
         yield ("gpu", "count"), "gpu.count: the CPU is one device", "name cards in gpu.device"
     if most is not None and most < count:

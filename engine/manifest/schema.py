@@ -1,7 +1,8 @@
 """The manifest of a campaign: what to make faster, how to judge it, how much to spend on it.
 
-Every field of the operator-optimization manifest (target_op ... created) plus kopt's own; only
-`target_op` has no default. Field names state seconds; shares are of one, percents end in `_pct`.
+It has every field of the operator-optimization manifest (target_op ... created) plus kopt's own;
+only `target_op` has no default. Names of times end in `_s` (seconds), those of percentages in
+`_pct`; shares are fractions of 1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from harness.tasks.target import MAX_GPUS
 from harness.timing.plan import Cache, Plan, Score
 
 MAX_ITERATIONS = 120
-"""Rounds must stay below this: more cost more than they gain."""
+"""`max_iterations` must be below this: more rounds cost more than they gain."""
 
 Approval = Literal["auto", "review", "flagged"]
 Shape = str | tuple[int, ...] | dict[str, int]
@@ -25,14 +26,14 @@ Shape = str | tuple[int, ...] | dict[str, int]
 class TargetSpec(ManifestPart, frozen=True, kw_only=True):
     """What is measured: a `kernel` described by a task file, or the project's benchmark `command`.
 
-    A command writes `csv`. `check` is its correctness column, also with a rule (`err == 0`).
-    `metrics` are its columns of numbers; the name of one states its unit or, by a word such as
-    `latency` or `throughput`, which direction is better, or else the metric gives unit or direction
-    itself. `configs` names the columns that make a config class, whole or cut as in
-    `context <= 1024`; without it each row is a class. `ignore` names columns without meaning.
-    `row_command` runs the benchmark on one row, whose values it takes (`python bench.py --m {m}`):
-    gains are checked on values that no row has, and on a GPU with `score: kernel` the kernel time
-    of rows decides.
+    A command writes `csv`. `check` is its correctness column, if needed with a rule (`err == 0`).
+    `metrics` are its columns of numbers. A metric's name states its unit or, by a word such as
+    `latency` or `throughput`, which direction is better; if it does not, the metric is a mapping
+    that states unit or direction. `configs` names the columns that make a config class, with each
+    of their values or cut in two as by `context <= 1024`; without it each row is a class. `ignore`
+    names columns without meaning. `row_command` runs the benchmark on one row, with the row's
+    values in its text (`python bench.py --m {m}`): with it gains are checked on values that no row
+    has, and on a GPU with `score: kernel` the kernel time of rows decides.
     """
 
     kind: Literal["kernel", "command"] = "kernel"
@@ -62,12 +63,13 @@ class TargetSpec(ManifestPart, frozen=True, kw_only=True):
 
 
 class GpuSpec(ManifestPart, frozen=True, kw_only=True):
-    """The devices ("auto", "cpu", "cuda:0", a UUID, or several with commas), how many of them a
-    campaign uses at most (`cards`), and how long to wait for an idle one: a busy one is
-    looked at again after 15 seconds, then after twice as long, up to `retry_s`.
+    """The devices of a campaign, and how long it waits for an idle one.
 
-    `count` is how many cards of one model a benchmark needs at a time: each run gets that many, all
-    locked, in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES. A kernel's task says `num_gpus`.
+    `device` is "auto", "cpu", "cuda:0", a UUID, or several with commas; at most `cards` of them are
+    used. A busy device is checked again after 15 seconds, then each time after twice as long, up to
+    `retry_s`, and for `limit_s` in all. `count` is how many cards of one model a benchmark needs at
+    a time: each run gets that many, all locked, in CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES. A
+    kernel's task says `num_gpus` instead.
     """
 
     device: Text = "auto"
@@ -78,10 +80,10 @@ class GpuSpec(ManifestPart, frozen=True, kw_only=True):
 
 
 class DecisionSpec(ManifestPart, frozen=True, kw_only=True):
-    """When a gain counts; all are shares of one, so a margin of 0.01 is one percent.
+    """When a gain counts; `margin`, `alpha` and `tolerance` are shares: 0.01 is one percent.
 
-    On a GPU `score` chooses the time that is judged (of a benchmark's rows kernel time only with
-    `target.row_command`), `cache` the state of the last-level cache.
+    On a GPU `score` chooses the time that is judged (a benchmark's kernel time is measured only
+    with `target.row_command`), `cache` the state of the last-level cache.
     """
 
     margin: Annotated[float, Meta(ge=0, le=0.5)] = 0.01
@@ -108,8 +110,8 @@ class BudgetSpec(ManifestPart, frozen=True, kw_only=True):
     cost: Annotated[float, Meta(gt=0, le=1e12)] | None = None
     """Limit of what attempts of `pool.cli` cost, as each of its commands declares it."""
     cost_usd: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    """Limit in US dollars of what models' answers cost. It cannot hold for a model whose price
-    LiteLLM does not know."""
+    """Limit in US dollars of what models' answers cost. It cannot be enforced for a model
+    whose price LiteLLM does not know."""
     pairs: Annotated[int, Meta(ge=1, le=200)] | None = None
     disk_gb: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """Limit of the campaign's folder in GB."""
@@ -119,7 +121,7 @@ class EndToEndSpec(ManifestPart, frozen=True, kw_only=True):
     """What follows when the whole program is significantly slower with the best."""
 
     rollback: bool = False
-    """Roll back commit by commit until it is not; if false, the report recommends that."""
+    """Roll back commit by commit until it is not slower; if false, the report recommends that."""
 
 
 class LimitSpec(ManifestPart, frozen=True, kw_only=True):
@@ -144,7 +146,7 @@ class StopSpec(ManifestPart, frozen=True, kw_only=True):
 class Manifest(ManifestPart, frozen=True, kw_only=True):
     """A campaign's manifest; only `target_op` is required.
 
-    Every command, also a worker's, runs by `sh -c` if its text needs a shell (operators,
+    Every command, also a worker's, runs with `sh -c` if its text needs a shell (operators,
     redirections, variables, globs), else directly; `NAME=value` before it sets a variable.
     """
 
@@ -185,7 +187,8 @@ class Manifest(ManifestPart, frozen=True, kw_only=True):
     edit: tuple[str, ...] = ()
     """Globs of the files that a candidate may change; empty means the target's source file."""
     frozen: tuple[str, ...] = ()
-    """Globs of files it must not change; empty means the reference and the task file."""
+    """Globs of files that a candidate must not change; for a kernel, empty means the reference and
+    the task file."""
     knobs: Literal["keep", "inline", "none"] = "keep"
     """What becomes of knobs that `kopt new` proposed, which only the campaign's clone declares:
     `kopt merge` keeps the declarations, or writes their values in their places (inline)."""
@@ -199,7 +202,7 @@ class Manifest(ManifestPart, frozen=True, kw_only=True):
     e2e_command: str = ""
     """The whole program that uses the kernel; runs at the end with the baseline and the best."""
     e2e_metric: Text | Metric | None = None
-    """The name of a number that it prints; without one its wall time counts."""
+    """The name of a number that the whole program prints; without one its wall time counts."""
     e2e_timeout_s: Seconds = 3600.0
     e2e: EndToEndSpec = EndToEndSpec()
     approval: Approval = "flagged"

@@ -25,7 +25,7 @@ REACH = 12
 SHORT_US = 10.0
 """A kernel with shorter launches spends much of its time on launching."""
 FAR = 25.0
-"""Percent of the roofline below which something else than the roofline's bound limits a kernel."""
+"""Percent of the roofline; a kernel below it is limited by something else than the roofline."""
 KERNELS, SHARE = 3, 0.05
 """Most kernels of a benchmark that are listed, and their least share of its GPU time."""
 
@@ -62,7 +62,7 @@ def of_resources(target: Target, knobs: Sequence[Knob], rows: Sequence[Row], rea
 
 def of_rows(target: Target, knobs: Sequence[Knob], rows: Sequence[Row],
             reach: Roofline | None) -> list[TunableBottleneck]:
-    """Return the bottlenecks that follow from measured classes alone, the slowest first."""
+    """Return the bottlenecks that follow from measured classes alone, the lowest share first."""
     bottlenecks = [_of_row(target, row, reach, knobs) for row in rows]
     return sorted(bottlenecks, key=lambda tunable: tunable.bottleneck.value or 0.0)
 

@@ -55,7 +55,7 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
     come first. Ideas that lost on an earlier best come last.
     """
     quoted = [*(PlannedIdea(key=_key("repair", text), text=one_line(
-        f"make it right: {text}", MAX_LENGTH))
+        f"make it correct: {text}", MAX_LENGTH))
                 for text in failures[:QUOTED]),
               *(PlannedIdea(key=_key("tip", text), text=one_line(
                   f"apply an earlier campaign's lesson: {text}", MAX_LENGTH))

@@ -1,4 +1,4 @@
-"""Routes the kernel of a campaign: what is known of it, of the device and of earlier rounds."""
+"""Chooses rewrites and subagents for a campaign's kernel, from its source, device and history."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def tried(past: CampaignHistory, reader: Reader, campaign: str,
 
 def scores(past: CampaignHistory, slots: Sequence[Slot], last: int) -> tuple[SlotKindStats,
                                                                              SlotKindStats]:
-    """Return how planned slots and all others did in round `last`, without people's patches."""
+    """Return the results of planned slots and of others in round `last`, without the inbox."""
     planned = {slot.slot: slot.kind == "planned" for slot in slots if slot.backend != "inbox"}
     speedups: dict[bool, list[float]] = {True: [], False: []}
     for row in past.verdicts.values():

@@ -28,7 +28,7 @@ from engine.workers.template import Offer
 from harness.search.space.knobs import Knob
 
 IMPLAUSIBLE = 100.0
-"""Speedups from here on do not count as successes, whatever was measured."""
+"""Speedups of this or more do not count as successes, whatever was measured."""
 MAX_TRIALS = 10_000
 
 
@@ -86,7 +86,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     brief: str = ""
     """What goes into agents' prompts, as Markdown."""
     translations: Mapping[str, str] = {}
-    """More for the prompts of rewrites, as Markdown, by language."""
+    """Further text for the prompts of rewrites, as Markdown, by language."""
     inbox_slots: Mapping[str, str] = {}
     """The slots that an interrupted round has given to patches, by file name."""
     may_split: bool = False
@@ -158,7 +158,10 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanWeights(msgspec.Struct, frozen=True):
-    """The scores of planned slots and of all others in the last round, and what follows."""
+    """The scores of planned slots and of all others in the last round.
+
+    `reason` is "weights" if they decide how many slots are planned, else what decides.
+    """
 
     planned: float
     fixed: float
@@ -182,7 +185,7 @@ def planned_share(inputs: PlanInputs) -> int:
     """Return how many slots are planned; the canonical fixed slot always stays.
 
     Half of them in round 2, the first after the baseline, then by each kind's score in the last
-    round; a review has room for its new directions.
+    round; a review gets at least DIRECTIONS.
     """
     n = inputs.slots
     if inputs.pool.mode == "fixed" or n <= 1:

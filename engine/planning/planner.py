@@ -43,11 +43,11 @@ from engine.workers import inbox
 FRUITLESS = 2
 """After this many rounds in a row without a new candidate, only a new direction can bring one."""
 FRUITLESS_MOST = 5
-"""After this many, the reviews' directions have failed too."""
+"""After this many such rounds the campaign ends, even if there are new directions."""
 LEAST_WORK = 2
-"""A round starts only if there is time for its verdicts and for this many more of work."""
+"""A round starts only if, besides its verdicts, there is time for this many more."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
-"""Seconds before its Slurm job ends by which a campaign should end, and is cut off."""
+"""Seconds before the end of its Slurm job at which a campaign should end, and is cut off."""
 AGENT = "a worker under pool.cli, or pool.agent"
 KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
               "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
@@ -94,7 +94,7 @@ class Planner:
 
     @property
     def budget(self) -> BudgetSpec:
-        """The campaign's budget, at most the time that its Slurm job has left."""
+        """The campaign's budget, limited to the time that is left in its Slurm job."""
         budget = self.setup.manifest.budget
         if self.job_end is None:
             return budget
@@ -129,7 +129,7 @@ class Planner:
         return reason
 
     def may_accept(self) -> bool:
-        """Return whether there is time for one more final verdict and for the end after it."""
+        """Return whether there is time for one more final verdict and the end-to-end runs."""
         wall_s = self.budget.wall_s
         durations = self._each(self.history())
         return wall_s is None or \
@@ -163,7 +163,7 @@ class Planner:
             self._record(n, review, inputs)
         if affordable and recorded is None:
             self._record_plan(inputs, affordable, view)
-        return affordable, "" if affordable else "the budget left pays for no attempt"
+        return affordable, "" if affordable else "the rest of the budget pays for no attempt"
 
     def submitted(self, n: int) -> list[Task]:
         """Return the tasks of a round `n` that judges only the patches in the inbox."""
@@ -173,7 +173,7 @@ class Planner:
             inbox=tuple(submitted(setup)), inbox_slots=self._inbox_slots(n)))
 
     def _inbox_slots(self, n: int) -> dict[str, str]:
-        """Return the slots of a round that patches have, by the names of their files."""
+        """Return the slots of a round's patches, by the names of the patch files."""
         return {slot.option.rpartition("/")[2]: slot.slot
                 for slot in self.context.reader.slots(self.setup.id, n) if slot.backend == "inbox"}
 
@@ -219,7 +219,7 @@ class Planner:
 
     def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
                   durations: DurationEstimates | None = None) -> float:
-        """Return the seconds to keep for candidates in flight and `gains`."""
+        """Return the seconds to reserve for candidates in flight and `gains`."""
         manifest = self.setup.manifest
         return spending.margin_s(self.budget, durations or self._each(past), candidates,
                                  cards=len(self.setup.devices),

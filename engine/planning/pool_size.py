@@ -28,7 +28,7 @@ def authors(pool: PoolSpec) -> tuple[Author, ...]:
 
 
 def default_slots(setup: Setup) -> int:
-    """Return the slots of a round: four a card for knob searches, more for coding agents."""
+    """Return the slots of a round: four per card for knob searches, more for coding agents."""
     slots = SEARCHES_PER_CARD * len(setup.devices)
     return max(slots, default_workers(setup)) if authors(setup.manifest.pool) else slots
 
@@ -44,8 +44,8 @@ def workers_of(pool: PoolSpec, cards: int, cores: int, memory_bytes: int) -> int
     """Return how many workers a host with so many cards, cores and bytes of memory runs at once.
 
     Coding agents wait most of the time, so there are at least `min_workers` and `workers_per_gpu`
-    for each card, but no more than a few a core and a gibibyte of memory for each. Searches occupy
-    a device: at most four a card (the CPU counts as one), and one a core.
+    for each card, but at most AGENTS_PER_CORE per core and one per gibibyte of memory. Searches
+    occupy a device: at most four per card (the CPU counts as one), and one per core.
     """
     if not authors(pool):
         return max(1, min(SEARCHES_PER_CARD * max(1, cards), cores))

@@ -27,7 +27,7 @@ MAX_INBOX = 4
 def plan(inputs: PlanInputs) -> list[Task]:
     """Return the round's tasks: inbox, planned, split, rewrite, and the fixed one last.
 
-    No two of them follow one idea.
+    No two of them follow the same idea.
     """
     share = planned_share(inputs)
     known_forms = inputs.review is not None and inputs.review.depth == "state of the art"
@@ -83,16 +83,16 @@ def _further_changes(inputs: PlanInputs, planned: Sequence[Task], room: int) -> 
 
 def _change(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
     rank, _, key = inputs.strategy_of(change.name)
-    target = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
+    tunable = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
     return Task(slot=slot, kind="planned", backend="transform", option=change.name, idea=key,
                 hypothesis=change.what, seed=inputs.seed(slot),
-                bottleneck="" if target is None else label(target),
-                limiter="" if target is None else target.bottleneck.limiter,
+                bottleneck="" if tunable is None else label(tunable),
+                limiter="" if tunable is None else tunable.bottleneck.limiter,
                 trials=inputs.trials if change.knobs else 0)
 
 
 def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
-    """Return the ideas for agents: a model's, a review's aimed at the bottlenecks in turn, others.
+    """Return the ideas for agents: a model's, then the review's, then those of `idea_source`.
 
     The ideas of deeper reviews come last, so that a wide round has one for each slot.
     """
@@ -112,7 +112,7 @@ def _of_review(inputs: PlanInputs, review: StagnationReview | None) -> Iterator[
 
 
 def _directions(inputs: PlanInputs) -> list[SearchDirection]:
-    """Return the directions of searches, no set of knobs twice; a review's new ones come first."""
+    """Return the search directions, each set of knobs once; a review's new ones come first."""
     if not inputs.may_search:
         return []
     tunables = [tunable for tunable in inputs.bottlenecks if tunable.knobs]
@@ -121,19 +121,19 @@ def _directions(inputs: PlanInputs) -> list[SearchDirection]:
         tunable = tunables[(i + inputs.round) % len(tunables)]
         directions.append(SearchDirection(tunable=tunable,
                                           knobs=narrow_knobs(tunable.knobs, inputs.round + i)))
-    first: dict[frozenset[str], SearchDirection] = {}
+    by_knobs: dict[frozenset[str], SearchDirection] = {}
     for direction in (*directions, *inputs.directions(TriedDirections())):
-        first.setdefault(frozenset(direction.knobs), direction)
-    first.pop(frozenset(knob.name for knob in inputs.knobs), None)  # the canonical slot's
-    return list(first.values())
+        by_knobs.setdefault(frozenset(direction.knobs), direction)
+    by_knobs.pop(frozenset(knob.name for knob in inputs.knobs), None)  # the canonical slot's
+    return list(by_knobs.values())
 
 
 def _search(inputs: PlanInputs, slot: str, direction: SearchDirection) -> Task:
-    target = direction.tunable.bottleneck
+    bottleneck = direction.tunable.bottleneck
     return Task(slot=slot, kind="planned", backend="search", knobs=direction.knobs,
                 hypothesis=direction.hypothesis, bottleneck=label(direction.tunable),
-                limiter=target.limiter, config_class=target.config_class, seed=inputs.seed(slot),
-                trials=inputs.trials, scope=inputs.scope(direction.tunable))
+                limiter=bottleneck.limiter, config_class=bottleneck.config_class,
+                seed=inputs.seed(slot), trials=inputs.trials, scope=inputs.scope(direction.tunable))
 
 
 def narrow_knobs(names: Sequence[str], turn: int) -> tuple[str, ...]:
@@ -145,9 +145,10 @@ def narrow_knobs(names: Sequence[str], turn: int) -> tuple[str, ...]:
 
 
 def _split(inputs: PlanInputs) -> list[Task]:
-    """Search once on every best but the baseline for classes that need kernels of their own.
+    """Return the split slot's task, once for each best but the baseline.
 
-    The default path of a split keeps the knobs of the best.
+    It searches for classes that need kernels of their own; the default path of a split keeps the
+    knobs of the best.
     """
     if not inputs.may_split or inputs.tried.split or inputs.pool.mode == "fixed":
         return []
@@ -178,7 +179,7 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
 
 
 def inbox_tasks(inputs: PlanInputs) -> list[Task]:
-    """Return a task for each patch that the round has begun, and for new ones up to MAX_INBOX."""
+    """Return a task for each patch that this round has begun, and for new ones up to MAX_INBOX."""
     if "inbox" not in inputs.pool.backends:
         return []
     begun = inputs.inbox_slots

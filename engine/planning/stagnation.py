@@ -40,7 +40,7 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     transforms: frozenset[str] = frozenset()
     """The transformations of the source that slots have made."""
     lost_transforms: frozenset[str] = frozenset()
-    """Those that gained nothing, on any best of the campaign."""
+    """The transformations that gained nothing, on any best of the campaign."""
     split: bool = False
     """Whether a slot has searched for config classes that need kernels of their own."""
 
@@ -117,8 +117,8 @@ class AimedIdea(msgspec.Struct, frozen=True, kw_only=True):
 class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
     """What a round has to do after several rounds in a row without a gain.
 
-    `width` is how many times wider its searches look. `ideas` are at least three, and new on this
-    best unless they are repeats.
+    `width` multiplies the trials of its searches. `ideas` are at least three, and new on this best
+    unless they are repeats.
     """
 
     depth: Depth
@@ -133,7 +133,7 @@ NOTHING = TriedDirections()
 
 def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
            places: Iterable[BottleneckPlace] = ()) -> StagnationReview | None:
-    """Return the review that rounds in a row without a gain demand, None below two.
+    """Return the review for so many rounds in a row without a gain; None if they are too few.
 
     If fewer than DIRECTIONS ideas are new, tried ones are aimed at other `places`, and after that
     repeated.
@@ -160,7 +160,7 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
 
 def aim(idea: AimedIdea, bottlenecks: Sequence[TunableBottleneck],
         default: TunableBottleneck | None) -> tuple[AimedIdea, TunableBottleneck | None]:
-    """Return an idea aimed at a bottleneck, and that bottleneck: its own, else `default`."""
+    """Return an idea aimed at a bottleneck, and that bottleneck: the idea's own, else `default`."""
     for tunable in bottlenecks:
         if idea.place == BottleneckPlace.of(tunable):
             return idea, tunable

@@ -1,4 +1,4 @@
-"""Asks a language model for hypotheses; its answer is checked, and never needed.
+"""Asks a language model for hypotheses and checks its answer; planning works without it.
 
 If the answer is late, unusable or repeats ideas, slots get the ideas of `idea_source`.
 """
@@ -63,8 +63,9 @@ class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
                      past: CampaignHistory, recorded: RoundPlan | None) -> PlanInputs:
-    """Return the inputs with a model's ideas, if one is configured and agents can follow them. A
-    `recorded` round gets its recorded ideas. Raises CampaignStopped.
+    """Return the inputs with a model's ideas, if one is configured and agents can follow them.
+
+    A round with a `recorded` plan gets the ideas in it. Raises CampaignStopped.
     """
     setup, spec = context.setup, single_request.model_of(
         context.setup.manifest.pool, "planner")
@@ -116,7 +117,7 @@ def read(answer: RequestAnswer, bottlenecks: Sequence[TunableBottleneck], count:
 
 
 def _stated(answer: str, bottlenecks: Sequence[TunableBottleneck]) -> list[PlannedIdea] | None:
-    """Return the usable hypotheses of an answer, in order; None if it has none to read."""
+    """Return the usable hypotheses of an answer, in order; None if it is unreadable."""
     by_id = {tunable.bottleneck.id: tunable for tunable in bottlenecks}
     entries, is_empty = model_request.entries(answer, "hypotheses")
     ideas = []

@@ -23,8 +23,9 @@ STARTS = 200
 
 def ask(context: EngineContext, spec: RequestSpec, subagent: str, language: SourceLanguage,
         prompt: str, *, round: int, purpose: str) -> RequestAnswer:
-    """Ask in a separate thread, so that controls are handled meanwhile. `purpose` describes the
-    request to people. Raises CampaignStopped.
+    """Send the request in a separate thread, so that controls are handled meanwhile.
+
+    `purpose` describes the request to people. Raises CampaignStopped.
     """
     setup = context.setup
     if over := stop_rules.models_over_budget(
@@ -51,8 +52,9 @@ def ask(context: EngineContext, spec: RequestSpec, subagent: str, language: Sour
 
 
 def entries(answer: str, key: str) -> tuple[list[dict[str, object]], bool]:
-    """Return the objects in the list `key` of JSON anywhere in an answer, and
-    whether such a list in it is empty. The answer may be cut off.
+    """Return the objects in each list `key` of the JSON in an answer; also whether one is empty.
+
+    A list of objects or a single object counts too. The answer may be cut off.
     """
     decoder, objects, is_empty, at = json.JSONDecoder(), list[dict[str, object]](), False, 0
     for _ in range(STARTS):

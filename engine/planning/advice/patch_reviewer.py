@@ -1,4 +1,4 @@
-"""Asks a model to review candidates that wait for a person; its review decides nothing."""
+"""Asks a model to review candidates that wait for a person; its review is advice."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _measured(context: EngineContext, candidate: Candidate) -> str:
 
 
 def read(answer: RequestAnswer, candidate: str, model: str) -> PatchReview:
-    """Return an answer as a review, cut to a bounded number of lines."""
+    """Return an answer as a review of at most MOST_LINES lines."""
     if answer.fault or not answer.text.strip():
         return PatchReview(candidate=candidate, model=model,
                            note=answer.fault or "its answer is empty")

@@ -1,5 +1,6 @@
-"""Asks a model what limits each new best; drops causes whose numbers were not measured. The others
-go into the prompts of coding agents and of the planner, as advice.
+"""Asks a model what limits each new best; drops causes whose numbers were not measured.
+
+The other causes go into the prompts of coding agents and of the planner, as advice.
 """
 
 from __future__ import annotations
@@ -72,9 +73,10 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
                 recorded: RoundPlan | None) -> PlanInputs:
-    """Return the inputs with the causes that a model names for the best's times, if agents work. A
-    `recorded` round, or one on the previous round's best, gets the recorded causes. Raises
-    CampaignStopped.
+    """Return the inputs with the causes that a model names for the best's times.
+
+    It is asked only if the pool has coding agents. A round with a `recorded` plan, or on the
+    previous round's best, gets the recorded causes. Raises CampaignStopped.
     """
     setup = context.setup
     spec = single_request.model_of(setup.manifest.pool, "analyst")
@@ -174,7 +176,7 @@ def _fault(fields: dict[str, str], known: Measured, numbers: Sequence[float]) ->
 
 
 def _is_known(text: str, numbers: Collection[float]) -> bool:
-    """Return whether a number is a small count, or a known one rounded to as many digits."""
+    """Return whether a number is a small count, or a known number rounded to its digits."""
     value = _value(text)
     digits = len(text.partition(".")[2]) if "e" not in text.lower() else 9
     return (text.isdigit() and value < COUNTS) or any(

@@ -47,7 +47,7 @@ def test_digest_has_what_waits_and_what_was_deferred(tmp_path: Path) -> None:
     builder.candidates["c4"] = replace(builder.candidates["c4"], form_of="c3")
     (tmp_path / "c1.patch").write_text(PATCH.format(1, 2))
     text = attempt_digest.brief(builder.history)
-    assert "### Waiting for a person, and in your source (1), the newest first\n\n" \
+    assert "### Waiting for approval, and already in your source (1), the newest first\n\n" \
         "- round 2, fixed-1: ask: idea 1; change: int n = 1; -> int n = 2; r" in text
     assert "### Tried and not kept (2)" in text and "runner-up: idea 2" in text
     assert "idea 3" not in text  # its form on another base is listed

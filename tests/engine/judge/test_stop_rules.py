@@ -111,7 +111,7 @@ WALL = BudgetSpec(wall_s=100)
      "budget: 101 s of 100 s used"),
     ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=70), "margin_s": 29}, ""),
     ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=70), "margin_s": 30},
-     "70 s of 100 s used; the other 30 s are too short for a round's verdicts"),
+     "70 s of 100 s used; the remaining 30 s are too short for a round's verdicts"),
     ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=7)}, ""),
     ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=9)},
      "9 of 8 trials used"),

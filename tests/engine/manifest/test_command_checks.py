@@ -19,7 +19,7 @@ from tests.support.command_line import kopt
     ("A=1 true && pytset | cat", "there is no program 'pytset'"),
     ("python bench.py", "there is no bench.py in {project}"),
     ("./run.sh", "there is no ./run.sh in {project}"),
-    ("for x in a; do echo", "the shell cannot read it: "),
+    ("for x in a; do echo", "shell syntax error: "),
     ("python here.py && cd build && ./made", ""), ("python -c 'import nothing.py'", ""),
     ("A=1 B='2 3' python here.py --out made.csv > log", ""), ("$PROGRAM x.py", ""),
     ("""true "$(printf %s 'it"s')\"""", ""),

@@ -29,7 +29,7 @@ def test_limits_of_agents_and_of_the_budget_are_set_by_any_end_of_their_names() 
 
 @pytest.mark.parametrize(("manifest", "requested", "message"), [
     (Manifest(target_op="x"), {"agent.step_limit": "9"}, "the campaign has no agent"),
-    (MANIFEST, {"agent.timeout_s": "3600"}, "no worker has more than 1800 s"),
+    (MANIFEST, {"agent.timeout_s": "3600"}, "longer than worker_timeout_s, 1800 s"),
     (MANIFEST, {"agent.step_limit": "0"}, "not a possible limit"),
     (MANIFEST, {"budget.cost_usd": "much"}, "not a possible limit"),
     (MANIFEST, {"agent.model": "other"}, "not a limit that can be changed"),

@@ -133,7 +133,7 @@ BAD = [
     (OP + "edit: ['[ab.c']", "m:2: edit: the glob '[ab.c' has a '[' without its ']' "
                              "(globs are relative to the project, like src/*.c)"),
     (OP + "edit: [a.c]\nfrozen: [a.c]",
-     "m:2: edit: 'a.c' is frozen as well (remove it from one of the two)"),
+     "m:2: edit: 'a.c' is also in frozen (remove it from one of the two)"),
     (OP + "target: {task: ../../task.yaml}",
      "m:2: target.task: '../../task.yaml' leaves the project (it is a path inside the "
      "project)"),

@@ -46,7 +46,7 @@ def test_tips_and_failures_become_hypotheses_of_one_line() -> None:
     found = ideas(PLACES, TriedDirections(), ("helped: TILE 64", "rejected 3 times: x"),
                   ("vector loads\n; it was rejected: wrong",))
     assert [idea.text for idea in found[2:4]] == [
-        "make it right: vector loads ; it was rejected: wrong",
+        "make it correct: vector loads ; it was rejected: wrong",
         "apply an earlier campaign's lesson: helped: TILE 64"]
     assert not any("rejected 3 times" in idea.text for idea in found)
 

@@ -115,7 +115,7 @@ def test_repair_beyond_a_reduced_budget_is_not_resumed(tmp_path: Path) -> None:
     assert campaigns.run(setup).error is None
     assert [kind for kind, _ in decisions(setup)] == ["repair"]
     stage, detail = campaigns.slots(setup)["fixed"]
-    assert stage == "ended" and "more than the budget of 2.5 has left" in detail
+    assert stage == "ended" and "more than what is left of the budget of 2.5" in detail
 
 
 BY_COMMAND = """\
