@@ -19,8 +19,8 @@ from harness.isolation import process_tree
 from harness.isolation.supervisor_start import KeptProcess
 
 KEPT_S = 120.0
-"""Longer than the pauses between verdicts in a queue, but not endless: a kept oracle holds half a GB
-of a card, and the weights of the reference."""
+"""Seconds; longer than the pauses between verdicts in a queue, but not endless: a kept oracle holds
+half a GB of a card, and the weights of the reference."""
 VARIABLE = "KOPT_ORACLE"
 """Environment variable with the numbers of the shelf's descriptors in a harness process."""
 MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 8
