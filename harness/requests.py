@@ -42,7 +42,7 @@ class ReportedRequest(_Request):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedLoopRequest(_Request):
-    """A search of a command target's knobs; possible winners run `repeats` times more, paired."""
+    """A search of a command target's knobs; possible winners get `repeats` more runs, in pairs."""
 
     TAG = "reported-loop"
     target: CommandTarget

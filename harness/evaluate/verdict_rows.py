@@ -23,7 +23,7 @@ from harness.verdict import FLOOR, INCUMBENT_FLOOR, ClassOutcome, Finding, Laten
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationResults:
-    """The results of one evaluation by config class; `same`: both sides run the same code."""
+    """The results of one evaluation; `same`: candidate and incumbent run the same code."""
 
     target: Target
     plan: Plan
@@ -75,15 +75,15 @@ def with_overall(verdict: Verdict, results: EvaluationResults) -> Verdict:
                          weights, results.plan.alpha_look)
     latency = _geometric(latencies, weights)
     floor_us = _mean_of_all([row.floor_us for row in verdict.rows], weights)
-    reach_us = _mean_of_all([row.roofline_us for row in verdict.rows], weights)
+    roofline_us = _mean_of_all([row.roofline_us for row in verdict.rows], weights)
     kind: LatencyKind = "measured-cpu" if results.on_cpu else "measured-gpu"
     return replace(
         verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
         speedup_low=math.exp(value.low) if value.pairs > 1 else None,
         speedup_high=math.exp(value.high) if value.pairs > 1 else None,
         detectable_effect=stats.finite(value.detectable), floor_us=floor_us,
-        roofline_us=reach_us,
-        pct_of_roofline=None if reach_us is None else roofline.percent(reach_us, latency))
+        roofline_us=roofline_us,
+        pct_of_roofline=None if roofline_us is None else roofline.percent(roofline_us, latency))
 
 
 def _row(results: EvaluationResults, config_class: ConfigClass) -> Row:
@@ -109,16 +109,16 @@ def _timed(results: EvaluationResults, config_class: ConfigClass, row: Row,
     value = stats.estimate(timing.log_ratios, results.plan.alpha_look)
     floor_us = None if results.ceilings is None else \
         ceilings.floor_us(results.ceilings, results.target, config_class)
-    reach_us = None if results.roofline is None else \
+    roofline_us = None if results.roofline is None else \
         results.roofline.point(results.target, config_class).us or None
-    row = replace(row, floor_us=floor_us, roofline_us=reach_us)
+    row = replace(row, floor_us=floor_us, roofline_us=roofline_us)
     if floor_us is not None and timing.candidate_us < floor_us:
         return replace(row, note=(
             f"{timing.candidate_us:.3g} us is below the physical floor of {floor_us:.3g} us; the "
             "latency is withheld"))
     row = replace(row, latency_us=timing.candidate_us, other_us=timing.other_us)
-    if reach_us is not None:
-        row = replace(row, pct_of_roofline=roofline.percent(reach_us, timing.candidate_us))
+    if roofline_us is not None:
+        row = replace(row, pct_of_roofline=roofline.percent(roofline_us, timing.candidate_us))
     if floor_us is not None and timing.incumbent_us < floor_us:
         return replace(row, note=(
             f"the incumbent's {timing.incumbent_us:.3g} us is below the physical floor of "
@@ -136,7 +136,7 @@ def _timed(results: EvaluationResults, config_class: ConfigClass, row: Row,
 
 
 def _capped(row: Row) -> str:
-    """Return a note where a latency beats the measured rates: its percentage stops at 100."""
+    """Return a note if a latency is below the roofline: its percentage is capped at 100."""
     if row.latency_us is None or row.roofline_us is None or row.latency_us >= row.roofline_us:
         return ""
     return (f"{row.roofline_us:.3g} us at the measured rates: shown as 100 % of the roofline, "
@@ -149,7 +149,7 @@ def _remark(results: EvaluationResults, outcome: ClassOutcome, value: Estimate,
     gain = f"{math.expm1(value.mean):.2%}"
     if compare.is_small_gain(value, results.plan.margin):
         return f"{gain} faster in two measurements in a row" if outcome == "faster" else \
-            f"{gain} faster, but not twice in a row"
+            f"{gain} faster, but not confirmed by a second measurement"
     if other is not None and value.low > 0 and compare.other_time_disagrees(other):
         scored, rest = ("kernel", "wall") if results.plan.score == "kernel" else ("wall", "kernel")
         return f"{gain} less {scored} time, but {math.expm1(-other.mean):.2%} more {rest} time"
@@ -168,9 +168,9 @@ def _error_note(errors: Errors, target: Target) -> str:
         return f"error {errors.over:.0%} {SMALL_VALUES}"
     if errors.used > 1:
         names = target.output_names
-        at = 0 if len(names) == 1 else errors.worst
-        named = "" if at is None else "".join(f"{name}: " for name in names[at:at + 1])
-        return (f"{named}error {errors.over:.2g} of the output's scale, "
+        worst = 0 if len(names) == 1 else errors.worst
+        prefix = "" if worst is None else "".join(f"{name}: " for name in names[worst:worst + 1])
+        return (f"{prefix}error {errors.over:.2g} of the output's scale, "
                 f"allowed {errors.allowed:.2g} ({errors.basis})")
     return ""
 

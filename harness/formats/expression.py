@@ -1,7 +1,7 @@
 """Evaluate small expressions safely: the sizes of a task file, the requirements of knobs.
 
 Nothing is executed. An expression is arithmetic on numbers and names; with `logic` it may also
-compare, join with `and`, `or`, `not`, and hold words in quotes. Values may be numpy arrays.
+compare, join with `and`, `or`, `not`, and contain quoted strings. Values may be numpy arrays.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class UnsupportedExpression(ValueError):
-    """A part of an expression is more than arithmetic, or more than logic."""
+    """Raised for a part that is not arithmetic, nor logic where that is allowed."""
 
 
 def parse(text: str, *, logic: bool = False) -> ast.expr:
     """Return an expression's tree, which `evaluate` takes.
 
-    Raises UnsupportedExpression for what is not allowed, SyntaxError, ValueError, MemoryError or
-    RecursionError for what is not an expression.
+    Raises UnsupportedExpression for a part that is not allowed; SyntaxError, ValueError,
+    MemoryError or RecursionError if the text is not a Python expression.
     """
     tree = ast.parse(text, mode="eval").body
     _check(tree, logic)
@@ -50,7 +50,7 @@ def evaluate(node: ast.expr, names: Mapping[str, Any]) -> Any:
     """Return the value of a parsed expression; comparisons and logic give 1 or 0.
 
     Both sides of `and` and `or` are evaluated. Raises ArithmeticError, and TypeError for arithmetic
-    on words, which could fill the memory ('x' * 10**12).
+    on strings, which could fill the memory ('x' * 10**12).
     """
     match node:
         case ast.Constant():
@@ -110,7 +110,7 @@ def _parsed(expression: str) -> ast.expr:
 
 
 def whole(expression: int | float | str, names: Mapping[str, int]) -> int:
-    """Evaluate an expression that must give a whole number."""
+    """Evaluate an expression that must give a whole number. Raises InputError."""
     value = evaluate_expression(expression, names)
     if isinstance(value, float) and not value.is_integer():
         raise InputError(f"{expression!r} gives {value}, a whole number is needed",

@@ -26,7 +26,7 @@ class FolderTooLarge(Exception):
 
 
 def open_plain(path: str | Path, *, dir_fd: int | None = None) -> BufferedReader:
-    """Open a plain file; no link is followed, and no pipe is waited for. Raises OSError."""
+    """Open a plain file; follow no link and wait for no pipe. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
                          dir_fd=dir_fd)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -51,7 +51,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file atomically: even after a power failure nobody reads half of it."""
+    """Write a file atomically: even after a power failure, no reader sees half of it."""
     part = path.with_name(f".{path.name}.part")
     with part.open("wb") as file:
         file.write(data)
@@ -67,9 +67,10 @@ def copy_sources(project: Path, target: Path, *, skipped: Sequence[str] = (".git
 
 
 def remove(path: Path) -> bool:
-    """Delete a folder that a candidate may have changed, and nothing outside; return if it is gone.
+    """Delete a folder that a candidate may have changed; return whether it is gone.
 
-    Python's rmtree recurses for each level, and a candidate may nest folders without limit.
+    Follows no link. Uses `rm`, because Python's rmtree recurses for each level, and a candidate may
+    nest folders without limit.
     """
     delete = ("rm", "-rf", "--", str(path))
     for command in (delete, ("chmod", "-R", "u+rwX", "--", str(path)), delete):
@@ -91,7 +92,7 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: Pat
                 enter: PathFilter = always) -> int:
     """Copy the files of a folder that `should_copy` accepts into another; return their number.
 
-    Links that stay inside are kept; others, and what is not a plain file, are left out. Raises
+    Links that point inside the folder are kept; other links and special files are left out. Raises
     FolderTooLarge or OSError; a target that did not exist before is then deleted.
     """
     is_new, files, size = not target.exists(), 0, 0
@@ -119,7 +120,7 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: Pat
 
 
 def walk(folder: Path, enter: PathFilter = always) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Yield all below a folder with relative paths; enter no link and nothing `enter` rejects."""
+    """Yield each entry below a folder and its relative path; enter folders that `enter` accepts."""
     folders = [str(folder)]
     while folders:  # iterative: folders may be nested deeper than Python can recurse
         with os.scandir(folders.pop()) as entries:

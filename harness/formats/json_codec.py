@@ -22,7 +22,7 @@ NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str
 
 
 class ConvertError(ValueError):
-    """A value does not fit; the message ends with its place: `Expected ... - at `$.key[0]``."""
+    """A value does not fit its type; the message ends with its place: ` - at `$.key[0]``."""
 
 
 def to_builtins(value: object) -> Any:
@@ -40,7 +40,7 @@ def to_builtins(value: object) -> Any:
         return {key: to_builtins(inner) for key, inner in value.items()}
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes | bytearray):
         return [to_builtins(item) for item in value]
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} cannot be converted to JSON")
 
 
 def to_json(value: object) -> bytes:
@@ -71,7 +71,9 @@ def from_json(data: bytes | str, type_: Any) -> Any:
 
 
 def convert(value: object, type_: type[T], *, strict: bool = False) -> T:
-    """Convert JSON values; `strict` refuses unknown keys. Raises ConvertError, also for ValueError.
+    """Convert JSON values to a type; `strict` refuses unknown keys. Raises ConvertError.
+
+    A ValueError raised by a dataclass becomes a ConvertError.
     """
     result: T = _convert(value, type_, "$", strict)
     return result
@@ -139,7 +141,7 @@ def _one_of(value: Any, kinds: tuple[Any, ...], at: str, strict: bool) -> Any:
         try:
             return _convert(value, kind, at, strict)
         except ConvertError as error:
-            if _kind(value) == _word(kind):  # right shape, wrong inside
+            if _kind(value) == _word(kind):  # the right JSON type, but a wrong part
                 errors.append(error)
     raise errors[-1]
 

@@ -1,4 +1,4 @@
-"""Append to files of lines that several processes share; a killed one may leave a torn line."""
+"""Append to line files that several processes share; a killed process may leave a torn line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 LONGEST = 1 << 20
-"""Bytes beyond which a line is read in pieces; kopt writes no line that long."""
+"""A line longer than this many bytes is read in pieces; kopt writes none that long."""
 LOCK_S = 2.0
 
 
@@ -21,7 +21,7 @@ def append(path: Path, text: bytes, *, head: bytes = b"", sync: bool = False) ->
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o644)
     try:
-        with contextlib.suppress(OSError):  # no locks here: one write is atomic enough
+        with contextlib.suppress(OSError):  # no locks on this file system: a single write suffices
             lock(fd, LOCK_S)
         size = os.fstat(fd).st_size
         if not size:

@@ -13,9 +13,10 @@ from typing import Literal
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 Effect = Literal["faster", "slower", "tie", "uncertain"]
 TIE = math.log(1.02)
-"""An interval of ln(before / after) that includes 0 and reaches no farther is a tie."""
+"""An interval of ln(before / after) that includes 0 and stays within +-TIE is a tie."""
 WIDE, TINY = 4.0, 1e-300
-"""An uncertain interval whose bounds have a larger ratio is not printed; the least ratio."""
+"""WIDE: an uncertain interval whose bounds have a larger ratio is not printed. TINY: smaller
+speedups count as this, since 0 has no logarithm."""
 
 
 def ratio(value: float) -> str:
@@ -41,7 +42,7 @@ def speedup(value: float | None, low: float | None = None, high: float | None = 
             alpha: float | None = None) -> str:
     """Return a speedup with its interval if it has one: `1.52x [1.49, 1.55] at alpha 0.05`.
 
-    One whose interval includes 1 is `uncertain [0.95, 1.12]`, without numbers if it is WIDE.
+    An uncertain one (see `effect`) is `uncertain [0.95, 1.12]`, without numbers if it is WIDE.
     """
     if value is None:
         return ""
@@ -93,7 +94,7 @@ def gain(log_ratio: float | None, low: float | None = None, high: float | None =
 def latency(microseconds: float | None, per: str = "") -> str:
     """Return a latency with three significant digits and a unit that fits: `91.8 us`, `2.50 s`.
 
-    The time of one of something is given `per` its unit: `153 ms/GB`.
+    `per` is the unit of work that the time is for: `153 ms/GB`.
     """
     if microseconds is None:
         return ""
@@ -107,7 +108,7 @@ def latency(microseconds: float | None, per: str = "") -> str:
 def latency_us(microseconds: float | None, per: str = "") -> str:
     """Return a latency with three decimals, for columns and diffs: `91.840 us`.
 
-    It is in microseconds up to a hundred milliseconds.
+    From 100 ms on, the unit is ms; from 10 s on, s.
     """
     if microseconds is None:
         return ""
@@ -122,7 +123,7 @@ def _per(unit: str) -> str:
 
 
 def dollars(cost: float | None) -> str:
-    """Return a cost in US dollars: `$0.0123`, `$1.20`; None is an unknown one."""
+    """Return a cost in US dollars: `$0.0123`, `$1.20`; `cost unknown` for None."""
     return "cost unknown" if cost is None else f"${cost:.{4 if 0 < cost < 0.1 else 2}f}"
 
 

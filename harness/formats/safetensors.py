@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 CODES = {"int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": "U8",
          "bool": "BOOL"}
-"""The names of the dtypes of integers in the format."""
+"""The format's names of integer dtypes and bool."""
 
 
 def pack(tensors: Mapping[str, tuple[str, Sequence[int], bytes]]) -> bytes:
-    """Return a file with tensors by name: the dtype's name in the format, shape and bytes."""
+    """Return a file's bytes. `tensors` gives by name: the format's dtype name, shape, bytes."""
     header: dict[str, object] = {}
     content = b""
     for name, (dtype, shape, values) in tensors.items():

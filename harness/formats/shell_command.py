@@ -1,7 +1,7 @@
-"""Commands as people write them: what to execute for each, by one rule for all.
+"""Parse command lines: a program with its arguments, or a text for `sh -c`.
 
-A text that needs a shell (operators, redirections, expansions, globs, a shell's own words) runs by
-`sh -c`. Any other is a program with its arguments, and variables set before it.
+A command that needs a shell (operators, redirections, expansions, globs, built-in words) runs by
+`sh -c`. Any other is split into the variables set before it, the program and its arguments.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ def split(command: str) -> tuple[dict[str, str], list[str]]:
 
 
 def needs_shell(command: str) -> bool:
-    """Return whether only a shell gives a command its meaning. Raises ValueError."""
+    """Return whether a command needs a shell. Raises ValueError."""
     unquoted = _PIECE.sub(_without_quoted, command.strip())
     return bool(_NEEDS_SHELL.search(unquoted)) or _words(command)[1][0] in _SHELL_WORDS
 
 
 def _without_quoted(piece: re.Match[str]) -> str:
-    """Return a piece without characters that quotes or a backslash make plain."""
+    """Return a piece for the search for shell syntax: `x` for quoted or escaped text.
+
+    Double-quoted text with an expansion gives `$`."""
     text = piece[0]
     if text[0] == '"' and re.search("[$`]", text):
         return "$"
@@ -46,14 +48,14 @@ def _without_quoted(piece: re.Match[str]) -> str:
 
 
 def words_of(command: str) -> list[str]:
-    """Return a command's words, also of one for a shell. Raises ValueError."""
+    """Return a command's words after its variables, even if it needs a shell. Raises ValueError."""
     return _words(command)[1]
 
 
 def fill(command: str, values: Mapping[str, str]) -> str:
-    """Replace each {name} of `values`, quoted for its place so that it stays one word; {{ by {.
+    """Replace {name} by its value, quoted for its place to stay one word, and {{ }} by { }.
 
-    Raises ValueError for a place where no quotes keep a value one word.
+    Raises ValueError for a place where no quoting keeps a value one word.
     """
     places, _ = _places(command)
 
@@ -63,7 +65,7 @@ def fill(command: str, values: Mapping[str, str]) -> str:
         text, place = values[match[1]], places[match.start()]
         if place in _UNQUOTABLE:
             raise ValueError(f"{match[0]} stands in {_UNQUOTABLE[place]}, where it cannot be "
-                             "quoted: set a variable before it and use that")
+                             "quoted: assign it to a variable first")
         if place == "'":
             return text.replace("'", "'\\''")
         return re.sub(r'([\\"$`])', r"\\\1", text) if place == '"' else shlex.quote(text)
@@ -72,9 +74,9 @@ def fill(command: str, values: Mapping[str, str]) -> str:
 
 
 def _places(command: str) -> tuple[list[str], list[str]]:
-    """Return what each character stands in, and what is open at the end.
+    """Return the construct around each character, and the stack of those open at the end.
 
-    That is a quote, a ")" that will end it, a key of _UNQUOTABLE, or "" for none of them.
+    A construct is its quote, the ")" that ends it, a key of _UNQUOTABLE, or "" for none.
     """
     places, inside = list[str](), [""]
     while (at := len(places)) < len(command):

@@ -16,7 +16,7 @@ _CONTROL = re.compile(  # and invisible characters, line breaks, changes of text
 def plain(text: str, limit: int = 2000) -> str:
     """Return a text without escape sequences and control characters, at most `limit` long."""
     cleaned = text
-    if not text.replace("\n", "").replace("\t", "").isprintable():  # 10 times faster than to search
+    if not text.replace("\n", "").replace("\t", "").isprintable():  # 10 times faster than searching
         cleaned = _CONTROL.sub("", _ESCAPES.sub("", text.replace("\r", "\n")))
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1] + "…"
 

@@ -29,7 +29,9 @@ _EXPECTED = re.compile(r"Expected `(?P<types>[^`]*)`(?P<limit>[^,]*)")
 
 def decode(document: Document, type_: type[T],
            converter: Callable[[object, type[T]], T] = _strictly) -> T:
-    """Return the document as a struct; `converter` raises as msgspec does. Raises InputError."""
+    """Return the document as a struct; `converter` raises ValueError in msgspec's words.
+
+    Raises InputError."""
     try:
         return converter(document.value, type_)
     except ValueError as error:
@@ -116,7 +118,7 @@ def _fields(type_: type, key: Key) -> list[str]:
 
 
 def _right_place(type_: type, name: str) -> str:
-    """Return where a key of this name belongs, "" if there is none or several."""
+    """Return where a key of this name belongs; "" if nowhere or in several places."""
     top = _fields(type_, ())
     places = ["at the top level"] if name in top else [
         f"in {outer}" for outer in top if name in _fields(type_, (outer,))]

@@ -45,7 +45,7 @@ class Document:
 
 
 def read(path: Path) -> Document:
-    """Read a YAML file. Raises InputError in one line for anything wrong with it."""
+    """Read a YAML file. Raises InputError with a one-line message."""
     where = str(path)
     try:
         if not path.is_file():

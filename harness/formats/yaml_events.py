@@ -21,7 +21,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 def build(text: str, where: str) -> tuple[Any, dict[Key, int]]:
     """Return the value of the document and the line of each of its parts; raises InputError.
 
-    libyaml takes a tenth of the time; what it refuses is read again by the parser in Python, whose
+    libyaml takes a tenth of the time; a text that it refuses is parsed again in Python, whose
     messages do not depend on the installation.
     """
     with contextlib.suppress(yaml.YAMLError, ValueError):

@@ -1,4 +1,4 @@
-"""What a confined process may write, open and reach, and the owner's end of its network."""
+"""Settings: what a confined process may write, open and reach. Also receives its listeners."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import socket
 from dataclasses import dataclass
 
 MOST_ADDRESSES = 64
-"""One message can carry more descriptors than this."""
+"""Most addresses of a `Reach`; one message can carry more descriptors than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """The only addresses that a process reaches: IPv4 addresses and ports of a network of its own.
+    """The only addresses that a process reaches: IPv4 addresses and ports in its own network.
 
-    Listeners on them are sent, in this order and in one message, over the passed socket `link`.
+    The descriptors of their listeners are sent over the socket `link`: in this order, one message.
     The process sees the file `hosts` in place of /etc/hosts.
     """
 
@@ -28,9 +28,9 @@ class Confine:
     """Where a process may write, and whether it has a network and GPUs; needs namespaces.
 
     Without namespaces the process runs unconfined, or fails if `required`. `reach` replaces
-    `network`. Of the GPUs with device files of their own it may open those in `nodes`, or all if
-    that is empty. `binds` are pairs of a writable folder and the folder in whose place the process
-    sees it. `hidden` folders appear empty, but for writable ones in them.
+    `network`. Of the device files of single GPUs it may open those in `nodes`, or all if that is
+    empty. `binds` are pairs: a writable folder, and the path at which the process sees it.
+    `hidden` folders appear empty, except for the writable folders inside them.
     """
 
     writable: tuple[str, ...] = ()

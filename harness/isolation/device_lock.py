@@ -1,20 +1,20 @@
-"""Box-wide locks, one per device for all users, and the turnstile of each.
+"""Machine-wide locks, one per device for all users, and the turnstile of each device.
 
 A lock is a `flock` on a file in one directory, so the kernel releases it when its holder ends. The
 holder passes its descriptors to the supervisors that it starts: the lock is held until the last of
 them has killed its job.
 
 A cleaner of /tmp may remove a locked file, and the next process would lock a new one. Therefore a
-lock counts only while its file is the one at its path, and it has a second part that only the end
-of its holder frees: an address in Linux's abstract socket namespace, bound and never used. That
-namespace belongs to one network namespace; between containers only the file counts.
+lock counts only while its file is the one at its path, and it has a second part that is freed
+only when its holder ends: a bound address in Linux's abstract socket namespace. Containers with
+separate network namespaces do not share that address: between them only the file counts.
 
 The first process in line holds `next` until it gets `turn`. So a process that frees a lock and
-takes it again comes after the first in line.
+requests it again comes after the first in line.
 
-A measurement must not overlap anything else: on the CPU any process of ours, on a card an agent
-that may use it. The process that measures holds `turn` exclusively. Yielding processes hold
-`active` shared while they run, and stop while `turn` is taken.
+A measurement must not overlap other work: on the CPU that of any kopt process, on a card that of an
+agent that may use the card. The process that measures holds `turn` exclusively. Yielding processes
+hold `active` shared while they run, and stop while `turn` is taken.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _UUID = re.compile(r"^(GPU-[0-9a-f]{8})-[0-9a-f-]+$")
 OWNER = "KOPT_CAMPAIGN"
 """The environment variable with a process's campaign, shown to those who wait for its lock."""
 SETTLING_S = 0.25
-"""Time until a card's utilization shows that kernels run, or that none does any more.
+"""Seconds until a card's utilization shows that kernels have started, or that all have ended.
 
 NVML renews it every 0.2 s: see `bench/results/stopped-kernels-h200-2026-11-23.txt`.
 """
 DRAIN_S = 10.0
-"""Time in which a card may end the kernels that a stopped process has launched."""
+"""Seconds that a card may take to end the kernels that a stopped process has launched."""
 
 
 def lock_directory() -> Path:
-    """Return the box-wide directory of lock files (or KOPT_LOCK_DIR); make it if necessary."""
+    """Return the machine-wide directory of lock files (or KOPT_LOCK_DIR); make it if necessary."""
     path = Path(os.environ.get("KOPT_LOCK_DIR", "/tmp/kopt-locks"))
     try:
         path.mkdir(mode=0o1777, parents=True, exist_ok=True)
@@ -71,14 +71,14 @@ class Turnstile:
     paths: tuple[str, str]
 
     def describe_wait(self) -> str:
-        """Return which measurement of another process they wait for, "" while there is none."""
+        """Return which other process's measurement the yielding processes wait for; "" if none."""
         device = Path(self.paths[0]).stem
-        return "" if holder(device) in (None, os.getpid()) else _described(device)
+        return "" if holder(device) in (None, os.getpid()) else _describe_holder(device)
 
 
 @functools.lru_cache(maxsize=16)
 def shared_wait(turnstile: Turnstile, _period: int) -> str:
-    """Return `describe_wait`, computed once a period for all processes that share a turnstile."""
+    """Return `describe_wait`, computed once per period for all callers that share a turnstile."""
     return turnstile.describe_wait()
 
 
@@ -117,9 +117,9 @@ def acquire(*devices: str, timeout_s: float | None = None,
             is_idle: Callable[[], bool | None] | None = None) -> DeviceLock:
     """Wait for the exclusive lock on one or several devices and take it.
 
-    Callers must name several devices in the same order everywhere, to avoid a deadlock. Also waits
-    until every yielding process has stopped, and on cards until `is_idle` says that what such a
-    process had launched has ended (None if it cannot say), at most DRAIN_S. Raises
+    All callers must name several devices in the same order, to avoid a deadlock. Also waits until
+    every yielding process has stopped, and on cards at most DRAIN_S until `is_idle` returns that
+    the kernels of stopped processes have ended (None: unknown, do not wait). Raises
     EnvironmentFault after `timeout_s`, Cancelled when `cancel` is set.
     """
     start = time.monotonic()
@@ -198,18 +198,18 @@ class _LockWait:
         stem, self.has_waited = Path(self.name).stem, True
         waited = time.monotonic() - self.start
         if self.on_wait is not None and waited > 0.5:
-            self.on_wait(_described(stem) if self.name.endswith(".next")
+            self.on_wait(_describe_holder(stem) if self.name.endswith(".next")
                          else _describe_wait(stem, fd))
             self.on_wait = None
         if self.timeout_s is not None and waited > self.timeout_s:
             raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
-                                   fix="another kopt measures on it: wait until it has finished")
+                                   fix="another kopt is measuring on it: wait until it finishes")
         if self._pause.wait(POLL_S) and self.cancel is not None:
             raise Cancelled("stopped while waiting", where=stem)
 
 
 def _lock_file(name: str, wait: _LockWait) -> int:
-    """Lock the file that is still at its path after it was locked."""
+    """Lock a file; retry if it is no longer at its path once it is locked."""
     while True:
         fd, path = open_file(name)
         try:
@@ -227,7 +227,7 @@ def _lock_file(name: str, wait: _LockWait) -> int:
 
 
 def _bind_address(fd: int, name: str, wait: _LockWait) -> int | None:
-    """Bind the socket address of a lock, which survives its file; None if sockets are refused."""
+    """Bind the socket address of a lock, which outlives its file; None if sockets are refused."""
     while True:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:
@@ -253,7 +253,7 @@ def _address(name: str) -> bytes:
     return b"\0kopt-" + hashlib.sha256(os.fsencode(path)).hexdigest()[:40].encode()
 
 
-def _described(device: str) -> str:
+def _describe_holder(device: str) -> str:
     """Return who holds the turn of a device, from the file of its lock."""
     with os.fdopen(open_file(f"{device}.turn")[0]) as file:
         return _describe_wait(device, file.fileno())
@@ -265,12 +265,12 @@ def _describe_wait(device: str, fd: int) -> str:
     if campaign and campaign == plain(os.environ.get(OWNER, "")):
         campaign = "this campaign"
     holder = campaign or (f"process {pid}" if pid else "another kopt")
-    shown = _UUID.sub(r"\1", device.removeprefix("gpu-"))  # its beginning, as tools show it
+    shown = _UUID.sub(r"\1", device.removeprefix("gpu-"))  # the UUID's first part, as in tools
     return f"waiting for {shown}: held by {holder}{at}"
 
 
 def _owner(fd: int) -> tuple[int, time.struct_time | None, str]:
-    """Return the pid, 0 if unknown, the start and the campaign that the file of a lock names."""
+    """Return the pid (0 if unknown), start time and campaign that a lock file names."""
     pid, since, campaign = (*plain(os.pread(fd, 200, 0).decode(errors="replace"))
                             .split(maxsplit=2), "", "", "")[:3]
     start = time.localtime(int(since)) if since.isdecimal() and len(since) < 12 else None
@@ -278,7 +278,7 @@ def _owner(fd: int) -> tuple[int, time.struct_time | None, str]:
 
 
 def open_file(name: str) -> tuple[int, Path]:
-    """Open or create a file of the lock directory, and renew its time for cleaners of /tmp."""
+    """Open or create a lock file, and renew its time so that cleaners of /tmp keep it."""
     path = lock_directory() / name
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:

@@ -40,7 +40,7 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"
              "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_HOME", "ROCM_PATH",
              "NCCL_NVLS_ENABLE", "TORCH_SYMM_MEM_DISABLE_MULTICAST", "NVSHMEM_DISABLE_NVLS")
 KEPT_S = 1.0
-"""How long an owner that leaves a job waits for the rest of its output."""
+"""Seconds that `leave` waits until the supervisor has forwarded the job's output so far."""
 
 
 @functools.cache
@@ -56,7 +56,7 @@ def confinement_problem() -> str:
 
 def clean_env(extra: Mapping[str, str] | None = None, *,
               home: Path | None = None) -> dict[str, str]:
-    """Return the allow-listed environment of an untrusted process, free of our secrets."""
+    """Return the allow-listed environment of an untrusted process, without kopt's secrets."""
     env = {name: os.environ[name] for name in INHERITED if name in os.environ}
     env.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
     env["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -70,8 +70,8 @@ class Guarded:
 
     With a zygote, `program` (one of harness/child, or a file) runs in a fork that has imported all
     it needs, with the arguments `words`, by default its descriptors. Without one, or if the zygote
-    has ended, `argv` is started. `name` is that of its output among the raw outputs, by default its
-    program's. `wall_s` returns the current wall-clock limit, which replaces that in `limits`.
+    has ended, `argv` is started. Its raw outputs are kept under `name`, by default the program's
+    name. `wall_s` returns the current wall-clock limit, which replaces that in `limits`.
     """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str],
@@ -89,7 +89,7 @@ class Guarded:
         self._line, self._waiting = bytearray(), threading.Lock()
         self._outputs: dict[str, bytearray] = {"stdout": bytearray(), "stderr": bytearray()}
         self._outcome: ProcessOutcome | None = None
-        self._paused, self._known = False, set[int]()  # its processes when it was last stopped
+        self._paused, self._known = False, set[int]()  # the job's pids when it was last paused
         held = lock.fds if lock else ()
         self._control, self._process = supervisor_start.take_over(
             kept, held, zygote) if kept else supervisor_start.start(
@@ -111,11 +111,11 @@ class Guarded:
         return self._process.pid == 0
 
     def hold(self, lock: DeviceLock) -> None:
-        """Pass a device lock to the supervisor, which holds it until its job is dead or kept."""
+        """Pass a device lock to the supervisor, which holds it until its job is dead or left."""
         self._order(b"lock\n", lock.fds)
 
     def exempt(self, exempt: bool) -> None:
-        """Let a job that yields run during the measurements of this process, or no longer."""
+        """Let a yielding job run during this process's measurements; False ends the exemption."""
         self._order(b"run\n" if exempt else b"yield\n")
 
     def look_at_limit(self) -> None:
@@ -126,13 +126,14 @@ class Guarded:
         self._order(b"wall_s %f\n" % wall_s)
 
     def _order(self, line: bytes, descriptors: Sequence[int] = ()) -> None:
-        with contextlib.suppress(OSError):  # it has ended: `wait` reports how
+        with contextlib.suppress(OSError):  # the supervisor has ended: `wait` reports how
             socket.send_fds(self._control, [line], list(descriptors))
 
     def leave(self, requests: int, seconds: float, give: Callable[[KeptProcess], bool]) -> bool:
-        """Leave the job, and the socket of its requests, to the next owner; False if it ends here.
+        """Leave the job and `requests`, its request socket, to a new owner; False if that fails.
 
-        Its supervisor releases device locks, and ends it if no owner takes it in so many seconds.
+        `give` stores the job for the new owner and returns whether it could. The supervisor
+        releases device locks, and ends the job if no owner takes it over within `seconds`.
         """
         process = self._process
         if not isinstance(process, ForkedSupervisor) or process.poll() is not None:
@@ -151,7 +152,7 @@ class Guarded:
     def pause(self, *, stops_itself: bool = False) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running.
 
-        A job that `stops_itself` gets a moment for that: else it would stop after `resume`.
+        A job that `stops_itself` gets a moment to do so; otherwise it would stop after `resume`.
         """
         if not self._paused:
             if stops_itself:
@@ -170,7 +171,7 @@ class Guarded:
         return process_tree.cpu_times(self._known)
 
     def wake(self) -> None:
-        """Resume a job again that is not paused: it may have stopped itself after `resume`."""
+        """Resume a job that is not paused: it may have stopped itself after `resume`."""
         if not self._paused:
             process_tree.resume(self._known)
 
@@ -204,7 +205,7 @@ class Guarded:
                 for key, _ in selector.select(0.1):
                     try:
                         data = os.read(key.fd, 65536)
-                    except ConnectionResetError:  # it ended before it read its job
+                    except ConnectionResetError:  # the supervisor ended before it read its job
                         data = b""
                     if not data:
                         selector.unregister(key.fileobj)
@@ -269,7 +270,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         name: str = "", wall_s: Callable[[], float] | None = None) -> ProcessOutcome:
     """Run an untrusted command and return how it ended; a failure raises nothing.
 
-    A yielding one calls `on_wait` with what it waits for, and with "" when it continues.
+    `on_wait` is called with what a yielding command waits for, and with "" when it continues.
     """
     with Guarded(argv, cwd=cwd, env=clean_env() if env is None else env, limits=limits,
                  confine=confine, lock=lock, yields=yields, pass_fds=pass_fds,

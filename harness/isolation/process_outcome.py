@@ -68,9 +68,9 @@ class ProcessOutcome:
 
     @property
     def reason_line(self) -> str:
-        """The line that most likely says how it ended, on standard error if there is one.
+        """The line that most likely says how it ended; standard error comes before standard output.
 
-        It is a compiler's first error, else the last line that is not by make; "" without any.
+        It is a compiler's first error, else the last line that make did not print; "" without any.
         """
         lines = (self.stdout + b"\n" + self.stderr).decode(errors="replace").splitlines()
         last = (line for line in reversed(lines) if line.strip() and not _MAKE.match(line))
@@ -82,7 +82,7 @@ class ProcessOutcome:
         """What a crashed process printed: ` in double.py:9, _kernel: malloc(): corrupted size`.
 
         It is the innermost line of the project's Python, and the last error that was printed; ""
-        without either. Standard error is the program's own, so that this decides nothing.
+        without either. The program can print anything, so nothing is decided by this.
         """
         if self.ended != "exit" or (self.returncode or 0) >= 0:
             return ""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 STILL = "TtDZX"
-"""States of processes that, once signalled, do nothing until they are resumed."""
+"""States in which a process that was sent SIGSTOP does nothing until it is resumed."""
 MOST_ROUNDS, MOST_POLLS = 4, 32
-"""Some kernels do not report that a process is stopped."""
+"""Limits of the waiting, since some operating-system kernels never report a process as stopped."""
 SWITCHES = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 
 
@@ -25,9 +25,9 @@ class CpuTime:
 
 
 def cpu_times(pids: Iterable[int]) -> dict[int, CpuTime]:
-    """Return the CPU time of processes; none where the operating system does not count it.
+    """Return the CPU time of processes; leave out those for which it is unknown.
 
-    It is exact only for a process that does not run.
+    It is exact only while a process does not run.
     """
     times = {}
     for pid in pids:
@@ -77,12 +77,12 @@ def stop(pid: int, known: Iterable[int] = ()) -> set[int]:
 
 
 def await_any_still(pids: Iterable[int]) -> None:
-    """Wait a moment until one of several processes is still, because it stops itself."""
+    """Wait briefly until one of several processes has stopped itself."""
     _poll(lambda: any(_state(pid) in STILL for pid in pids))
 
 
 def _await_still(pids: Iterable[int]) -> None:
-    """Wait a moment until signalled processes are still: that is cheaper than to list all."""
+    """Wait briefly until signalled processes are still: cheaper than listing all descendants."""
     _poll(lambda: all(_state(pid) in STILL for pid in pids))
 
 
@@ -99,7 +99,7 @@ def _state(pid: int) -> str:
 
 
 def resume(pids: Iterable[int]) -> None:
-    """Let processes run that were stopped."""
+    """Resume stopped processes."""
     for pid in pids:
         _signal(pid, signal.SIGCONT)
 

@@ -17,14 +17,14 @@ from harness.formats.text import one_line
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 MOST_BYTES = 8 << 20
-"""Most bytes of all files of a verdict; the oldest are deleted to make room."""
+"""Most bytes of all files of a verdict; the oldest files are deleted to make room."""
 FILE_BYTES = 1 << 20
-"""Most bytes of one file; of a longer one the first and the last half of that are kept."""
+"""Most bytes of one file; of a longer one, the first and the last FILE_BYTES / 2 are kept."""
 RUNS = "runs.tsv"
-"""The list of processes: number, name, how it ended, its seconds, its command."""
+"""The list of processes: number, name, how each ended, seconds, command."""
 MOST_RUNS = 2000
 PROFILE = "kernel-profile.json"
-"""The kernels of both sides by the profiler's clock."""
+"""GPU kernels of candidate and incumbent, as timed by the profiler."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -36,7 +36,7 @@ class RawOutputs:
         self._lock = threading.Lock()
         self._sizes: dict[Path, int] = {}
         self._count = 0
-        with contextlib.suppress(OSError):  # a full disk costs no verdict
+        with contextlib.suppress(OSError):  # a full disk must not fail a verdict
             folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, name: str, data: bytes) -> None:

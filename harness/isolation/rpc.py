@@ -73,8 +73,8 @@ class Peer:
     """A guarded child program (of `harness/child`) that serves requests one after another.
 
     `asked_ns` and `elapsed_ns` time the last request by this process's own clock. `on_ending` is
-    called before the child is ended, `on_ended` after it has ended; either may be called again.
-    A child that an earlier process has `kept` continues instead of starting anew.
+    called before the child is ended, `on_ended` after it has ended; either may be called twice.
+    With `kept`, takes over a child that an earlier process left, instead of starting one.
     """
 
     def __init__(self, program: str, *, cwd: Path, limits: Limits, python: str | None = None,
@@ -89,7 +89,7 @@ class Peer:
         self.key = b""
         """The key that seals a runner's reports of time; empty if it has none."""
         self.stamps: SendTimes | None = None
-        """When a runner said that its timed calls begin and end, if the machine can tell."""
+        """OS times of a runner's messages that timed calls begin or end; None if there are none."""
         self._on_ending = on_ending or (lambda: None)
         self._on_ended = on_ended or (lambda: None)
         self.elapsed_ns = 0
@@ -98,7 +98,7 @@ class Peer:
         self.received: list[int] = []
         """File descriptors that came with the last answer, if the child is trusted with that."""
         self._takes_descriptors = takes_descriptors
-        flags = ["-I", "-u"]  # unbuffered: what it printed is kept when it is killed
+        flags = ["-I", "-u"]  # unbuffered: its output is kept when it is killed
         if bare:
             flags.append("-S")
         self._socket, theirs = (socket.socket(fileno=kept.requests), None) if kept else \
@@ -123,7 +123,7 @@ class Peer:
         return self.receive()
 
     def exempt(self, exempt: bool) -> None:
-        """Let a child that yields run during the measurements of this process, or no longer."""
+        """Let a yielding child run during this process's measurements; False ends the exemption."""
         self._guarded.exempt(exempt)
 
     def pause(self, *, stops_itself: bool = False) -> None:
@@ -155,7 +155,7 @@ class Peer:
             raise self._died() from None
 
     def post(self, data: bytes) -> None:
-        """Send bytes for which the child waits within a request."""
+        """Send bytes that the child reads while it handles a request."""
         try:
             self._socket.sendall(data)
         except OSError:
@@ -218,17 +218,17 @@ class Peer:
         if self._guarded.never_started:
             return EnvironmentFault("the process that forks the runners has died",
                                     fix="try again")
-        # a crash or a limit says more than the invalid answer that it caused
+        # report a crash or an exceeded limit rather than the invalid answer that it caused
         invalid = invalid and outcome.ended in ("exit", "killed")
         return PeerDied(outcome, self.limits, invalid=invalid, peer=self.name)
 
     def kill(self) -> None:
-        """Start to end the child; unlike `close`, do not wait for it."""
+        """End the child; unlike `close`, do not wait until it has ended."""
         self._on_ending()
         self._guarded.kill()
 
     def leave(self, seconds: float, give: Callable[[KeptProcess], bool]) -> bool:
-        """Leave the child to the next owner; False if it ends here. See `Guarded.leave`."""
+        """Leave the child to a new owner; return whether that worked. See `Guarded.leave`."""
         has_left = self._guarded.leave(self._socket.fileno(), seconds, give)
         if has_left:
             self._socket.close()

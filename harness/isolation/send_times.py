@@ -1,4 +1,4 @@
-"""Reads when the operating system passed on the messages of a child."""
+"""Reads the times at which the operating system passed on a child's messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIME = struct.Struct("@ll")
 class SendTimes:
     """A socket whose messages the operating system stamps with the time when they were sent.
 
-    `theirs` is the child's end. Nobody waits on ours, so a message wakes no process.
+    `theirs` is the child's end. No process waits at the other end, so a message wakes none.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class SendTimes:
 
     @classmethod
     def open(cls) -> SendTimes | None:
-        """Return a new one; None if the operating system stamps no messages."""
+        """Return a new socket; None if the operating system stamps no messages."""
         opened = cls()
         opened.theirs.send(b"?")
         if opened.take_ns():

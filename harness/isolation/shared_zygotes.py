@@ -14,16 +14,16 @@ SUPERVISORS = ZygoteKind(python=sys.executable, language="", env=(),
                          modules=("kopt_child.supervise.confine",))
 _lock = threading.Lock()
 _kept: dict[tuple[str, ...], tuple[ZygoteKind, WarmStart]] = {}
-"""By what they have imported."""
+"""This process's zygotes by language and imported modules."""
 _inherited: list[WarmStart] = []
-"""Those of the processes that forked this one: kept, because their zygotes are not its children."""
+"""Those of the processes that forked this one: not freed, as their zygotes are not its children."""
 
 
 def zygote(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote | None:
-    """Return this process's zygote of a kind, which replaces one with other variables.
+    """Return this process's zygote of a kind: a zygote passed to this process, else a new one.
 
-    It is the one that was passed to this process, if any. The imports of one that `yields` wait
-    while other processes measure on the CPU.
+    It replaces one with the same imports but another environment. With `yields`, its imports
+    wait while other processes measure on the CPU.
     """
     purpose = (kind.language, *kind.modules)
     with _lock:

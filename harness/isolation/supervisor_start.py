@@ -1,7 +1,7 @@
 """Starts supervisors, or takes over one whose program an earlier process kept.
 
-A supervisor is a fork of its program's zygote, or else of a bare one of this process: a fork takes
-10 ms of CPU time, a new interpreter 60.
+A supervisor is forked from its program's zygote, or else from a bare zygote of this process: a fork
+takes 10 ms of CPU time, a new interpreter 60 ms.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Started = subprocess.Popen[bytes] | ForkedSupervisor
 class KeptProcess:
     """A running program and its supervisor, as descriptors that one process leaves to the next.
 
-    `requests` is the socket of the program, `control` that of its supervisor, `life` the pipe that
-    ends with the supervisor. When no process holds them, the supervisor ends the program.
+    `requests` is the socket of the program, `control` that of its supervisor, `life` a pipe that is
+    closed when the supervisor ends. When no process holds them, the supervisor ends the program.
     """
 
     pid: int
@@ -58,7 +58,7 @@ def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],
     with theirs:
         process, in_fork = _start(theirs, passed, held, zygote, path)
     line = to_json({**job, "pass_fds": list(passed), "program": program if in_fork else ""})
-    with contextlib.suppress(OSError):  # it has ended already: `wait` reports how
+    with contextlib.suppress(OSError):  # the supervisor has ended: `wait` reports how
         control.sendall(line + b"\n")
     return control, process
 

@@ -15,7 +15,7 @@ POLL_S = 0.5
 
 
 class WaitReporter:
-    """Calls `on_wait` with what lasts for two polls, and with "" when the job continues."""
+    """Calls `on_wait` with what two polls in a row find, and with "" when the job continues."""
 
     def __init__(self, turnstile: Turnstile, on_wait: Callable[[str], None]) -> None:
         self._turnstile, self._on_wait = turnstile, on_wait
@@ -32,7 +32,7 @@ class WaitReporter:
 
 @contextmanager
 def watched(turnstile: Turnstile, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Report waits from a thread of its own while the block lasts."""
+    """Report waits from a separate thread while the block lasts."""
     ended, reporter = threading.Event(), WaitReporter(turnstile, on_wait)
 
     def watch() -> None:

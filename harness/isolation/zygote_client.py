@@ -25,16 +25,16 @@ from harness.isolation.device_lock import Turnstile
 
 PROGRAM = Path(harness.__file__).parent / "child" / "__main__.py"
 MOST_DESCRIPTORS = 28
-"""Of a program and of device locks: a packet has 32, four of them of the supervisor."""
+"""Most descriptors of a program and its locks: a packet takes 32, four for the supervisor."""
 VARIABLE = "KOPT_ZYGOTE"
-"""Environment variable of a harness process: the zygotes that were passed to it."""
+"""Environment variable that lists the zygotes passed to a harness process."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteKind:
     """What a zygote serves: an interpreter, a language (its imports) and an environment.
 
-    `modules` are imported instead of what the language needs, also from the folder `path`.
+    `modules` are imported instead of the language's; the folder `path` is searched for them, too.
     """
 
     python: str
@@ -61,7 +61,7 @@ class ForkedSupervisor:
 
     @property
     def pid(self) -> int:
-        """The supervisor's pid, awaited; 0 if it ended before it reported one."""
+        """The supervisor's pid; waits for it. 0 if it ended before it reported one."""
         while not self._pid and not self._life.closed:
             self._read(0.05, once=True)  # a thread in `wait` may read the pid first
         return self._pid
@@ -84,11 +84,11 @@ class ForkedSupervisor:
 
     @property
     def descriptors(self) -> tuple[int, int, int]:
-        """The pipes of its two outputs and of its life."""
+        """The pipes of its two outputs, and the one that is closed when it ends."""
         return self.stdout.fileno(), self.stderr.fileno(), self._life.fileno()
 
     def printed(self) -> bytes:
-        """Return what the outputs hold now, one after the other."""
+        """Return the output that can be read now: standard output, then standard error."""
         readable, _, _ = select.select([self.stdout, self.stderr], [], [], 0)
         return b"".join(os.read(pipe.fileno(), 1 << 20) for pipe in readable)
 
@@ -98,9 +98,9 @@ class ForkedSupervisor:
             pipe.close()
 
     def _read(self, timeout_s: float | None, *, once: bool = False) -> None:
-        """Read the pipe: first the pid, then its end, which is that of the supervisor.
+        """Read the life pipe: the pid, then its end, which means that the supervisor has ended.
 
-        A thread that cannot get the pipe within `timeout_s` leaves it to the one that reads it.
+        Returns without reading if another thread reads the pipe for longer than `timeout_s`.
         """
         if not self._reading.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return
@@ -180,8 +180,8 @@ class Zygote:
              ) -> ForkedSupervisor | None:
         """Fork a supervisor that serves `control`; return None if the zygote has ended.
 
-        `passed` are the program's descriptors, `held` those of device locks. With more of them than
-        a packet takes, nothing is forked either.
+        `passed` are the program's descriptors, `held` those of device locks. Also returns None if
+        they are more than a packet takes.
         """
         more = [*passed, *held, *self.tenancy]
         if len(more) > MOST_DESCRIPTORS:
@@ -213,9 +213,9 @@ class Zygote:
 
 
 class WarmStart:
-    """Starts a zygote at the first request and again after it has died. Safe for any thread.
+    """Starts a zygote at the first request and again after it has died. Thread-safe.
 
-    One that was passed to this process is not started.
+    A zygote of this kind that was passed to this process is used instead.
     """
 
     def __init__(self, kind: ZygoteKind | None, *, yields: Turnstile | None = None) -> None:
@@ -238,7 +238,7 @@ class WarmStart:
             return self._zygote
 
     def let_go(self) -> None:
-        """Let go of the zygote, in a fork of the process that started it; takes no lock."""
+        """Close the zygote's socket in a fork of the process that started it; takes no lock."""
         if self._zygote is not None:
             self._zygote.let_go()
 

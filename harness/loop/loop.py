@@ -33,7 +33,7 @@ from harness.timing.plan import SCREEN
 from harness.verdict import Config
 
 MOST_REASON = 400
-"""Characters of the reason why the default failed."""
+"""Most characters shown of the reason why the default failed."""
 
 
 def loop(target: Target, job: SearchJob, device: Device, settings: Settings, *,
@@ -43,9 +43,9 @@ def loop(target: Target, job: SearchJob, device: Device, settings: Settings, *,
          cancel: threading.Event | None = None, zygote: Zygote | None = None) -> LoopResult:
     """Search the knobs of `job.tree`; return the best found, the default when nothing beats it.
 
-    `on_trial` receives every new trial, `on_wait` what it waits for. With `job.record`, a loop
-    that was ended at any moment resumes. With `settings.predict`, what the card cannot launch is
-    rejected, and what the search has planned is tried in order of its predicted latency; where
+    `on_trial` receives every new trial, `on_wait` what the loop waits for. With `job.record`, a
+    loop that was ended at any moment resumes. With `settings.predict`, configurations that the card
+    cannot launch are rejected, and planned ones are tried in order of predicted latency; where
     nothing can be measured, predictions guide the search. Raises InputError for a source without
     knobs or a default that does not run, and Refused while another process runs the same loop.
     """
@@ -109,12 +109,12 @@ class _Loop(KeepOrRevert):
                             self.recorder.history(self.space, self.kernel_id))
 
     def _replay(self, on_note: Callable[[str], None]) -> tuple[Trial, ...]:
-        """Bring the search to where its record ends; return the recorded trials of this space."""
+        """Replay the recorded trials into the search; return those that lie in this space."""
         recorded = self.recorder.earlier
         earlier = tuple(trial for trial in recorded if self.space.holds(trial.config))
         if len(earlier) < len(recorded):
-            on_note(f"{len(recorded) - len(earlier)} recorded trials are not of this space: "
-                    "left out")
+            on_note(f"{len(recorded) - len(earlier)} recorded trials lie outside this search "
+                    "space: ignored")
         with contextlib.suppress(Cancelled):
             self.walk.replay(earlier if self.forecast is None else self.forecast.replayed(earlier),
                              self.is_cancelled)
@@ -142,31 +142,30 @@ class _Loop(KeepOrRevert):
 
 
 class Forecast:
-    """Predicts a loop's configurations for one card, until its predictor is closed.
+    """Predicts the latencies of a loop's configurations on one card.
 
-    Nothing is kept on a prediction. `subject` is the device of the trials: the predicted card where
-    nothing can be measured.
+    No configuration is kept because of a prediction. `subject` is the device that the trials are
+    recorded for: the predicted card where nothing can be measured.
     """
 
     def __init__(self, card: CardModel, predictor: SourcePredictor, subject: Device,
                  source_of: Callable[[Config], str | None]) -> None:
         self.card, self.predictor, self.subject = card, predictor, subject
         self._source_of = source_of
-        self._start_us: float | None = None
+        self._first_us: float | None = None
 
     @classmethod
     def of(cls, target: Target, job: SearchJob, device: Device, settings: Settings,
            source_of: Callable[[Config], str | None],
            cancel: threading.Event | None) -> Forecast | None:
-        """Return the forecast for `settings.predict`, or None. Raises InputError for a wrong card.
-        """
+        """Return the forecast for `settings.predict`, or None. Raises InputError if unusable."""
         card = card_for(settings.predict, target.language)
         if card is None:
             return None
         is_measured = latency_kind(device, target.language) is not None
         if is_measured and datasheets.find(device.name) != card:
-            raise InputError(f"{device.name} measures here: predictions for {card.name} would not "
-                             "be used", where="--predict", fix="leave it out")
+            raise InputError(f"this machine measures on {device.name}: predictions for {card.name} "
+                             "are not used", where="--predict", fix="leave it out")
         return cls(card, SourcePredictor(
             target, Path(job.tree), card,
             kernel.scratch_inside(Path(settings.scratch), "foresight"),
@@ -191,12 +190,12 @@ class Forecast:
         return [self.scored(trial) for trial in earlier]
 
     def scored(self, trial: Trial) -> Trial:
-        """Return a trial with its score for a search: a prediction as a ratio to the first one."""
+        """Return a trial with its score: for a prediction, the log ratio to the first one."""
         if trial.latency_kind != "predicted" or trial.latency_us is None:
             return trial
-        self._start_us = self._start_us or trial.latency_us
+        self._first_us = self._first_us or trial.latency_us
         return replace(trial, latency_us=None, latency_kind=None,
-                       log_ratio=math.log(self._start_us / trial.latency_us))
+                       log_ratio=math.log(self._first_us / trial.latency_us))
 
     def notes(self, trials: Sequence[Trial]) -> Iterator[str]:
         """Yield the loop's final notes for people."""

@@ -1,7 +1,7 @@
 """Time one kernel alone, in the runner that has just checked it: no pair and no verdict.
 
-The times are the runner's own, bounded by our clock. They suffice to find trials that are far
-behind the best; the others are measured in pairs.
+The runner reports the times; this process's clock bounds them. They suffice to find trials that
+are far slower than the best; the others are measured in pairs.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ GRAPH_CALLS = 64
 GRAPH_NS = 1_000_000
 MOST_IN_GRAPH = 1024
 LAUNCHED_NS = 60_000
-"""From this duration on, calls are launched one by one: events exclude the host's part."""
+"""Calls at least this long are launched one by one: event times exclude the host's part."""
 BLOCKS = 2
 
 
 def graph_unit(call_ns: float, copies: int) -> int:
-    """Return the number of calls in a graph: enough to hide its launch, the same for each copy."""
+    """Return the number of calls in a graph: enough to hide its launch, the same on each copy."""
     unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
         max(1, round(GRAPH_NS / call_ns))
     return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
@@ -81,11 +81,11 @@ class QuickTimer:
                            unit=self._unit).ns / self.calls
 
     def _order(self, calls: int) -> list[int]:
-        """Return the slots of calls on all copies in turn."""
+        """Return the slot of each call: all copies in turn."""
         return [number % self.copies for number in range(calls)]
 
     def first(self) -> float:
-        """Return the nanoseconds per call of the fastest of the first blocks.
+        """Prepare, warm up and return the fastest first block's nanoseconds per call.
 
         Other work on the machine only makes blocks longer.
         """
@@ -95,7 +95,7 @@ class QuickTimer:
 
 
 class BestQuickTimes:
-    """The best trial so far by its ratio to the start, with its first blocks by class."""
+    """The best trial so far: its log ratio to the initial kernel, and its first blocks (ns)."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -107,7 +107,7 @@ class BestQuickTimes:
             self.log_ratio, self._first = log_ratio, dict(first)
 
     def behind(self, first: Mapping[str, float]) -> float:
-        """Return the mean log-ratio of a trial's first blocks over the best trial's."""
+        """Return the mean log ratio of a trial's first blocks to the best's; above 0 if slower."""
         if not first or not self._first:
             return 0.0
         return self._mean({name: math.log(ns / self._first[name]) for name, ns in first.items()})

@@ -17,7 +17,7 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.loop.quick_timing import QuickTimer
 from harness.loop.screen_summary import ScreenSummary
-from harness.loop.trial_process import FAILURES, TRIES, start_fault
+from harness.loop.trial_process import FAILURES, TRIES, initial_fault
 from harness.loop.trial_turns import TrialTurns, WrongResult
 from harness.runners.oracle_client import Oracle
 from harness.runners.session import Session
@@ -28,9 +28,9 @@ from harness.timing.paired_timing import ClassTiming, PairedTiming
 from harness.timing.plan import SCREEN
 
 COMPILES_S = 2.0
-"""A card is kept for this long while a configuration compiles."""
+"""If a compile takes longer, the loop releases the card meanwhile."""
 MORE = 3
-"""Runners of a side that are kept starting while a GPU runs the last ones."""
+"""Runners of one kernel that start ahead, while earlier ones run."""
 
 
 class Infeasible(Exception):
@@ -38,18 +38,18 @@ class Infeasible(Exception):
 
 
 def require_launchable(ahead: Precompiler, key: str) -> None:
-    """Raise Infeasible for what this device cannot launch; anything that is unknown may run."""
+    """Raise Infeasible if this device cannot launch a kernel; one with unknown needs may run."""
     if reasons := ahead.get(key).reasons:
         raise Infeasible(f"cannot be launched: {'; '.join(reasons)}")
 
 
 class TurnScreening(TrialTurns):
-    """Screens precompiled kernels in alternation with the start, in one process on one card."""
+    """Screens precompiled kernels in alternation with the initial one, in one process on a card."""
 
     def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance, ahead: Precompiler,
-                 cases: Sequence[Case], start: Path, key: str, summary: ScreenSummary) -> None:
-        super().__init__(session, oracle, tolerance, ahead, cases, session.fitted(SCREEN), start,
-                         key)
+                 cases: Sequence[Case], initial: Path, key: str, summary: ScreenSummary) -> None:
+        super().__init__(session, oracle, tolerance, ahead, cases, session.fitted(SCREEN),
+                         initial, key)
         self._summary = summary
 
     def screen(self, source: str) -> Screened:
@@ -64,9 +64,9 @@ class TurnScreening(TrialTurns):
             except WrongResult:
                 if not self.buffers_used_before:
                     raise
-                return self._screen(source, key)  # now on buffers that no other trial has used
+                return self._screen(source, key)  # again, on buffers that no other trial has used
         finally:
-            if key != self._start_key:
+            if key != self._initial_key:
                 self.ahead.forget(key)
 
     def _screen(self, source: str, key: str) -> Screened:
@@ -74,7 +74,7 @@ class TurnScreening(TrialTurns):
             first_ns = trial.first()
             if loser := self._summary.clear_loser(first_ns):
                 return loser
-            timings = trial.time_with_start()
+            timings = trial.time_with_initial()
             may_be_best = self._summary.may_be_best(timings)
             if may_be_best:
                 trial.check()
@@ -92,21 +92,21 @@ class PairScreening:
     """Screens kernels of any language: checked in one process, timed in a pair of processes."""
 
     def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance,
-                 ahead: Precompiler | None, cases: Sequence[Case], start: Kernel,
-                 start_tree: Path, summary: ScreenSummary) -> None:
+                 ahead: Precompiler | None, cases: Sequence[Case], initial: Kernel,
+                 initial_tree: Path, summary: ScreenSummary) -> None:
         self.session, self._oracle, self._tolerance, self._ahead = session, oracle, tolerance, ahead
-        self._cases, self._start, self._start_tree = cases, start, start_tree
+        self._cases, self._initial, self._initial_tree = cases, initial, initial_tree
         self._summary = summary
-        self._start_ran, self._refill = False, 0 if ahead else MORE
+        self._initial_ran, self._refill = False, 0 if ahead else MORE
         self._last_home: Path | None = None
         self._tree = Path(session.settings.scratch) / "trial"
         file_copy.remove(self._tree)  # left by a killed loop
-        session.runners.prestart(start, 1)
+        session.runners.prestart(initial, 1)
 
     def screen(self, source: str) -> Screened:
         """Screen a source; raises like `TurnScreening.screen`, and TamperedTiming."""
         if not self._tree.exists():
-            file_copy.copy_sources(self._start_tree, self._tree)
+            file_copy.copy_sources(self._initial_tree, self._tree)
         (self._tree / self.session.target.source).write_bytes(source.encode())
         if self._ahead is None:
             return self._screen(self.session.make(self._tree, "trial"))
@@ -125,7 +125,7 @@ class PairScreening:
             self._ahead.forget(key)
 
     def _screen(self, candidate: Kernel) -> Screened:
-        with self.session.working() as held, self._tolerance, self._check_start_on_failure(held):
+        with self.session.working() as held, self._tolerance, self._check_initial_on_failure(held):
             errors, first_ns = self._check(candidate, held)
             if not self.session.measurable:
                 return Screened(correctness="PASS")
@@ -133,28 +133,27 @@ class PairScreening:
                 return loser
             with self.session.measuring(held) as owned:
                 timings, slots = self._time(candidate, owned)
-            for slot in slots:  # the baseline's process, which this may start, ends with the trial
+            for slot in slots:  # may start the baseline's process, which ends with the trial
                 self._require_right(slot.case, slot.errors["candidate"], candidate, held)
         screened = self._summary.screened(errors, timings)
         self._summary.best.take(screened.log_ratio, first_ns)
         return screened
 
     @contextmanager
-    def _check_start_on_failure(self, held: DeviceLock | None) -> Iterator[None]:
-        """When a trial fails, check the start alone: no configuration is blamed for a broken start.
-        """
+    def _check_initial_on_failure(self, held: DeviceLock | None) -> Iterator[None]:
+        """When a trial fails, run the initial kernel alone: if that fails too, raise its fault."""
         try:
             yield
         except (PeerError, PeerDied):
-            if self.session.measurable:  # otherwise the start is not run with trials
-                self._run_start(held)
+            if self.session.measurable:  # otherwise the initial kernel is not run with trials
+                self._run_initial(held)
             raise
-        self._start_ran = self.session.measurable
+        self._initial_ran = self.session.measurable
 
-    def _run_start(self, held: DeviceLock | None) -> None:
+    def _run_initial(self, held: DeviceLock | None) -> None:
         for number in range(1, TRIES + 1):
             try:
-                with self.session.runners.start(self._start, lock=held,
+                with self.session.runners.start(self._initial, lock=held,
                                                 yields=self.session.yields) as runner:
                     for case in self._cases:
                         memory = CaseMemory(self._oracle, runner, case)
@@ -163,11 +162,11 @@ class PairScreening:
                 return
             except FAILURES as error:
                 if number == TRIES:
-                    raise start_fault(self.session, error, ran=self._start_ran) from None
+                    raise initial_fault(self.session, error, ran=self._initial_ran) from None
 
     def _check(self, candidate: Kernel, held: DeviceLock | None,
                ) -> tuple[Mapping[str, Errors], Mapping[str, float]]:
-        """Return by class the errors, and the ns of the first blocks of precompiled kernels."""
+        """Return the errors and, of precompiled kernels, the ns of first blocks; both by class."""
         errors, first_ns = {}, {}
         with self.session.runners.start(candidate, lock=held, yields=self.session.yields,
                                         refill=self._refill) as runner, self._tolerance:
@@ -183,7 +182,7 @@ class PairScreening:
 
     def _require_right(self, case: Case, errors: Errors, candidate: Kernel,
                        held: DeviceLock | None) -> Errors:
-        """Return the errors compared with what is allowed. Raises WrongResult."""
+        """Return the errors as judged by the tolerance. Raises WrongResult if too large."""
         judged = self._tolerance.judge(case, errors, candidate, held)
         if judged is None or not judged.right:
             raise WrongResult(f"wrong result on class {case.config_class}")
@@ -193,13 +192,13 @@ class PairScreening:
               ) -> tuple[Mapping[str, ClassTiming], Sequence[JudgedSlot]]:
         """Return the timings by class, and the timed calls that the reference judged."""
         session = self.session
-        sides = {"candidate": candidate, "incumbent": self._start}
+        sides = {"candidate": candidate, "incumbent": self._initial}
 
-        def start(order: Sequence[str]) -> Sequence[Peer]:
+        def start_runners(order: Sequence[str]) -> Sequence[Peer]:
             peers = session.runners.start_all([sides[side] for side in order], lock=held,
                                               refill=self._refill)
             if self._ahead:
-                session.runners.prestart(self._start, MORE)
+                session.runners.prestart(self._initial, MORE)
             return peers
 
         slots = SlotRings(
@@ -209,7 +208,7 @@ class PairScreening:
             flush_bytes=session.fitted(SCREEN).cache_bytes)
         with self._oracle.running():
             timings = PairedTiming(
-                session.fitted(SCREEN), self._cases, slots, start,
+                session.fitted(SCREEN), self._cases, slots, start_runners,
                 alone=session.on_cpu and not session.in_process, freeze=not session.in_process,
                 quiet=any(side.tunes_itself for side in sides.values()),
                 end=None if session.on_cpu else session.runners.end, cancel=session.cancel).run()

@@ -1,4 +1,4 @@
-"""What a loop learns from one trial: its ratio to the start, under the guards of a verdict."""
+"""Sum up one trial of a loop: its ratio to the initial configuration, with a verdict's guards."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Screen configurations one after the other: build, check and time each of them briefly.
 
-Triton for a card is compiled ahead on cores that a measurement leaves idle; what the card cannot
-launch never runs, and what is far behind in its first blocks is not timed further. With
-`foresight`, latencies are predicted for a card that need not be present.
+Triton kernels for a GPU are compiled ahead on cores that a measurement leaves idle. A configuration
+that the GPU cannot launch never runs; one whose first blocks are far slower than the best is not
+timed further. With `foresight`, latencies are predicted for a card that need not be present.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from harness.timing.timed_block import TamperedTiming
 from harness.verdict import Config, Value
 
 MOST_EXPECTED = 400
-"""Compiled sources that are kept for later trials."""
+"""Most compiled sources that are kept for later trials."""
 
 
 class Screening:
-    """A loop's session, oracle, cases. Entering raises InputError if the start does not compile."""
+    """A loop's session and oracle. Entering raises InputError if the source does not compile."""
 
     def __init__(self, target: Target, job: SearchJob, device: Device, settings: Settings,
                  source: TunableSource, cancel: threading.Event | None = None,
@@ -62,12 +62,12 @@ class Screening:
         self.summary = ScreenSummary(self.session)
         self.method: TurnScreening | PairScreening | None = None
         self._expected: dict[str, None] = {}
-        """Keys of sources that were compiled or will be, the one expected last at the end."""
+        """Keys of sources that are or will be compiled, the last expected one at the end."""
         self._texts: dict[tuple[tuple[str, Value], ...], str | None] = {}
-        self._start_key = ""
+        self._initial_key = ""
 
     def _compiler(self) -> Precompiler | None:
-        """Return what compiles configurations ahead, None where nothing is compiled for a card."""
+        """Return what compiles Triton ahead; None without Triton or a known GPU architecture."""
         session = self.session
         if session.on_cpu or not self.has_triton \
                 or datasheets.find_arch(session.device.arch) is None:
@@ -78,7 +78,7 @@ class Screening:
             cancel=session.cancel)
 
     def _builder(self) -> BuildAhead | None:
-        """Return what builds configurations of CUDA and HIP ahead, None for other languages."""
+        """Return what builds CUDA and HIP configurations ahead; None for other languages."""
         session = self.session
         if self.target.language not in OF_CARD:
             return None
@@ -89,10 +89,10 @@ class Screening:
             Path(self.job.tree), session.folder("ahead"))
 
     def expect(self, configs: Iterable[Config]) -> None:
-        """Compile configurations in the background, in this order; the first one in any case.
+        """Compile configurations in the background, in this order, while cores are free.
 
-        Call it before each trial with what the strategy proposes now and next; of the later ones
-        only as many start as there are cores.
+        Triton's first one is compiled in any case. Call this before each trial with its
+        configuration and those planned after it.
         """
         ahead = self.ahead
         if self.builds is not None:
@@ -114,7 +114,7 @@ class Screening:
         while len(self._expected) > MOST_EXPECTED:
             oldest = next(iter(self._expected))
             del self._expected[oldest]
-            if oldest != self._start_key:
+            if oldest != self._initial_key:
                 ahead.forget(oldest)
 
     def _configured(self, config: Config) -> str | None:
@@ -126,7 +126,7 @@ class Screening:
 
     def __enter__(self) -> Screening:
         try:
-            self.method = self._method()
+            self.method = self._choose_method()
             if self.session.measurable:
                 self.summary.read_limits()
         except BaseException:
@@ -148,26 +148,26 @@ class Screening:
         self.session.close()
         self.oracle.close()
 
-    def _method(self) -> TurnScreening | PairScreening:
-        """Prepare cases and start, and choose a method: a start that tunes itself needs pairs."""
+    def _choose_method(self) -> TurnScreening | PairScreening:
+        """Make cases and initial kernel; return the method. One that tunes itself needs pairs."""
         session, tree = self.session, Path(self.job.tree)
         tolerance = Tolerance(session, self.oracle, Path(self.job.reference))
         with session.working():
             cases = [self.oracle.make(each, "normal") for each in self.target.classes]
         try:
-            start = session.make(tree, "start")
+            initial = session.make(tree, "start")
         except BuildError as error:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
-        if self.ahead is None or session.several or start.tunes_itself:
-            return PairScreening(session, self.oracle, tolerance, self.ahead, cases, start, tree,
+        if self.ahead is None or session.several or initial.tunes_itself:
+            return PairScreening(session, self.oracle, tolerance, self.ahead, cases, initial, tree,
                                  self.summary)
-        self._start_key = self.ahead.expect(self.source.text)
+        self._initial_key = self.ahead.expect(self.source.text)
         return TurnScreening(session, self.oracle, tolerance, self.ahead, cases, tree,
-                             self._start_key, self.summary)
+                             self._initial_key, self.summary)
 
     def measure(self, config: Config) -> Screened:
-        """Screen a configuration; its faults are results. Raises other faults, and Cancelled."""
+        """Screen a configuration; its own failure is a result. Raises other faults, Cancelled."""
         checked = self.source.check(config)
         if checked.refusal:
             return Screened(correctness="REJECTED", reason=checked.refusal)
@@ -183,7 +183,7 @@ class Screening:
         predicted = self.foresight.of(source) if self.foresight is not None else None
         if predicted is not None and predicted.refusal:
             raise Infeasible(predicted.refusal)
-        assert self.method is not None  # it is entered
+        assert self.method is not None  # set by __enter__
         screened = self.method.screen(source)
         if predicted is None or predicted.latency_us is None or self.session.measurable:
             return screened

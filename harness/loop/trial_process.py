@@ -1,7 +1,7 @@
 """One process on a card that runs many configurations of one source, one after the other.
 
-Making a context takes longer than a configuration's first blocks, and configurations of a source
-are one candidate. Their verdict is measured in separate processes.
+Creating a context takes longer than a configuration's first blocks. Configurations of one source
+count as one candidate, so they may share a process; a verdict is measured in separate ones.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from harness.timing.plan import Plan
 from harness.timing.timed_block import TamperedTiming
 
 MOST_SHARING = 100
-"""Kernels that one process may have loaded."""
+"""Most kernels that one process may have loaded."""
 MEMORY_SHARE = 4
 """Buffers may take 1 / MEMORY_SHARE of a card's memory."""
 FAILURES = (BuildError, TamperedTiming, PeerError, PeerDied)
 """What a kernel that does not work raises."""
 TRIES = 2
-"""Processes in which the start is tried: the first may have been killed from outside."""
+"""Processes in which the initial kernel is tried: the first may have been killed from outside."""
 
 
 @dataclass(kw_only=True)
@@ -65,10 +65,10 @@ class TrialProcess:
         self.generation = 0
         self._loaded: list[Peer] = []
         self._sharing: list[QuickTimer] = []
-        """The timers of the first trial, whose slots all others use if trials share buffers."""
+        """The first trial's timers; if trials share buffers, all others use the slots of these."""
         self.shares_buffers = not session.target.returns and all(
             arg.kind in ("input", "output", "scalar") for arg in session.target.args)
-        """Whether trials use the same buffers: none of them writes to its inputs."""
+        """Whether trials use the same buffers, since the task lets none write to its inputs."""
         bytes_each = max(1, sum(case.footprint for case in cases))
         self._most = MOST_SHARING if self.shares_buffers else max(
             2, (session.device.memory_bytes or 16 << 30) // MEMORY_SHARE // bytes_each)
@@ -137,10 +137,13 @@ class TrialProcess:
         self.runners.close()
 
 
-def start_fault(session: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
-    """Return the error of a start that fails in TRIES processes; if it `ran`, blame the card."""
+def initial_fault(session: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
+    """Return the error of an initial kernel that fails in TRIES processes.
+
+    It is the card's if the kernel `ran` on it before.
+    """
     if ran and not session.on_cpu:
-        return DeviceFault(f"the loop's start ran there before and now fails: {error.what}",
-                           where=session.device.id)
-    return IncumbentFault(f"the loop's start does not run: {error.what}",
+        return DeviceFault("the loop's initial configuration ran there before and now fails: "
+                           f"{error.what}", where=session.device.id)
+    return IncumbentFault(f"the loop's initial configuration does not run: {error.what}",
                           where=session.target.source)

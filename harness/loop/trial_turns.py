@@ -1,7 +1,7 @@
-"""Screen a loop's trials on a card: one process, each trial timed in alternation with the start.
+"""Screen a loop's trials on a card, in one process, in alternation with the initial kernel.
 
-Separate processes would cost each a context and copies of all inputs. Every trial is checked on the
-cheapest class, one that may become the best on all. The times are never a verdict's.
+Separate processes would each need a context and copies of all inputs. Every trial is checked on the
+cheapest class, and one that may become the best on all classes. No verdict uses these times.
 """
 
 from __future__ import annotations
@@ -39,25 +39,28 @@ class WrongResult(Exception):
 
 
 class TrialTurns:
-    """Screens trials in one process on one card; `start` is a folder, `key` its compiled source."""
+    """Screens trials in one process on one card.
+
+    `initial` is the tree of the initial configuration, `key` names its compiled source.
+    """
 
     def __init__(self, session: Session, oracle: Oracle, tolerance: Tolerance,
-                 ahead: Precompiler, cases: Sequence[Case], plan: Plan, start: Path,
+                 ahead: Precompiler, cases: Sequence[Case], plan: Plan, initial: Path,
                  key: str) -> None:
         self.session, self.oracle, self.tolerance, self.ahead = session, oracle, tolerance, ahead
         self.cases, self.plan = cases, plan
-        self._start_tree, self._start_key = start, key
+        self._initial_tree, self._initial_key = initial, key
         self.last_errors: dict[str, Errors] = {}
-        """By class: the errors last found, which also hold for identical outputs."""
+        """The last errors by class; a trial with identical outputs has the same errors."""
         self.buffers_used_before = False
         """Whether an earlier trial may have damaged the buffers that the last trial used."""
         self._trials_in_process = 0
         self._number = 0
         self._resources: ExitStack | None = None
         self._process: TrialProcess | None = None
-        self._start: LoadedTrial | None = None
+        self._initial: LoadedTrial | None = None
         self._opened_at = 0.0
-        self._start_ran = False
+        self._initial_ran = False
         self._cheapest = min(cases, key=lambda case: case.footprint)
         file_copy.remove(Path(session.settings.scratch) / "turns")  # left by a killed loop
 
@@ -65,22 +68,22 @@ class TrialTurns:
         """End the process and release the card."""
         if self._resources is not None:
             self._resources.close()
-        self._resources = self._process = self._start = None
+        self._resources = self._process = self._initial = None
         self._trials_in_process = 0
 
     @contextmanager
     def trial(self, source: bytes, key: str) -> Iterator[RunningTrial]:
         """Yield a trial of a source; after any error in it, the next trial finds a working process.
 
-        Raises PeerError and PeerDied when the trial fails, BuildError, and the faults of a machine:
-        a trial that fails with its process is blamed only if the start runs in another process.
+        Raises PeerError or PeerDied if the trial fails, and BuildError. If its process fails with
+        it and the initial kernel fails in a new one, raises IncumbentFault or DeviceFault instead.
         """
         process = self._open()
         self.buffers_used_before = process.shares_buffers and self._trials_in_process > 0
         self._trials_in_process += 1
         self._number += 1
         tree = self.session.folder("turns") / str(self._number)
-        file_copy.copy_sources(self._start_tree, tree)
+        file_copy.copy_sources(self._initial_tree, tree)
         (tree / self.session.target.source).write_bytes(source)
         loaded = LoadedTrial(number=self._number, key=key, tree=tree)
         try:
@@ -88,7 +91,7 @@ class TrialTurns:
             process.unload(loaded)
         except (PeerError, PeerDied) as error:
             process.recover(loaded, error)
-            self._prepare_start(process)
+            self._prepare_initial(process)
             raise
         except BaseException:
             self.close()
@@ -102,7 +105,7 @@ class TrialTurns:
             self.close()
 
     def _open(self) -> TrialProcess:
-        """Return the process, with the card's lock held and the start ready to be timed."""
+        """Return the process, with the card's lock held and the initial kernel loaded and warm."""
         self._release_if_due()
         if self._process is None:
             limits = self.session.runners.limits
@@ -115,32 +118,34 @@ class TrialTurns:
                 resources.callback(self._process.close)
                 self._resources = resources.pop_all()
             self._opened_at = time.monotonic()
-        self._prepare_start(self._process)
+        self._prepare_initial(self._process)
         return self._process
 
-    def _prepare_start(self, process: TrialProcess) -> None:
-        """Load and warm the start, if needed in a new process. Raises IncumbentFault, DeviceFault.
+    def _prepare_initial(self, process: TrialProcess) -> None:
+        """Load and warm the initial kernel, if needed in a new process.
+
+        Raises IncumbentFault or DeviceFault.
         """
-        if self._start is None:
-            self._start = LoadedTrial(number=0, key=self._start_key, tree=self._start_tree)
-        start, tries = self._start, 0
+        if self._initial is None:
+            self._initial = LoadedTrial(number=0, key=self._initial_key, tree=self._initial_tree)
+        initial, tries = self._initial, 0
         try:
-            while start.generation != process.generation:
+            while initial.generation != process.generation:
                 tries += 1
                 try:
-                    process.load(start)
-                    process.warm(start)
-                    for timer in start.timers:
+                    process.load(initial)
+                    process.warm(initial)
+                    for timer in initial.timers:
                         timer.block()
                 except trial_process.FAILURES as error:
                     if tries == TRIES:
-                        raise trial_process.start_fault(
-                            self.session, error, ran=self._start_ran) from None
+                        raise trial_process.initial_fault(
+                            self.session, error, ran=self._initial_ran) from None
                     process.restart()
         except BaseException:
             self.close()
             raise
-        self._start_ran = True
+        self._initial_ran = True
 
 
 class RunningTrial:
@@ -149,10 +154,12 @@ class RunningTrial:
     def __init__(self, turns: TrialTurns, process: TrialProcess, loaded: LoadedTrial) -> None:
         self._turns, self._process, self._loaded = turns, process, loaded
         self.errors: dict[str, Errors] = {}
-        """By class that it was checked on."""
+        """By class, for the classes checked so far."""
 
     def first(self) -> dict[str, float]:
-        """Load the trial, check its cheapest class, return first blocks (ns). Raises WrongResult.
+        """Load the trial, check its cheapest class and time its first blocks.
+
+        Returns the nanoseconds of each class's fastest one per call. Raises WrongResult.
         """
         self._process.load(self._loaded)
         self._check(self._turns._cheapest)
@@ -160,40 +167,41 @@ class RunningTrial:
         return {timer.case.config_class: min(timer.block() for _ in range(BLOCKS))
                 for timer in self._loaded.timers}
 
-    def time_with_start(self) -> dict[str, ClassTiming]:
-        """Time blocks of the trial and of the start in alternating order.
+    def time_with_initial(self) -> dict[str, ClassTiming]:
+        """Time blocks of the trial and of the initial kernel in alternating order.
 
-        If the start fails, both are loaded into a new process. If it fails there too, though it
-        runs alone, the trial is to blame. Raises PeerError and PeerDied.
+        If the initial kernel fails, both are loaded into a new process. If it fails there too,
+        though it runs alone, the trial is the cause. Raises PeerError and PeerDied.
         """
         try:
             return self._time()
-        except _StartFailed:
+        except _InitialFailed:
             self._process.restart()
-            self._turns._prepare_start(self._process)
+            self._turns._prepare_initial(self._process)
             self._process.reload(self._loaded)
         try:
             return self._time()
-        except _StartFailed as failed:
+        except _InitialFailed as failed:
             self._process.restart()
             raise PeerError("the incumbent failed while it was timed together with this trial: "
                             f"{failed}") from None
 
     def _time(self) -> dict[str, ClassTiming]:
-        start = self._turns._start
-        assert start is not None
+        initial = self._turns._initial
+        assert initial is not None
         timings = {}
-        for trial_timer, start_timer in zip(self._loaded.timers, start.timers, strict=True):
+        for trial_timer, initial_timer in zip(self._loaded.timers, initial.timers, strict=True):
             rounds: list[tuple[float, float]] = []
             for number in range(ROUNDS):
-                start_first_ns = _block_of_start(start_timer) if number % 2 else None
+                initial_first_ns = _initial_block(initial_timer) if number % 2 else None
                 trial_ns = trial_timer.block()
-                rounds.append((trial_ns, start_first_ns or _block_of_start(start_timer)))
+                rounds.append((trial_ns, initial_first_ns or _initial_block(initial_timer)))
             name = trial_timer.case.config_class
             timings[name] = ClassTiming(
                 config_class=name, candidate_us=median(trial_ns for trial_ns, _ in rounds) / 1e3,
-                incumbent_us=median(start_ns for _, start_ns in rounds) / 1e3,
-                log_ratios=tuple(math.log(start_ns / trial_ns) for trial_ns, start_ns in rounds))
+                incumbent_us=median(initial_ns for _, initial_ns in rounds) / 1e3,
+                log_ratios=tuple(math.log(initial_ns / trial_ns)
+                                 for trial_ns, initial_ns in rounds))
         return timings
 
     def check(self) -> None:
@@ -215,12 +223,12 @@ class RunningTrial:
         self.errors[case.config_class] = judged
 
 
-class _StartFailed(Exception):
-    """The start failed while it was timed together with a trial."""
+class _InitialFailed(Exception):
+    """The initial kernel failed while it was timed together with a trial."""
 
 
-def _block_of_start(timer: QuickTimer) -> float:
+def _initial_block(timer: QuickTimer) -> float:
     try:
         return timer.block()
     except (PeerError, PeerDied) as error:
-        raise _StartFailed(error.what) from None
+        raise _InitialFailed(error.what) from None

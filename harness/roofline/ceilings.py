@@ -33,12 +33,12 @@ HEADROOM = 1.1
 """A CPU's ceilings are the best measured rates times this: floors must hold on a quieter day."""
 
 HALF = 2.0**-11
-"""The rounding of float16: a task that allows more lets float32 be computed in it."""
+"""float16's rounding error: a float32 task that tolerates as much may be computed in float16."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """The bandwidth of data in a working set of up to this size, all cores together."""
+    """The bandwidth of a working set of up to `bytes`, for all cores together."""
 
     bytes: float
     gb_per_s: float
@@ -48,8 +48,8 @@ class Level:
 class Ceilings:
     """A device's highest measured or published rates, the nearest cache first.
 
-    `kept_bytes` is what the last cache may keep from one call to the next, so that only the rest
-    must come from memory. 0: the levels alone decide.
+    `kept_bytes` is how much the last cache may keep from one call to the next, so that only the
+    rest must come from memory. If 0, the rate is that of the best level that may hold the data.
     """
 
     gflops: float
@@ -62,7 +62,7 @@ class Ceilings:
         near, memory = self.levels[0].gb_per_s, self.levels[-1].gb_per_s
         if self.kept_bytes:
             moving = max(moved / near, max(0.0, moved - self.kept_bytes) / memory)
-        else:  # at the rate of the best level that may hold them
+        else:  # at the rate of the fastest level that may hold the data
             fitting = [level.gb_per_s for level in self.levels if level.bytes >= moved / 2]
             moving = moved / max(fitting, default=memory)
         return max(moving, flops / self.gflops) / 1e3
@@ -108,7 +108,7 @@ def of_cpu(name: str, scratch: Path) -> Ceilings:
     rates = _measure_cpu(cores, scratch)
     ceilings = replace(rates, gflops=rates.gflops * HEADROOM, levels=tuple(
         Level(level.bytes, level.gb_per_s * HEADROOM) for level in rates.levels))
-    with suppress(OSError):  # a cache that cannot be written only costs the next measurement
+    with suppress(OSError):  # without the file, the next evaluation measures again
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(to_json(ceilings))
     return ceilings

@@ -1,7 +1,7 @@
 """Predict analytically how long a target takes on a card, which need not be present.
 
 A call launches kernels. Each takes its launch time plus the cube root of the sum of the cubes of
-the terms that may bound it: they overlap, though not perfectly, and none can be beaten.
+the terms that may bound it: they overlap, though not perfectly, and the longest is a lower bound.
 
 - memory: the bytes that must move, at the share of the published bandwidth that a copy reaches;
 - cache: the bytes that programs load, at a share of the last-level cache's published rate. Matrix
@@ -47,9 +47,9 @@ LAUNCH_US = 2.0
 COPY = 0.88
 """A device copy on an H200 reaches 4,227 of 4,800 GB/s."""
 CACHE = 0.37
-"""An A100's last-level cache delivers 5,120 bytes a clock (its whitepaper) of 108 x 128."""
+"""An A100's last-level cache delivers 5,120 of 108 x 128 bytes a clock (its whitepaper)."""
 MEMORY_NS, CACHE_NS, NEAR_NS = 700.0, 300.0, 40.0
-"""Loads on a busy card; on an idle one about 500 ns, 200 ns, and 35 cycles in the near cache."""
+"""Load latencies on a busy card; on an idle one: 500 ns, 200 ns, near cache 35 cycles."""
 CYCLES = 2.0
 """Cycles between a warp's instructions: a dependent one waits four cycles, some are independent."""
 ISSUE = 0.6
@@ -174,9 +174,9 @@ def _terms(kernel: KernelResources, work: LaunchWork, card: CardModel, arch: Arc
     issue_ghz = card.clock_mhz / 1e3 * ISSUE * (4 if arch.backend == "cuda" else 1)
     moved = work.reads + work.writes
     far = moved if cold or moved > card.cache_bytes else 0.0
-    taken = kernel.shared_bytes if arch.backend == "cuda" else 0
-    # data of resident programs that stay in the near cache for their next loop
-    near = fitting * (work.reads / programs + taken) <= arch.near
+    shared_bytes = kernel.shared_bytes if arch.backend == "cuda" else 0
+    # whether the data of resident programs stay in the near cache for their next loop
+    near = fitting * (work.reads / programs + shared_bytes) <= arch.near
     return {
         "launch": LAUNCH_US,
         "memory": far / (card.gb_per_s * COPY) / 1e3,
@@ -215,7 +215,7 @@ def _tflops(kernel: KernelResources, work: LaunchWork, card: CardModel) -> float
 
 def _program_ns(kernel: KernelResources, turns: list[float], card: CardModel, first_ns: float,
                 near: bool) -> float:
-    """Return how long one program takes alone (ns); its first loop loads from afar."""
+    """Return how long one program takes alone (ns); loads of its first loop take `first_ns`."""
     total, wait_ns = 0.0, first_ns
     for part, count in zip(kernel.sections, turns, strict=True):
         step_ns = part.instructions * CYCLES * 1e3 / card.clock_mhz

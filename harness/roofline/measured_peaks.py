@@ -1,8 +1,8 @@
 """The rates that an idle card reaches: measured once, cached for this machine.
 
-They are the roofline and evidence, not the floor: a card under a power cap or with other work
-reaches less than it could, so latencies are withheld by the published peaks of `ceilings` alone.
-They are measured under the device's lock in a guarded child; a failure there costs nothing else.
+They set the roofline and are evidence, but do not set the floor: a card under a power cap or with
+other work reaches less than it could, so only the published peaks of `ceilings` withhold latencies.
+They are measured under the device's lock in a guarded child; no verdict fails with it.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ OF_DTYPE = {"bfloat16": ("bf16",), "float16": ("fp16",), "float32": ("tf32", "fp
             "float8_e4m3fn": ("fp8",), "float8_e5m2": ("fp8",)}
 """The precisions in which products of a dtype may run, as the floor counts them."""
 RETRY_S = 3600.0
-"""Time without another attempt after a failure: every verdict would wait for it."""
+"""Seconds without another attempt after a failure; else every verdict would wait for one."""
 COPIES, SQUARES = (1 << 28, 1 << 30, 1 << 32), (8192, 4096)
 """The sizes to try: bytes of a copy, rows of a square matrix."""
 BEGIN_S, WALL_S = 3.0, 5.0
-"""How long new questions are started, and the limit of the whole."""
+"""Seconds in which new requests are sent, and the limit of the whole measurement."""
 TIMES_CACHE = 4
 """A copy is at least this many times larger than the last cache, or the cache is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCeilings:
-    """The best rates, GB/s copied (read and written) and TFLOP/s; `missing` says why not others."""
+    """The best rates, GB/s copied (read and written) and TFLOP/s by precision.
+
+    `missing` says by precision why it was not measured."""
 
     card: str
     torch: str
@@ -62,7 +64,7 @@ class GpuCeilings:
 
     def __post_init__(self) -> None:
         if not all(0 < rate < math.inf for rate in (self.copy_gb_per_s, *self.tflops.values())):
-            raise ValueError("a rate is a positive number")
+            raise ValueError("a rate must be a positive number")
 
     def precision(self, target: Target) -> str:
         """Return the fastest precision for a target's dtypes, "" where none was measured."""
@@ -96,7 +98,7 @@ def get_or_measure(device: Device, place: Place, held: DeviceLock, *, zygote: Zy
         raise
     except (PeerError, PeerDied, EnvironmentFault, ConvertError, OSError) as error:
         why = str(error)
-    with contextlib.suppress(OSError):  # it only costs the next measurement
+    with contextlib.suppress(OSError):  # without the file, the next call measures again
         path.parent.mkdir(parents=True, exist_ok=True)
         if peaks is None:
             failed.write_text(f"{plain(why, 400)}\n")
@@ -133,7 +135,7 @@ def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | No
     until = time.monotonic() + WALL_S
     home = scratch_inside(Path(place.scratch), "home-ceilings")
     inside = Confine(writable=(str(home),), nodes=place.nodes)
-    for confine in (inside, None):  # some GPUs work only outside
+    for confine in (inside, None):  # some GPUs work only outside namespaces
         limits = Limits(wall_s=max(0.1, until - time.monotonic()), output_bytes=1 << 16,
                         memory_bytes=16 << 30)
         with Peer("measure_peaks", cwd=home, limits=limits, python=place.python, lock=held,

@@ -1,7 +1,8 @@
 """Predict latencies where nothing is measured: of a candidate, or of a loop's configurations.
 
-The predictions of `cost_model` are for a Triton target on a card that need not be present. What the
-card cannot launch is certain; latencies are estimates, which order candidates and never decide.
+The predictions of `cost_model` are for a Triton target on a card that need not be present. Whether
+the card can launch a kernel is certain; latencies are estimates, which order candidates and never
+decide.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from harness.timing import stats
 from harness.verdict import COMPILED, Evidence, Verdict
 
 MOST_COMPILED = 8
-"""Lines of such evidence."""
+"""Most lines of compiler evidence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ class SourcePrediction:
 
     @property
     def refusal(self) -> str:
-        """Why the card cannot launch it, in one line; empty when it can."""
+        """Why the card cannot launch the source, in one line; empty if it can."""
         return f"{self.card} cannot launch it: {'; '.join(self.reasons)}" if self.reasons else ""
 
     @property
@@ -163,18 +164,18 @@ def with_predictions(verdict: Verdict, prediction: SourcePrediction) -> Verdict:
     """Return a correct verdict with predicted latencies, without outcome, ratio or speedup."""
     if prediction.latency_us is None or not verdict.correct:
         return verdict
-    by = {each.config_class: each for each in prediction.predictions}
+    by_class = {each.config_class: each for each in prediction.predictions}
     rows = tuple(replace(row, latency_us=each.latency_us, floor_us=each.floor_us,
                          roofline_us=each.roofline_us,
                          pct_of_roofline=roofline.percent(each.roofline_us, each.latency_us))
-                 for row in verdict.rows for each in [by[row.config_class]])
+                 for row in verdict.rows for each in [by_class[row.config_class]])
     return replace(verdict, rows=rows, latency_us=prediction.latency_us,
                    floor_us=prediction.floor_us, roofline_us=prediction.roofline_us,
                    latency_kind="predicted", pct_of_roofline=prediction.pct_of_roofline)
 
 
 class SourcePredictor:
-    """Predicts sources of one target on one card, compiled in parallel until it is closed."""
+    """Predicts sources of one target on one card; compiles them in parallel."""
 
     def __init__(self, target: Target, tree: Path, card: CardModel, scratch: Path, *, cold: bool,
                  python: str | None, env: Mapping[str, str], yields: Turnstile | None,

@@ -36,7 +36,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """The rates that a kernel can reach: of the caches that may hold its data, then the memory."""
+    """The rates that a kernel can reach; `levels`: caches that may hold its data, then memory."""
 
     gflops: float
     levels: tuple[Level, ...]
@@ -79,8 +79,8 @@ def of_card(card: CardModel, target: Target, *, cold: bool) -> Roofline:
 def of_cpu(limits: Ceilings) -> Roofline:
     """Return a CPU's roofline from its ceilings, less their headroom.
 
-    A level was measured at one size; it counts for twice as much, which is about half of the way to
-    the next one.
+    A level was measured at one size; it counts up to twice that size, which is about half of the
+    way to the next level.
     """
     caches = tuple(Level(2 * level.bytes, level.gb_per_s / HEADROOM)
                    for level in limits.levels[:-1])
@@ -89,7 +89,7 @@ def of_cpu(limits: Ceilings) -> Roofline:
 
 
 def percent(roofline_us: float, latency_us: float) -> float:
-    """Return which share of the roofline a latency reaches, 0 to 100 percent."""
+    """Return the share of the roofline that a latency reaches, in percent, at most 100."""
     return min(100.0, 100.0 * roofline_us / latency_us)
 
 

@@ -1,9 +1,9 @@
 """The order in which the kopt processes of a host create GPU contexts.
 
-The driver creates one context after another for the whole host. Contexts that nothing waits for
-yet are created while none is needed urgently, and only a few at a time over all kopt processes.
-Otherwise a verdict on one card would wait for contexts that another card needs later. The order is
-advisory: patient waiters proceed after a timeout, urgent ones at once.
+The driver creates one context after another for the whole host. Contexts that are not
+needed yet are created while none is needed urgently, and only a few at a time over all kopt
+processes. Otherwise a verdict on one card would wait for contexts that another card needs later.
+The order is advisory: patient waiters proceed after a timeout, urgent ones at once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from harness.errors import KoptError
 from harness.isolation import device_lock
 
 AT_ONCE = 3
-"""More at a time are hardly faster, and urgent ones would queue behind them."""
+"""Patient contexts created at a time; more are hardly faster and would delay urgent ones."""
 PATIENCE_S = 5.0
 POLL_S = 0.02
 TRIES, TRY_S = 20, 0.001
 ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-"""Shortens the creation of a context to two thirds, but serialises work on several streams: only
-for kernels that use one stream.
-"""
+"""Shortens the creation of a context to two thirds, but serialises work on several streams; set
+only for kernels that use one stream."""
 _URGENT, _TURNS = "contexts.urgent", [f"contexts.{number}" for number in range(AT_ONCE)]
 
 
@@ -45,7 +44,7 @@ def urgent() -> Iterator[None]:
 
 @contextmanager
 def patient(needed: threading.Event, *, patience_s: float | None = None) -> Iterator[None]:
-    """Wait for a turn to create a context, or until it is `needed`; hold the turn meanwhile."""
+    """Wait for a turn to create a context, or until it is `needed`; hold the turn in the block."""
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     turn = _turn(needed, deadline)
     try:

@@ -21,14 +21,14 @@ class ContextWarmup:
         self._pending: dict[Peer, _PendingContext] = {}
 
     def begin(self, peer: Peer, work: Work, *, urgent: bool) -> None:
-        """Create a runner's context by `work`: at once if `urgent`, else in its turn."""
+        """Create a runner's context by calling `work`: at once if `urgent`, else in its turn."""
         if peer not in self._pending:
             pending = self._pending[peer] = _PendingContext()
             turn = context_queue.urgent() if urgent else context_queue.patient(pending.needed)
             pending.done = self._submit(lambda: pending.run(work, turn))
 
     def claim(self, peers: Iterable[Peer]) -> list[Future[None] | None]:
-        """Return what to wait for before each runner is used; None where nothing is pending."""
+        """Return the future to wait for before each runner is used; None if nothing is pending."""
         claimed = [self._pending.pop(peer, None) for peer in peers]
         for pending in claimed:
             if pending is not None:
@@ -48,7 +48,7 @@ class ContextWarmup:
             pending.needed.set()
 
     def abandon(self, end: Work) -> None:
-        """Cancel all contexts not begun, `end` all runners, and wait for those that have begun."""
+        """Cancel contexts not begun, call `end` to end all runners, and wait for contexts begun."""
         for pending in self._pending.values():
             pending.cancelled = True
         end()

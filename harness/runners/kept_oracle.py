@@ -1,9 +1,8 @@
 """The oracle of a verdict, kept for the next verdict of its campaign on the same device.
 
-On a card it takes half a second to start one, and a quarter to end it. Between two harness
-processes its descriptors wait in a socket pair, which the engine makes and every harness process
-inherits.
-The oracle ends with the last process that holds the socket, or when nobody takes it for KEPT_S.
+On a card, starting one takes half a second, ending it a quarter. Between two harness processes its
+descriptors wait in a socket pair, which the engine makes and every harness process inherits. The
+oracle ends with the last process that holds the socket pair, or when no process takes it in KEPT_S.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from harness.isolation import process_tree
 from harness.isolation.supervisor_start import KeptProcess
 
 KEPT_S = 120.0
-"""Longer than the pauses between verdicts in a queue. A kept oracle holds half a GB of a card, and
-the weights of the reference."""
+"""Seconds; longer than the pauses between verdicts in a queue, but not endless: a kept oracle holds
+half a GB of a card, and the weights of the reference."""
 VARIABLE = "KOPT_ORACLE"
-"""Environment variable of a harness process: the descriptors of the shelf."""
+"""Environment variable with the numbers of the shelf's descriptors in a harness process."""
 MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptOracle:
-    """An idle oracle: its supervisor's pid, what it was started with, its libraries."""
+    """An idle oracle: its supervisor's pid, a hash of what it was started with, its libraries."""
 
     pid: int
     key: str
@@ -37,7 +36,7 @@ class KeptOracle:
 
 
 class OracleShelf:
-    """Room for one oracle. Only one process at a time takes it and puts it back."""
+    """Keeps at most one idle oracle. Only one process at a time may use the shelf."""
 
     def __init__(self, ends: tuple[socket.socket, socket.socket] | None = None) -> None:
         self._made = ends
@@ -68,11 +67,11 @@ class OracleShelf:
 
     @property
     def holds_one(self) -> bool:
-        """Whether an idle oracle lives."""
+        """Whether the shelf has a running oracle."""
         return bool(self.supervisor())
 
     def supervisor(self) -> int:
-        """Return the pid of the idle oracle's supervisor, 0 if none lives."""
+        """Return the pid of the idle oracle's supervisor, 0 if none runs."""
         if self._made is None:
             return 0
         try:
@@ -97,7 +96,7 @@ class OracleShelf:
         return True
 
     def take(self, key: str) -> tuple[KeptProcess, Mapping[str, str]] | None:
-        """Take the oracle that was started with `key`, and its libraries; end any other."""
+        """Return the oracle that was started with `key`, and its libraries; end any other."""
         taken = None
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -117,11 +116,11 @@ class OracleShelf:
         return taken
 
     def clear(self) -> None:
-        """End the oracle that waits."""
+        """End the idle oracle."""
         if self._made is not None:
             self.take("")
 
     def close(self) -> None:
-        """End the oracle that waits, and the shelf."""
+        """End the idle oracle and close the shelf's sockets."""
         for end in self._made or ():
             end.close()

@@ -14,7 +14,7 @@ from harness.verdict import Evidence, Finding
 CALLS = 10
 MOST_KERNELS = 8
 MISSING = 0.67
-"""Smallest accepted ratio of a timed call to the profiled one, whose caches are colder."""
+"""Smallest accepted ratio of a timed call to a profiled call, which has colder caches."""
 SHORTEST_US = 2.0
 """Below this time the profiler's clock is too coarse for a finding."""
 
@@ -65,7 +65,7 @@ def profile(runner: Peer, case: str) -> CallProfile:
 
 def evidence(profiles: Mapping[tuple[str, str], CallProfile], names: list[str], *,
              earlier: Collection[str] = ()) -> list[Evidence]:
-    """Return each side's kernels by class; profiles of `earlier` sides are of former verdicts."""
+    """Return each side's kernels by class; those of sides in `earlier` are from former verdicts."""
     lines = []
     for name in names:
         sides = [f"{side}{', profiled earlier,' * (side in earlier)} "
@@ -85,6 +85,6 @@ def too_short(profiles: Mapping[tuple[str, str], CallProfile],
         busy_us = 0.0 if profile is None else profile.busy_ns / 1e3
         if busy_us >= SHORTEST_US and timing.candidate_us < MISSING * busy_us:
             findings.append(Finding(rule="spans", severity="flag", detail=(
-                f"class {name}: a timed call takes {timing.candidate_us:.3g} us, and one under the "
-                f"profiler keeps the GPU busy for {busy_us:.3g} us at least")))
+                f"class {name}: a timed call takes {timing.candidate_us:.3g} us, but a profiled "
+                f"call keeps the GPU busy for at least {busy_us:.3g} us")))
     return findings

@@ -43,7 +43,7 @@ DEVICE_ERRORS = re.compile(r"\b(CUDA|HIP) error\b|out of memory|^AcceleratorErro
 class OracleError(KoptError):
     """The reference itself failed: an error of the task, not of the candidate. Exit code 2.
 
-    It may pass if its process or its device failed, not its program.
+    `may_pass`: a retry may succeed, because its process or device failed, not its program.
     """
 
     exit_code = 2
@@ -56,8 +56,8 @@ class OracleError(KoptError):
 class Oracle:
     """A client of the oracle process; the reference comes from the baseline's tree.
 
-    With a shelf it uses the oracle that waits there, if that has the same reference, and returns it
-    to the shelf at the end, unless it may not outlive its verdict.
+    With a shelf, it takes the idle oracle from there if that was started with the same reference,
+    and puts it back at the end if `may_leave` allows that.
     """
 
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
@@ -114,8 +114,8 @@ class Oracle:
              changed: Mapping[str, Mapping[str, Any]] | None = None) -> Case:
         """Draw a case from a new secret seed; `first` is an earlier case of the same class.
 
-        `changed` are other fields of some arguments, by name: a value, or a layout in memory.
-        Raises OracleError if the reference fails on normal inputs; on others, the case is skipped.
+        `changed` gives by argument name the fields to replace, such as a value or a memory layout.
+        Raises OracleError if the reference fails on normal inputs; if on others, sets `skip`.
         """
         seed = secrets.randbits(48)
         case_id = f"case-{secrets.token_hex(8)}"
@@ -140,8 +140,8 @@ class Oracle:
               known: Errors | None = None, *, outputs_only: bool = False) -> Errors:
         """Compare the outputs in a slot of a memory with the expected values.
 
-        `returned` says what the kernel returned and where it is. Raises PeerError if the answer is
-        not what was declared. Outputs that are bit for bit those of `known` have the same errors.
+        `returned` says what the kernel returned and where it is. Raises PeerError if a
+        dtype is not the declared one. Outputs identical to those of `known` have the same errors.
         """
         if not self.interpret:
             for region, declared in zip(returned, self.target.return_dtypes, strict=False):
@@ -156,9 +156,9 @@ class Oracle:
             known, changed=errors.changed)
 
     def sensitivity(self, case: Case, part: float) -> tuple[float, ...]:
-        """Return, by output, the relative change that nine in ten values do not exceed.
+        """Change every input by `part` of itself; return the typical relative change by output.
 
-        Every input is changed by this `part` of itself.
+        Nine in ten values of the output do not exceed it.
         """
         answer = self.ask("sensitivity", case=case.id, part=part, seed=secrets.randbits(48))
         return convert(answer["typical"], tuple[float, ...])
@@ -182,7 +182,7 @@ class Oracle:
         self.ask("drop", case=case.id)
 
     def new_case(self, like: Case) -> Case:
-        """Return a case of the same class whose contents are not made here."""
+        """Return a case of the same class; its contents are those of a slot, not drawn for it."""
         case_id = f"case-{secrets.token_hex(8)}"
         self._shapes[case_id] = self._shapes[like.id]
         return replace(like, id=case_id, distribution="slot", controls=())
@@ -194,7 +194,7 @@ class Oracle:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let the oracle run while this process measures on the CPU: between blocks."""
+        """Let the oracle run, between blocks, while this process measures on the CPU."""
         self._peer.exempt(True)
         try:
             yield
@@ -229,7 +229,7 @@ class Oracle:
             self._peer.close()
 
     def _leave(self, shelf: OracleShelf) -> bool:
-        with self._asking:  # to the end: the next owner must not meet an answer to this one
+        with self._asking:  # until the end: the next owner must not get a late answer
             try:
                 self._ask("reset", {})
                 return self._may_leave() and self._peer.leave(

@@ -1,9 +1,9 @@
 """The folder of one runner process: HOME, temporary files, working folder and compiler caches.
 
 It has a random name and is removed when the process ends, so that no process finds what another
-one has written. What a side's kernels compiled is kept in its `Kernel.home`, to which only this
-process writes: the process that is checked leaves its compiled code there, before anything is
-timed, and every later process starts with a copy.
+one has written. Compiled code of a kernel is kept in its `Kernel.home`, to which only the harness
+writes: it copies the code there from the process that is checked, before anything is timed, and
+every later process starts with a copy.
 
 Where processes are confined, the copy appears at the path of the kept cache, because build files
 name absolute paths; the folders of other processes are hidden.
@@ -27,7 +27,7 @@ from harness.isolation.confinement import Confine
 from harness.isolation.guard import clean_env
 
 FOLDER = "runners"
-"""The folder of all runners' folders below the scratch folder."""
+"""Name of the folder of all runners' folders, below the scratch folder."""
 MOST_BYTES = 2 << 30
 _TRITON = compiler_cache.TRITON[-1]
 
@@ -40,8 +40,8 @@ def has_compiled(kernel: Kernel) -> bool:
 class ProcessHome:
     """The folder of one process, made for a kernel; other kernels may join a shared process.
 
-    `confined` is whether the process has a file system of its own. `frozen` are the identities of
-    kernels that have been timed: their processes leave nothing behind.
+    `confined` is whether the process sees its own file system. `frozen` are the identities of
+    kernels that have been timed: what their processes compile is not kept.
     """
 
     def __init__(self, kernel: Kernel, *, confined: bool, frozen: Collection[str],
@@ -69,7 +69,7 @@ class ProcessHome:
             {**variables, "TRITON_HOME": str(self.path)}, self._appears_at.parent), home=self.path)
 
     def confine(self, *more: str) -> Confine:
-        """Return what the process may write to: its folder, and `more`."""
+        """Return the confinement of the process, which may write to its folder and to `more`."""
         binds = () if self._appears_at == self._caches else \
             ((str(self._caches), str(self._appears_at)),)
         return Confine(writable=(str(self.path), *more), binds=binds,
@@ -89,7 +89,7 @@ class ProcessHome:
             self._seeded = True
 
     def leave_compiled(self) -> None:
-        """Keep what the process compiled for later ones of its kernel, once."""
+        """Keep the process's compiled code for later processes of its kernel; once only."""
         if not self.leaves_compiled or not self._compiles:
             return
         self.leaves_compiled = False
@@ -113,10 +113,10 @@ class ProcessHome:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy all caches but Triton's, and nothing that is there already."""
+    """Copy all caches except Triton's; skip files that the target already has."""
     def missing(name: str) -> bool:
         return not name.endswith(".lock") and not os.path.lexists(target / name)
 
-    with contextlib.suppress(FolderTooLarge, OSError):  # the process then compiles itself
+    with contextlib.suppress(FolderTooLarge, OSError):  # the process then compiles again
         file_copy.copy_folder(source, target, most_bytes=MOST_BYTES, should_copy=missing,
                               enter=lambda name: name != _TRITON)

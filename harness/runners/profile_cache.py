@@ -1,7 +1,7 @@
 """Keep an incumbent's profile for the verdicts on later candidates.
 
-The profile is evidence only; no verdict depends on it. Taking it again would occupy a context that
-other processes of the host wait for, and give the same result for the same code.
+The profile is evidence only; no verdict depends on it. Profiling again would occupy a GPU context
+that other processes of the host wait for, and give the same result for the same code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProfileCache:
     def load(self) -> Mapping[str, CallProfile]:
         """Return the profile of the same code by class.
 
-        It is empty if a class is missing, or if the compiled kernels are: profiling makes both.
+        It is empty if the profile of a class or the compiled code is missing: profiling makes both.
         """
         if not self._path.is_file() or (self._compiles and not self._compiled.is_dir()):
             return {}

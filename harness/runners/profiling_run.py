@@ -1,6 +1,6 @@
-"""Compile and profile both sides during the check, class by class, in processes never timed.
+"""Compile and profile both sides during the check, class by class, in untimed processes.
 
-A context and a profiler that attaches to it cost more than the profiling itself. All classes of a
+Creating a context and attaching a profiler cost more than the profiling itself. All classes of a
 side therefore share one process, which starts before there is anything to profile.
 """
 
@@ -22,7 +22,7 @@ FINISH_S = 30.0
 
 
 class ProfilingRun:
-    """The profiling process of one side. Its failures are ignored: the check will find them.
+    """The profiling process of one side. Its failures are ignored, since the check finds them, too.
 
     `start` starts the process and `load` loads the kernel, raising PeerError or PeerDied; `store`
     receives the profile of each class.

@@ -1,8 +1,8 @@
 """The runner processes of one evaluation or loop: all new, some started before they are needed.
 
 A GPU context takes most of a second, and importing torch and triton takes seconds where no zygote
-has done it. Such processes are started ahead, each under a guard of its own and without anything
-of the candidate; kernel and device lock come later.
+has done it. Such processes are started ahead, each under its own guard; they get their kernel and
+the device lock later.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BYTES_PER_CONTEXT = 4 << 30
 class RunnerPool:
     """Returns runners with a kernel loaded; at most `ahead` per side are started in advance.
 
-    `unconfined` says why they run outside namespaces, where a GPU does not work inside. With
+    `unconfined` says why runners run outside namespaces, "" if they run inside. With
     `in_process`, all kernels that run at the same time share one process.
     """
 
@@ -66,9 +66,9 @@ class RunnerPool:
         self._profiling = ProfilingRuns()
 
     def prestart(self, kernel: Kernel, count: int, *, asleep: bool = False) -> None:
-        """Start runners of a side until `count` wait, or as many as are started ahead.
+        """Start runners of a kernel until `count` of them wait, or `ahead` if that is less.
 
-        Those `asleep` do not touch the card before they make their context or are used.
+        With `asleep`, they do not touch the card before their context is created or they are used.
         """
         self._kernels[kernel.name] = kernel
         waiting = self._waiting.setdefault(kernel.name, deque())
@@ -84,7 +84,7 @@ class RunnerPool:
               yields: Turnstile | None = None, refill: int = 0) -> Peer:
         """Return one runner with the kernel loaded; see `start_all`.
 
-        What it compiles is kept for later runners, unless the kernel has been timed.
+        What the runner compiles is kept for later runners, unless the kernel has been timed.
         """
         [peer] = self._start_reachable([kernel], lock, yields, refill)
         self.starter.keep_compiled([peer])
@@ -94,7 +94,7 @@ class RunnerPool:
                   refill: int = 0) -> list[Peer]:
         """Return a runner for each kernel, to be timed; prestart `refill` more of each.
 
-        They load concurrently, and keep nothing for later runners. Raises PeerError or PeerDied if
+        They load concurrently; what they compile is not kept. Raises PeerError or PeerDied if
         a kernel does not load, EnvironmentFault if the target's Python cannot run any, DeviceFault
         if it does not reach the card.
         """
@@ -162,11 +162,11 @@ class RunnerPool:
         return None
 
     def create_contexts(self, lock: DeviceLock, kernel: Kernel | None = None) -> None:
-        """Make the waiting runners' contexts on the card, now that its lock is held.
+        """Create the waiting runners' contexts on the card, now that its lock is held.
 
         This happens during the check of the candidate, so that no measurement waits for it. With
-        a `kernel`, only its next runner makes its context, at once: the driver makes one context
-        after another, and the check waits for that one.
+        a `kernel`, only the context of its next runner is created, urgently: the driver creates
+        one context after another, and the check waits for that one.
         """
         for name, peers in self._waiting.items():
             chosen = list(peers) if kernel is None else list(peers)[:name == kernel.name]
@@ -203,17 +203,17 @@ class RunnerPool:
 
     @property
     def profiles(self) -> dict[tuple[str, str], CallProfile]:
-        """What was profiled, by side and class."""
+        """The profiles by side and class."""
         return self._profiling.profiles
 
     def wait_profiles(self) -> None:
-        """Wait for all profiles, or end them; their processes then end as runners do."""
+        """Wait for the profiles (see `ProfilingRuns.finish`), then end their processes."""
         self.end(self._profiling.finish())
 
     def end(self, peers: Iterable[Peer]) -> None:
-        """End runners without waiting: a process takes long to release a card.
+        """End runners without waiting, because a process takes long to release a card.
 
-        With one shared process, wait: the next one needs the card for itself.
+        A shared process is waited for: the next one needs the card for itself.
         """
         for peer in peers:
             self.starter.forget(peer)
@@ -261,7 +261,7 @@ class RunnerPool:
 
 
 def starts_ahead(place: Place, language: str, memory_bytes: int | None) -> int:
-    """Return how many runners of a side to keep starting: none where that would disturb timing.
+    """Return how many runners of a kernel to start ahead: none where that would disturb timing.
 
     Each needs cores to start on, and a context in the card's memory.
     """

@@ -43,7 +43,7 @@ SETS_MODE = re.compile("setcsr|ldmxcsr|fldcw|fpcr|fesetround|fesetenv|feenableex
                        "FLUSH_ZERO_MODE|DENORMALS_ZERO_MODE|set_flush_denormal")
 """What a source mentions that changes the processor's floating-point mode."""
 STAGED_RING = 256 << 20
-"""Bytes of a class's slots whose contents cross the machine's memory, which takes seconds a GB."""
+"""Most bytes of a class's slots if contents pass through host memory, at seconds per GB."""
 
 
 class Session:
@@ -63,7 +63,7 @@ class Session:
         self._shelf = shelf
         self.device, self.settings, self.cancel, self.base = device, settings, cancel, base
         self.on_wait: Callable[[str], None] | None = None
-        """Receives what a wait for the device is for, unless `lock` gets another."""
+        """Called with what the session waits for to lock the device, unless `lock` gets another."""
         self.several = len(device.cards) > 1
         self.on_cpu = device.kind == "cpu"
         self.mode = interference.require_usable(device)
@@ -82,7 +82,7 @@ class Session:
         kind = kernel.kind_of(self.place, target.language)
         self.any_mode = (base is not None and _sets_mode(base / target.source)) \
             or kernel.has_fast_math(target)
-        """Whether kernels may leave the processor in another mode, since the baseline's may."""
+        """Whether kernels may change the floating-point mode, since the baseline's may do so."""
         self.zygote = zygote if zygote is not None and zygote.kind == kind else \
             shared_zygotes.zygote(kind, yields=self.yields)
         self.runners = RunnerPool(_limits(target, device, settings), yields=self.yields,
@@ -105,8 +105,8 @@ class Session:
     def _may_leave(self) -> bool:
         """Return whether the oracle may stay on the card between verdicts.
 
-        No candidate may be able to reach it, and the driver must list our processes by their pids:
-        else kopt would take the waiting oracle for the process of another program.
+        No candidate may be able to reach it, and the driver must list kopt's processes by pid:
+        otherwise kopt would mistake the idle oracle for a stranger.
         """
         return self.device.kind == "nvidia" and not self.in_process \
             and not guard.confinement_problem() and not self.runners.unconfined \
@@ -117,7 +117,7 @@ class Session:
         """Return the plan adapted to this device.
 
         A GPU gets its cache size, blocks that are not too short for its clock, and an earlier first
-        look. On a CPU the caches are warm, since its ceilings are those of its caches.
+        look. A CPU's plan stays the same: warm caches, as its ceilings assume.
         """
         if self.on_cpu:
             return plan
@@ -136,7 +136,7 @@ class Session:
         return replace(fitted, score="wall", by_host=True) if self.several else fitted
 
     def pairs_at_once(self, plan: Plan, cases: Sequence[Case]) -> int:
-        """Return how many pairs of runners may hold buffers at a time, in half of the memory."""
+        """Return how many pairs of runners may hold buffers at a time, in half of the card."""
         if self.on_cpu or self.in_process or self.device.memory_bytes is None:
             return 1
         held = sum(FIRST_SLOTS * case.footprint for case in cases)
@@ -188,7 +188,7 @@ def _sets_mode(source: Path) -> bool:
 def _check_cards(target: Target, device: Device) -> None:
     """Raise InputError if the device does not have the number of cards that the target needs."""
     if target.num_gpus > 1 and (device.kind == "cpu" or len(device.cards) != target.num_gpus):
-        raise InputError(f"the target needs {target.num_gpus} GPUs, and {device.id} is "
+        raise InputError(f"the target needs {target.num_gpus} GPUs, but {device.id} has "
                          f"{len(device.cards) if device.kind != 'cpu' else 'none'}",
                          where="num_gpus", fix="name as many cards in gpu.device")
 

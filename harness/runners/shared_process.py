@@ -1,6 +1,6 @@
 """Several kernels in one process, on a card that accepts no second one.
 
-They share the process, so one could reach the other's clock; the verdict says so.
+One kernel could tamper with the timing of the other; the verdict says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SharedRunner(Peer):
         self.process = self._peer = shared.peer
         self.limits = self._peer.limits
         self.elapsed_ns = self.asked_ns = 0
-        self.key, self.stamps = b"", None  # the kernel loaded before could know it
+        self.key, self.stamps = b"", None  # no key: a kernel loaded earlier could read it
 
     def send(self, op: str, descriptors: Sequence[int] = (), /, **fields: object) -> None:
         self._peer.send(op, descriptors, side=self.side, **fields)

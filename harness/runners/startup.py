@@ -1,4 +1,4 @@
-"""Start runner processes, and find out whether they can run kernels before they load one."""
+"""Start runner processes, and check that they can run kernels before they load one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from harness.runners.process_home import ProcessHome
 from harness.runners.shared_process import SharedRunner
 
 OF_THE_MACHINE = ("not compiled with", "driver on your system", "no NVIDIA driver")
-"""Parts of torch's errors that concern torch or the driver, not a single card."""
+"""Parts of torch's error messages that concern torch or the driver, not a single card."""
 
 
 class GpuUnreachable(Exception):
@@ -82,9 +82,9 @@ class RunnerStarter:
                           interpret=kernel.place.interpret)
 
     def load(self, peer: Peer, kernel: Kernel) -> None:
-        """Request a runner that is ready to load a kernel, with what was compiled for it.
+        """Tell a ready runner to load a kernel, and give it the compiled code kept for the kernel.
 
-        A process of one kernel gets a key of its own, by which it seals the times that it reports.
+        A process of one kernel also gets a new key, with which it seals the times that it reports.
         """
         self.home_of(peer).seed(kernel)
         if kernel.place.interpret:  # nothing is timed
@@ -111,12 +111,12 @@ class RunnerStarter:
         return self._homes[peer.process if isinstance(peer, SharedRunner) else peer]
 
     def keep_compiled(self, peers: Iterable[Peer]) -> None:
-        """Keep what these runners compile, at their end, for later runners of the same kernel."""
+        """When these runners end, keep what they compiled for later runners of the same kernel."""
         for peer in peers:
             self.home_of(peer).leaves_compiled = True
 
     def freeze(self, kernels: Iterable[Kernel]) -> None:
-        """Keep nothing more of these kernels: they are timed now."""
+        """Keep no more compiled code of these kernels, because they are timed from now on."""
         self._timed.update(kernel.identity for kernel in kernels)
 
     def age_s(self, peer: Peer) -> float:
@@ -135,7 +135,7 @@ class RunnerStarter:
 
 
 def unreachable_fault(why: str, place: Place) -> EnvironmentFault:
-    """Return the error that torch reaches no GPU: the card's, unless it concerns all cards."""
+    """Return a DeviceFault, or an EnvironmentFault if `why` concerns torch or the driver."""
     message = f"torch reaches no GPU: {why}"
     if any(words in why for words in OF_THE_MACHINE):
         return EnvironmentFault(message, where=place.python or "this Python")
@@ -160,9 +160,9 @@ def await_ready(peer: Peer, kernel: Kernel) -> None:
 
 
 def has_failed(warmup: Future[None]) -> bool:
-    """Wait until a runner has made its context; return whether that failed.
+    """Wait until a runner has created its context; return whether that failed.
 
-    The kernel, which is not loaded yet, is not the cause; another process on the card may be.
+    No kernel is loaded yet, so none is the cause; another process on the card may be.
     """
     try:
         warmup.result()

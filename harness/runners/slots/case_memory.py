@@ -45,7 +45,7 @@ class CaseMemory:
     def shared_with(self, peer: Peer, side: str) -> CaseMemory:
         """Return the same memory for another runner of a shared process.
 
-        `side` is the runner that has mapped it.
+        `side` names the runner that has mapped it.
         """
         other = copy(self)
         other.peer, other._returned = peer, {}
@@ -53,7 +53,7 @@ class CaseMemory:
         return other
 
     def place(self, case: Case, slot: int = 0, *, reverse: bool = False) -> None:
-        """Give a slot a case's contents and poisoned outputs; `reverse` reverses them."""
+        """Write a case's inputs and poisoned outputs to a slot; `reverse` reverses the elements."""
         self.oracle.ask("place", memory=self.id, slot=slot, case=case.id, reverse=reverse)
 
     def run(self, slot: int = 0, *, touched: Collection[str] = ()) -> None:
@@ -67,7 +67,7 @@ class CaseMemory:
 
     def judge(self, case: Case, slot: int = 0, known: Errors | None = None, *,
               outputs_only: bool = False) -> Errors:
-        """Compare what the last call on a slot answered with a case's expected values."""
+        """Compare the answer of the last call on a slot with a case's expected values."""
         return self.oracle.judge(case, self.id, slot, self._returned.get(slot, []), known,
                                  outputs_only=outputs_only)
 
@@ -79,7 +79,7 @@ class CaseMemory:
         return self.judge(case, slot, known, outputs_only=outputs_only)
 
     def read_again(self, case: Case, known: Errors) -> Errors:
-        """Judge the answer in the first slot once more, with what was returned as it is now."""
+        """Judge the first slot again, with the current contents of the returned tensors."""
         self.peer.ask("store", case=self.id, slots=[0])
         return self.judge(case, 0, known, outputs_only=True)
 

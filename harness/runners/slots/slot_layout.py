@@ -20,7 +20,7 @@ WIDEST = max(DTYPE_BYTES.values())
 class ReturnedTensor:
     """A tensor that a kernel returned, as its runner reports it.
 
-    `memory` says what is special about its memory, whose copying is not timed.
+    `memory` says what is special about its memory, "" if nothing. Copying it is not timed.
     """
 
     dtype: str
@@ -52,8 +52,8 @@ def placed(tensors: Sequence[Mapping[str, Any]], *, end: int = GUARD_BYTES,
     """Return tensors with the `offset`, `nbytes` and `stored` dtype that they have in a slot.
 
     Also returns where the last guard zone ends. Triton's interpreter gets bfloat16 as float32.
-    A tensor with the layout "columns" takes twice its bytes; one with "end" ends at a guard zone,
-    but for what rounds its size up to a cache line.
+    A tensor with the layout "columns" takes twice its bytes; one with "end" ends less than a
+    cache line before a guard zone.
     """
     result = []
     for tensor in tensors:

@@ -23,7 +23,7 @@ from harness.timing.timed_slots import SlotComparison, TimedSlots
 
 SIDES = ("candidate", "incumbent")
 ROOM_SHARE = 0.8
-"""Slots take this share of a card's free memory at most: calls need some, too."""
+"""Slots take at most this share of a card's free memory, since calls need memory, too."""
 AN_ARGUMENT = "an argument's memory"
 KEPT_RETURNS = 4
 """Places of a returned value: its slot, its copy, a short graph and a long one."""
@@ -38,7 +38,7 @@ class JudgedSlot:
 
 
 class SlotRing:
-    """The slots of one class, in one memory for each side, which is allocated in their `order`."""
+    """The slots of one class, in one memory per side; the memories are allocated in `order`."""
 
     def __init__(self, source: SlotRings, case: Case, slots: int,
                  returned: Mapping[str, Sequence[ReturnedTensor]], order: Sequence[str]) -> None:
@@ -73,7 +73,7 @@ class SlotRing:
         peer.send("prepare", self._files[side], case=self._case.id,
                   memory=self._memory[side], returned=self._regions[side], call=True,
                   keep=self._has_weights, one_weight=self._source.flush_bytes == 0, **self._shape)
-        self._close_files(side)  # others are opened before this ring is closed
+        self._close_files(side)  # further rings are opened before this one is closed
 
     def receive(self, peer: Peer, side: str) -> None:
         answer = decode_answer(peer.receive(), PreparedAnswer)
@@ -81,7 +81,7 @@ class SlotRing:
             self.returned[side] = answer.returned
         shapes = [[tensor.shape for tensor in each] for each in self.returned.values()]
         if any(each != shapes[0] for each in shapes):
-            raise PeerError("returned tensors of other shapes than the other side")
+            raise PeerError("candidate and incumbent return tensors of different shapes")
         if all(side in self.returned for side in SIDES):
             self._note_memory(*self.returned["candidate"])
 
@@ -145,9 +145,9 @@ class SlotRing:
 class SlotRings:
     """Makes the slots of a verdict, and collects those that the reference judged.
 
-    `kinds` returns the usable kinds of input of a class, `limits` the relative difference that
-    counts as none, by output. `flush_bytes` is the size of a GPU's cache, which is emptied before
-    each block if it is above zero.
+    `kinds` returns the usable kinds of input of a class, `limits` by output the relative
+    difference that counts as none. `flush_bytes` is the size of a GPU's cache, which is emptied
+    before each block if it is above zero.
     """
 
     def __init__(self, oracle: Oracle, *, kinds: Callable[[str], Sequence[str]],
@@ -157,8 +157,7 @@ class SlotRings:
         self.on_gpu, self.flush_bytes = on_gpu, flush_bytes
         self.judged: list[JudgedSlot] = []
         self.fewer: dict[str, int] = {}
-        """By class, the number of kinds of input in timed calls, if the card has no room for all.
-        """
+        """By class, how many kinds of input timed calls get, if the card has no room for all."""
         self.unlike: dict[str, str] = {}
         """By class, what is special about the memory that only the candidate returns."""
         self._opened: Counter[tuple[str, bool]] = Counter()
@@ -177,7 +176,7 @@ class SlotRings:
             default=0)
 
     def room(self, nbytes: int) -> int:
-        """Return how many of `nbytes` both sides' slots can have each, with a margin."""
+        """Return how many bytes each side's slots can have, at most `nbytes`; keeps a margin."""
         if not self.on_gpu:
             return nbytes
         needed = int(nbytes * len(SIDES) / ROOM_SHARE)
@@ -185,7 +184,7 @@ class SlotRings:
         return nbytes if answer >= needed else int(answer * ROOM_SHARE) // len(SIDES)
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
-        """Return new slots; the sides take turns at the memory that is allocated first.
+        """Return new slots; the sides alternate in whose memory is allocated first.
 
         A card reuses freed memory. If the same side always got it, a kernel that is slower there
         would seem slower in every pair of a verdict.

@@ -20,27 +20,27 @@ from harness.verdict import Config
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""
 CHECKED = 4
-"""How many of them are tried beside advice, to test whether it separates slow from fast."""
+"""How many of them are tried beside advised ones, to test whether advice tells slow from fast."""
 DRAWN = 50
 """Random draws of which the farthest is chosen next; fewer leave more to chance."""
 LIKELY = 8
-"""Proposals announced beforehand, by expected improvement: one more result seldom changes them."""
+"""Proposals announced ahead, by expected improvement, which one more result seldom changes."""
 LEAST_SPREAD, LARGEST = 1e-3, 1e6
-"""The least deviation of log ratios, and the largest log ratio."""
+"""The smallest standard deviation of log ratios, and the largest log ratio."""
 SCORED = 4_000
 """Configurations that the model scores for a proposal."""
 MOST_IDLE, EXPLORED = 8, 8
 """Proposals without a gain after which advice ends, and configurations far apart that follow."""
 KEPT = 400
-"""Observations that predict: of more, the best half and the latest half."""
+"""Most observations to predict from; of more, the best and the latest, half each."""
 SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
-"""A value above this quantile, and above 1.6 times the best, counts as just that slow."""
+"""A value above both this quantile and the best plus SLOW_LOG (1.6 times) is cut to the larger."""
 GAIN = 0.01
 """A smaller log ratio does not count as a new best: it does not end a stagnation."""
 REQUIRED, REQUIRED_MOST = 0.07, 10
-"""Required improvement per proposal without a gain (standard deviations); most that count."""
+"""Required improvement (standard deviations) per proposal without a gain; most that count."""
 PATIENCE, SETTLING = 25, 3
-"""After this many without a gain, every third accepts any improvement: the last percent."""
+"""After PATIENCE proposals without a gain, every third aims at any improvement, however small."""
 
 
 class BayesianSearch:
@@ -141,7 +141,7 @@ class BayesianSearch:
         return self.advised and idle < MOST_IDLE and (idle < 4 or idle % 2 == 0)
 
     def _candidates(self, rest: Array, best: Array) -> Array:
-        """Return the rows to score: all of `rest`, or of many the likely and random others."""
+        """Return the rows to score: all of `rest`; if too many, likely ones and random others."""
         if len(rest) <= SCORED:
             return rest
         likely = np.concatenate([self._leaders, *(self.table.neighbours(int(row))
@@ -170,13 +170,13 @@ def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
 
 
 def required_value(least: float, idle: int, count: int) -> float:
-    """Return the value that a proposal should beat after `idle` of `count` without a gain."""
+    """Return the value to beat, if the last `idle` of `count` observations brought no gain."""
     settles = idle > PATIENCE and count % SETTLING == 0
     return least - (0.0 if settles else REQUIRED * min(idle, REQUIRED_MOST))
 
 
 def since_last_gain(values: Array) -> int:
-    """Return how many observations follow the last one that was the best by `GAIN`."""
+    """Return how many observations follow the last that beat the best by more than `GAIN`."""
     best, last = math.inf, 0
     for number, value in enumerate(values):
         if value < best - GAIN:

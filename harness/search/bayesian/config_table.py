@@ -14,15 +14,15 @@ from harness.search.space.tunable_source import Space
 from harness.verdict import Config, Value
 
 ENUMERATED = 400_000
-"""Combinations up to which every legal configuration is listed."""
+"""Most combinations of choices for which every legal configuration is listed."""
 KNOWN = 40_000
-"""Legal configurations up to which all are kept; of more, a sample."""
+"""Most legal configurations of which all are kept; of more, a sample is drawn."""
 SAMPLED, SAMPLED_MOST = 4_000, 8_000
-"""Size of a sample at first, and at most."""
+"""Configurations of a sample at first, and at most."""
 ADDED = 256
 """Configurations added to a sample at a time."""
 MOST_CHARACTERS = 100_000
-"""Characters of a requirement in which fixed knobs have been replaced by their values."""
+"""Most characters of a requirement after its fixed knobs have been replaced by values."""
 TRIES = 4
 
 

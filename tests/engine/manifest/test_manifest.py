@@ -125,7 +125,7 @@ BAD = [
      "(use {prompt}, the path of the task's file)"),
     (OP + "pool:\n  backends: [cli]\n  cli:\n  - name: a\n    command: run `cat {prompt}`",
      "m:6: pool.cli[0].command: {prompt} stands in backticks, where it cannot be quoted: "
-     "set a variable before it and use that"),
+     "assign it to a variable first"),
     (OP + "edit: [/etc/passwd]", "m:2: edit: the glob '/etc/passwd' is not relative "
                                  "(globs are relative to the project, like src/*.c)"),
     (OP + "frozen: ['a/../../b']", "m:2: frozen: the glob 'a/../../b' leaves the project "

@@ -84,7 +84,7 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 def test_failing_initial_configuration_ends_the_loop_and_fails_no_trial(broken: Broken) -> None:
     broken.sick.touch()
-    with pytest.raises(IncumbentFault, match="the loop's start does not run"):
+    with pytest.raises(IncumbentFault, match="the loop's initial configuration does not run"):
         broken.measure("fast")
     broken.sick.unlink()
     assert broken.measure("fast")[0] == "PASS", "the bench works again when the start does"
@@ -171,7 +171,7 @@ def test_crashing_initial_configuration_adds_nothing_to_the_corpus(tmp_path: Pat
     task = target(language="c", source="kernel.c", entry="double_it",
                   args=(*target().args, ), classes=(ConfigClass(name="one", shape={"n": 4096}),))
     learnt = tmp_path / "corpus.jsonl"
-    with pytest.raises(IncumbentFault, match="the loop's start does not run"):
+    with pytest.raises(IncumbentFault, match="the loop's initial configuration does not run"):
         loop(
             task,
             SearchJob(tree=at, reference=at, budget=3, corpus=str(learnt)),

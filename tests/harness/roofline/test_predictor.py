@@ -210,7 +210,7 @@ def test_trials_on_a_measuring_machine_are_recorded_for_its_device(tmp_path: Pat
     """A search learns from the measured ratio, never from the predicted one."""
     settings = Settings(scratch=str(tmp_path), predict="l4")
     job = SearchJob(tree=str(tmp_path), reference="")
-    with pytest.raises(InputError, match=f"{CARD.name} measures here"):
+    with pytest.raises(InputError, match=f"this machine measures on {CARD.name}"):
         Forecast.of(BIG, job, CARD, settings, lambda config: None, None)
     own = replace(settings, predict="h200")
     here = Forecast.of(BIG, job, CARD, own, lambda config: None, None)

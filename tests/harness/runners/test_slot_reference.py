@@ -125,7 +125,7 @@ def test_returned_tensors_of_another_shape_are_an_error(returning: Oracle) -> No
         runner = StubRunner(doubled, returned=[{"dtype": "float32", "shape": [count]}])
         ring.send(runner.peer, side)
         with nullcontext() if count == COUNT else \
-                pytest.raises(PeerError, match="other shapes than the other side"):
+                pytest.raises(PeerError, match="return tensors of different shapes"):
             ring.receive(runner.peer, side)
 
 
