@@ -69,7 +69,7 @@ def obstacle(line: Line, candidate: Candidate) -> str:
             return f"it builds on {lower}, which waits as well: approve {lower} first"
     return "" if not candidate.commit else \
         "base moved: its base commit is no longer the best; it is tried on the best again " \
-           "when the campaign runs"
+        "when the campaign runs"
 
 
 def resting(line: Line, candidate: str) -> str:
