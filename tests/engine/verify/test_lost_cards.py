@@ -75,7 +75,7 @@ def test_verdict_never_alone_on_its_card_needs_recheck() -> None:
         "", "", "timed beside process 7, of no kopt"]
 
 
-def lost(what: str = "cuda:0 is not there") -> HarnessFault:
+def lost(what: str = "cuda:0 does not exist") -> HarnessFault:
     return HarnessFault(ErrorLine(what=what, of_device=True))
 
 

@@ -103,7 +103,7 @@ CHANGED = [
     ((A, B), (A, "7,2,{},0,1,1"), "changed-rows",
      "has 2 rows, the incumbent has 2; missing: m=1 n=2; new: m=7 n=2"),
     ((A, B), (A, A), "duplicate-rows",
-     "rows 1 and 2 are of the same configuration: m=1 n=1"),
+     "rows 1 and 2 have the same configuration: m=1 n=1"),
 ]
 
 
