@@ -128,7 +128,7 @@ class BenchmarkEvaluation:
         except BenchmarkFault as fault:
             raise InputError(
                 f"the quick command {fault.what}", where="representative_shapes",
-                fix="they default to target_shapes: list the shapes that it measures") from None
+                fix="they equal target_shapes: list those of the quick command") from None
 
     def _confirmed(self, results: ModeResults) -> Verdict:
         """Return the verdict with the other evidence for or against a gain."""

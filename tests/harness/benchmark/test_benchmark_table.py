@@ -148,7 +148,7 @@ def test_missing_config_column_is_reported() -> None:
         reading_of(*run(1, A, B)),
         reading_of("1,0,1,1", "2,0,1,1", head="n,err,fwd_us,bwd_us"),
     )
-    with pytest.raises(BenchmarkFault, match="the column 'm' is gone") as caught:
+    with pytest.raises(BenchmarkFault, match="the column 'm' is missing") as caught:
         series(RunPair(incumbent=ours, candidate=theirs))
     assert caught.value.kind == "missing-column"
 
