@@ -156,7 +156,7 @@ def test_each_card_of_a_joined_device_is_checked() -> None:
 
 def test_card_joins_a_device_once() -> None:
     device = card(0)
-    with pytest.raises(InputError, match="named twice"):
+    with pytest.raises(InputError, match="listed twice"):
         join_cards([device, device])
 
 
