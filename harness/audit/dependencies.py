@@ -199,7 +199,7 @@ def _rule(why: str) -> AuditRule:
 def _written_in(name: str, how: str) -> AuditRule:
     """Return a reject for a package or header, or a flag if it is a language for kernels."""
     if re.split(r"[./]", name)[0] in NAMES["kernel_languages"]:
-        return AuditRule(RULE, "flag", f"{how} {name}, in which the project has no kernel yet")
+        return AuditRule(RULE, "flag", f"{how} {name}, a kernel language new to the project")
     return _rule(f"{how} {name}")
 
 

@@ -179,7 +179,7 @@ def render(table: ShapeTable) -> tuple[bytes, ShapeTable]:
         return b"".join(lines), table
     lost = sum(calls for _, calls in table.rows[len(kept):])
     note = (f"{len(table.rows) - len(kept)} of {len(table.rows)} shapes, {lost / table.calls:.1%} "
-            f"of the calls, are not in the file: it has the most called ones")
+            f"of the calls, are not in the file, which has the most called ones")
     return b"".join(lines), ShapeTable(columns=table.columns, rows=kept, notes=(*table.notes, note))
 
 

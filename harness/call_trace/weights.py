@@ -64,7 +64,7 @@ class Spread:
         if self.unnamed and not self.names_none:
             least = self.of[self.unnamed[0]]
             notes.append(f"the weights do not name {len(self.unnamed)} of {len(self.of)} rows, "
-                        f"which weigh as much as the least of the others ({least:g} calls): "
+                        f"which get the smallest weight of the others ({least:g} calls): "
                         f"{listed([names[place] for place in self.unnamed], NAMED)}")
         if self.absent and not self.names_none:
             share = math.fsum(shape.calls for shape in self.absent) / math.fsum(
@@ -172,7 +172,7 @@ def weighted(target: Target, weights: Weights) -> tuple[Target, tuple[str, ...]]
     dimensions = list(dict.fromkeys(name for config in target.classes for name in config.shape))
     for column in weights.columns:
         if column not in dimensions:
-            raise InputError(f"{column!r} is a dimension of no class", where="target.weights",
+            raise InputError(f"no class has the dimension {column!r}", where="target.weights",
                              fix=suggest(column, dimensions))
     allocation = spread(weights, dimensions, [
         [str(config.shape.get(name, "")) for name in dimensions] for config in target.classes])
@@ -187,7 +187,7 @@ def weighted(target: Target, weights: Weights) -> tuple[Target, tuple[str, ...]]
 def unnamed(weights: Weights, what: str, example: str) -> InputError:
     """Return the error for weights that name nothing measured; `example` is a measured one."""
     shape = label(weights.columns, weights.shapes[0].cells)
-    return InputError(f"the weights name no {what}: they have shapes like {shape}, but {example}",
+    return InputError(f"the weights match no {what}: they have shapes like {shape}, but {example}",
                       where="target.weights", fix="trace the shapes that are measured")
 
 

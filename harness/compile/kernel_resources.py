@@ -101,17 +101,17 @@ def unlaunchable(kernel: KernelResources) -> tuple[str, ...]:
 def _block(arch: Arch, kernel: KernelResources) -> Iterable[str]:
     threads, registers = kernel.threads, kernel.registers
     if threads > arch.threads_per_block:
-        yield f"{threads} threads a block, {arch.name} allows {arch.threads_per_block}: fewer warps"
+        yield f"{threads} threads per block, {arch.name} allows {arch.threads_per_block}: use fewer"
     elif threads < 1 or threads % arch.warp:
-        yield f"{threads} threads a block are not a multiple of the warp size {arch.warp}"
+        yield f"{threads} threads per block are not a multiple of the warp size {arch.warp}"
     if kernel.shared_bytes > arch.shared_per_block:
-        yield (f"needs {kernel.shared_bytes} bytes of shared memory a block, {arch.name} gives at "
-               f"most {arch.shared_per_block}: smaller tiles or fewer stages")
+        yield (f"needs {kernel.shared_bytes} bytes of shared memory per block, {arch.name} has at "
+               f"most {arch.shared_per_block}: use smaller tiles or fewer stages")
     if registers is None:
         return
     warps, fit = -(-threads // arch.warp), datasheets.resident_warps(arch, registers)
     if registers > arch.registers_per_thread:
-        yield f"{registers} registers a thread, {arch.name} has {arch.registers_per_thread}"
+        yield f"{registers} registers per thread, {arch.name} allows {arch.registers_per_thread}"
     elif warps > fit:
         yield (f"{registers} registers for each of {threads} threads: {arch.name}'s "
                f"register file holds {fit} such warps, the block has {warps}")

@@ -71,7 +71,8 @@ def _build(argv: list[str], text: str, out: Path) -> None:
                 capture_output=True, timeout=BUILD_S, check=False, cwd=folder,
                 env=guard.clean_env(home=Path(folder)))
         except subprocess.TimeoutExpired:
-            raise EnvironmentFault("the C compiler does not end", where=argv[0]) from None
+            raise EnvironmentFault(f"the C compiler did not finish within {BUILD_S:g} s",
+                                   where=argv[0]) from None
         if compiled.returncode:
             raise EnvironmentFault("the loop that times kernels does not compile: "
                                    f"{plain(compiled.stderr, 300)}", where=argv[0])

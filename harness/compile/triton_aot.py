@@ -156,7 +156,7 @@ def _of_group(group: Sequence[KernelResources]) -> Iterable[tuple[int, KernelLim
     spilling = min(built, key=lambda each: each.spills or 0)
     if spilling.spills:
         yield 1, _limit(spilling, "register spills", "spilled bytes a thread",
-                        float(spilling.spills), f"{spilling.registers} registers a thread and "
+                        float(spilling.spills), f"{spilling.registers} registers per thread and "
                         f"{spilling.spills} bytes spilled to memory")
     yield from _of_code(built)
 
@@ -169,7 +169,7 @@ def _of_code(built: Sequence[KernelResources]) -> Iterable[tuple[int, KernelLimi
     widest = max(each.load_bytes or NARROW for each in built)
     if widest < NARROW:
         yield 3, _limit(first, "narrow loads", "bytes a load", float(widest),
-                        f"no thread loads more than {widest} bytes at a time of {NARROW} possible")
+                        f"no thread loads more than {widest} of {NARROW} possible bytes at a time")
     programs = max(each.programs or 0 for each in built)
     processors = _arch(first.arch).multiprocessors
     if 0 < programs < processors:

@@ -115,7 +115,7 @@ class BaselineRunner:
                                    fix="check free space, memory and the limits of its processes")
         self._last = error.what
         if started:
-            self._note(f"{where}, which excuses no candidate: {error.what}")
+            self._note(f"{where}, which does not excuse a candidate: {error.what}")
         else:
             self._unusable = error.what
             self._note(f"{UNUSABLE}{error.what}")

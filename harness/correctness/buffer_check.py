@@ -66,7 +66,7 @@ def buffer_problem(session: Session, oracle: Oracle, baseline: BaselineRunner, c
     except (BuildError, PeerError, PeerDied):
         return ""  # the candidate has run in the check; timing will report its failures
     names = ", ".join(dict.fromkeys(buffer.name for buffer in wrong))
-    return f"class {case.config_class}: its calls do not leave {names} as the baseline's do"
+    return f"class {case.config_class}: its calls leave other values in {names} than the baseline's"
 
 
 def keeps_buffers(session: Session) -> bool:

@@ -206,17 +206,17 @@ class CorrectnessCheck:
         return errors
 
     def _report_unstable(self, case: Case, answers: list[Errors]) -> None:
-        """Report that one call gave several answers; mere rounding, as by atomics, is a note."""
-        detail = f"class {case.config_class}: the same call gave several answers"
+        """Report that one call gave different results; mere rounding, as by atomics, is a note."""
+        detail = f"class {case.config_class}: repeated calls gave different results"
         right = all(errors.right for errors in answers)
         if right and not self.tolerance.baseline.is_stable(case, self.candidate, self._held):
-            self.notes.append(f"{detail}, as it does with the baseline")
+            self.notes.append(f"{detail}, as with the baseline")
             return
         small = all(errors.right and errors.basis == FLOOR for errors in answers)
         self.findings.append(Finding(
             rule="unstable", severity="note" if small else "flag", detail=detail + (
-                ", which differ by rounding" if small else
-                ", all of them right" if right else ", not all of them right")))
+                ", which differ only by rounding" if small else
+                ", all of them correct" if right else ", not all of them correct")))
 
     def _judge(self, case: Case, errors: Errors, known: Errors | None = None) -> Errors:
         """Return the errors after the tolerance has judged them.
@@ -259,7 +259,7 @@ class CorrectnessCheck:
                     raise IncumbentFault(
                         f"class {slot.case.config_class}: a timed call of the incumbent gave a "
                         "wrong answer", where=self.session.target.source,
-                        fix="start from a kernel that is right")
+                        fix="start from a correct kernel")
         finally:
             self.tolerance.close()
             for slot in judged:
@@ -284,7 +284,7 @@ class TrivialAnswers:
     def findings(self) -> list[Finding]:
         names = dict.fromkeys(name for (_, name), passes in self._passes.items() if passes)
         return [Finding(rule="weak-check", severity="flag", detail=(
-            f"class {self._class}: {', '.join(names)} would pass the check as well"))] \
+            f"class {self._class}: the check is too weak, {', '.join(names)} would also pass"))] \
             if names else []
 
 

@@ -68,8 +68,8 @@ class StatefulnessCheck:
             errors = self._judge(case, self._memory.call(case, outputs_only=True,
                                                          touched=weights), None)
             if not errors.right:
-                what = "the answer to the old ones" if errors.digests == last.digests \
-                    else "a wrong answer"
+                what = "the results for the old ones" if errors.digests == last.digests \
+                    else "wrong results"
                 self._reject("stale-output", case, "new contents at the same addresses gave "
                              + what)
                 break
@@ -88,8 +88,7 @@ class StatefulnessCheck:
         if later.digests[:written] != last.digests[:written]:
             self._reject("threads", case, "its outputs changed during a call on other buffers")
         else:
-            self._reject("aliased-output", case, "what it returned was overwritten by the next "
-                         "call")
+            self._reject("aliased-output", case, "the next call overwrote what it had returned")
 
     def _reread(self, case: Case, last: Errors, *, elsewhere: bool) -> Errors:
         """Judge the last call's outputs again, after a wait or a call on another slot."""

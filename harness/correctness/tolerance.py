@@ -110,8 +110,8 @@ class Tolerance:
             tolerance = self.target.tolerance_of(self.target.config_class(case.config_class))
             return errors.against([tolerance] * len(floors), "the baseline did not run")
         if not normal and not self._is_usable(case, standard):
-            self._note(f"class {case.config_class}: not judged by {case.distribution} inputs, on "
-                       "which the baseline itself fails")
+            self._note(f"class {case.config_class}: not judged on {case.distribution} inputs: the "
+                       "baseline itself fails on them")
             return None
         if errors.bad:
             return judged
@@ -129,7 +129,7 @@ class Tolerance:
                        f"dtype: up to {max(limits):.2g} is allowed, unless the task states a "
                        "tolerance")
         if normal and not standard.against(limits, "").right:
-            self._note(f"class {case.config_class}: the baseline's own answer is wrong by as much: "
+            self._note(f"class {case.config_class}: the baseline's own error is too large as well: "
                        "check the reference, or state a tolerance in the task")
         if judged.right:
             judged = self._with_small_values(case, judged, candidate, held)

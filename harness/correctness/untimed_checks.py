@@ -65,9 +65,9 @@ class UntimedChecks:
         self._check_shapes()
         self._check_unusual(smallest, [each for each in unusual if each.may_crash])
         return Evidence(kind=HELD_OUT, detail=(
-            f"right on {len(self.right)} shapes that the task does not list: "
+            f"correct on {len(self.right)} shapes that the task does not list: "
             f"{'; '.join(self.right)}" if self.right else
-            "no shape that the task does not list could be checked"))
+            "no shapes other than the task's could be checked"))
 
     def _check_unusual(self, config_class: ConfigClass, cases: Sequence[UnusualCase]) -> None:
         for case in cases:
@@ -75,11 +75,11 @@ class UntimedChecks:
                 continue
             where = f"{case.what} ({_shape(config_class)})"
             rule, detail = HELD_OUT, (
-                f"{problem} on {where}, on which the baseline is right: {case.remedy}")
+                f"{problem} on {where}, where the baseline is correct: {case.remedy}")
             if not self.has_crashed and self._problem(config_class):
                 rule, detail = "unstable", (
-                    f"class {config_class.name}: is wrong on normal inputs after calls on which "
-                    "it was right")
+                    f"class {config_class.name}: is wrong on normal inputs, on which it was "
+                    "correct before other calls")
             self.findings.append(Finding(rule=rule, severity="reject", detail=detail))
             return
 
@@ -93,8 +93,8 @@ class UntimedChecks:
                 self.right.append(_shape(other))
             else:
                 self.findings.append(Finding(rule=HELD_OUT, severity="flag", detail=(
-                    f"{problem} on {_shape(other)}, which the task does not list and the baseline "
-                    "is right on")))
+                    f"{problem} on {_shape(other)}, a shape that the task does not list; the "
+                    "baseline is correct on it")))
                 return
 
     def _problem(self, config_class: ConfigClass, unusual: UnusualCase | None = None,

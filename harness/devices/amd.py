@@ -229,7 +229,7 @@ def _run(*argv: str) -> Any:
         process = subprocess.run(argv, capture_output=True, timeout=TOOL_S, check=False,
                                  stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"{argv[0]} gave no answer within {TOOL_S:g} s") from None
+        raise ValueError(f"{argv[0]} did not answer within {TOOL_S:g} s") from None
     start = min((at for at in (process.stdout.find(b"{"), process.stdout.find(b"[")) if at >= 0),
                 default=-1)
     if start < 0:

@@ -80,7 +80,7 @@ class Device:
 def join_cards(cards: Sequence[Device]) -> Device:
     """Return one device made of cards of one model. Raises InputError if one is named twice."""
     if len({card.uuid for card in cards}) < len(cards):
-        raise InputError("a card is named twice", where="+".join(card.id for card in cards))
+        raise InputError("a card is listed twice", where="+".join(card.id for card in cards))
     first, *others = cards
     return replace(first, id="+".join(card.id for card in cards), others=tuple(others))
 

@@ -48,7 +48,7 @@ def survey() -> tuple[list[Device], list[str]]:
         try:
             listing = _list_callers[kind].start(lister, LIST_S)()
         except CallTimeout as timeout:
-            problems.append(f"{kind}: the driver gives {timeout}")
+            problems.append(f"{kind}: driver: {timeout}")
             continue
         devices += [_mark_hidden(device) for device in listing.devices]
         problems += [listing.problem] if listing.problem else []
@@ -68,15 +68,15 @@ def find(spec: str) -> Device:
     if spec == "auto":
         return _most_idle(devices)
     if not _SPEC.fullmatch(spec):
-        raise InputError(f"{spec!r} names no device", where="device",
-                         fix="auto, cpu, cuda:N, hip:N or a UUID")
+        raise InputError(f"{spec!r} is not a device name", where="device",
+                         fix="use auto, cpu, cuda:N, hip:N or a UUID")
     matches = [device for device in devices if device.id == spec] or \
         [device for device in devices if device.kind != "cpu" and len(spec) >= 4 and
          device.uuid.lower().startswith(spec.lower())]
     if len(matches) != 1:
         available = ", ".join(f"{device.id} ({device.unusable})" if device.unusable else device.id
                               for device in devices)
-        what = "is not there" if not matches else f"fits {len(matches)} devices"
+        what = "does not exist" if not matches else f"matches {len(matches)} devices"
         raise DeviceFault(f"{spec} {what}", where="device",
                           fix="; ".join([f"this machine has {available}", *problems]))
     if matches[0].unusable:

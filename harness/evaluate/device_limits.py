@@ -66,8 +66,8 @@ def interpreted_note(target: Target) -> str:
     """Return what a verdict by Triton's interpreter does not show."""
     small = [entry.name for entry in target.classes if entry.interpret_shape]
     on = f" on smaller shapes ({listed(small, 3)})" if small else ""
-    return f"no GPU here: correctness by Triton's interpreter{on}, which shows no races and runs " \
-        "Python that no GPU compiles; not timed"
+    return f"no GPU here: correctness by Triton's interpreter{on}, which shows no races and " \
+        "accepts Python that does not compile for a GPU; not timed"
 
 
 def run_check(session: Session, check: CorrectnessCheck, candidate: Kernel,

@@ -184,8 +184,8 @@ class Measurement:
             only_order = memory.startswith("strides")
             self.findings.append(Finding(
                 rule="aliased-output", severity="flag" if only_order else "reject",
-                detail=f"class {name}: it returns {memory}, and the incumbent does not: a part "
-                "of the work may be left to the reader"))
+                detail=f"class {name}: it returns {memory}, and the incumbent does not: part "
+                "of the work may be deferred until the result is read"))
             if not only_order:
                 raise CandidateFailed(f"returned {memory}, unlike the incumbent")
         if damage := pairs.damage.get("candidate"):
@@ -194,17 +194,17 @@ class Measurement:
         evidence: list[Evidence] = []
         band = max(pairs.bands.values(), default=math.inf)
         evidence.append(Evidence(kind="clock", detail=(
-            f"times are accounted for by the harness's own clock within {band:.1%}" if band < 1
+            f"reported times agree with the harness's own clock within {band:.1%}" if band < 1
             else "too few pairs, or too busy a machine, to check times by the harness's own clock"
         )))
         evidence.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
                                                  f"in {pairs.count} process pairs"))
         evidence.append(Evidence(kind="judged", detail=(
-            f"all {pairs.judged_calls} timed calls had contents of their own and were compared "
+            f"all {pairs.judged_calls} timed calls had different contents and were compared "
             f"with the incumbent's; the reference judged {len(self._slots.judged)} of them")))
         evidence += [Evidence(kind="judged", detail=(
-            f"class {name}: timed calls had {few} of its kinds of input: the card has no room for "
-            "more")) for name, few in self._slots.fewer.items()]
+            f"class {name}: timed calls had {few} of its kinds of input: more do not fit in the "
+            "card's memory")) for name, few in self._slots.fewer.items()]
         if not self.session.on_cpu:
             evidence += [Evidence(kind="launch", detail=f"{name}: {launched}")
                      for name, launched in pairs.launches.items()]

@@ -11,13 +11,13 @@ def findings(target: Target) -> list[Finding]:
     flags: list[Finding] = []
     if target.by_baseline:
         flags.append(Finding(rule="reference-baseline", severity="flag", detail=(
-            "the task has no reference: expected values are the baseline's own, so a fault of the "
-            "baseline counts as right")))
+            "the task has no reference: expected values are the baseline's own, so an error of the "
+            "baseline counts as correct")))
     recorded = {name for entry in target.classes for name in entry.data or {}}
     if recorded:
         flags.append(Finding(rule="recorded-values", severity="flag", detail=(
             f"{', '.join(sorted(recorded))} always has recorded values, so a candidate that is "
-            "right for these only counts as right")))
+            "correct only for these passes")))
     if narrow := [arg.name for arg in target.args if arg.shape is not None
                   and arg.kind != "output" and "float" not in arg.dtype and arg.high is None
                   and arg.structure is None and arg.name not in recorded]:
@@ -31,9 +31,10 @@ def weaker_checks(target: Target) -> list[str]:
     """Return a note on each declaration of the task that weakens a check."""
     notes = []
     if target.stochastic:
-        notes.append("the task is stochastic: different results of two runs count for nothing")
+        notes.append("the task is stochastic: different results of two runs are not an error")
     if not target.float64:
-        notes.append("the reference has no float64 form: expected values have its own precision")
+        notes.append("the reference has no float64 form: expected values have the reference's own "
+                     "precision")
     if target.precision is not None:
         notes.append(f"the task allows {target.precision} for float32")
     return notes

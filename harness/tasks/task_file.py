@@ -66,18 +66,19 @@ def check(target: Target) -> None:
         raise BadField("a C kernel needs a reference in Python", ("reference",),
                        fix="write FILE:FUNCTION")
     if not any(a.kind in ("output", "inout") for a in target.args) and not target.returns:
-        raise BadField("nothing is computed", ("args",), fix="mark an argument with role: output")
+        raise BadField("the task has no output", ("args",),
+                       fix="mark an argument with role: output")
     if target.returns and target.is_compiled:
-        raise BadField(f"a {target.language.upper()} kernel writes to an argument", ("returns",),
+        raise BadField(f"a {target.language.upper()} kernel cannot return values", ("returns",),
                        fix="use role: output")
     if not 1 <= target.num_gpus <= MAX_GPUS:
         raise BadField(f"num_gpus must be from 1 to {MAX_GPUS}", ("num_gpus",))
     if target.num_gpus > 1 and target.language == "c":
-        raise BadField("a C kernel runs on the CPU", ("num_gpus",))
+        raise BadField("a C kernel runs on the CPU: num_gpus must be 1", ("num_gpus",))
     if target.launch is not None:
         if target.language not in OF_CARD:
-            raise BadField(f"a {target.language} kernel has no launch of its own", ("launch",),
-                           fix="language: cuda or hip")
+            raise BadField(f"a {target.language} kernel takes no launch", ("launch",),
+                           fix="remove it, or set language: cuda or hip")
         if why := target.launch.fault():
             raise BadField(why, ("launch",))
     if target.tolerance is not None and not 0 <= target.tolerance < 1:
@@ -100,7 +101,7 @@ def _check_adapter(target: Target) -> None:
                        fix="remove it")
     if target.adapter_file == target.source:
         raise BadField("candidates edit the source, and no candidate may edit the adapter",
-                       ("adapter",), fix="use a file of its own")
+                       ("adapter",), fix="use another file")
 
 
 def _check_names(field: str, names: list[str]) -> None:
@@ -109,7 +110,7 @@ def _check_names(field: str, names: list[str]) -> None:
             raise BadField(f"{name!r} is not a name", (field, index, "name"),
                            fix="use letters, digits, '.', '_' and '-', at most 64")
         if name in names[:index]:
-            raise BadField(f"{name!r} is there twice", (field, index, "name"))
+            raise BadField(f"{name!r} is declared twice", (field, index, "name"))
 
 
 def _check_arg(arg: Arg, key: Key) -> None:
@@ -138,7 +139,7 @@ def _check_arg(arg: Arg, key: Key) -> None:
                        f"{'floats' if arg.structure in OF_ROWS else 'integers'} that is read has "
                        f"the structure {arg.structure}", (*key, "structure"))
     if arg.structure in OF_ROWS and (not arg.shape or (arg.low, arg.high) != (None, None)):
-        raise BadField(f"argument {arg.name!r}: {arg.structure} have rows, and no bounds",
+        raise BadField(f"argument {arg.name!r}: {arg.structure} need a shape, and no low or high",
                        (*key, "structure"))
 
 
@@ -158,7 +159,8 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
                            "project")
     if inputs and inputs == set(config_class.data or {}):
         raise BadField(f"class {name!r}: all inputs are read from files, so a kernel could "
-                       "remember the answer", (*key, "data"), fix="leave one to be drawn")
+                       "remember the answer", (*key, "data"),
+                       fix="leave one out, so that it is drawn")
     for index, arg in enumerate(target.args):
         try:
             tensor = target._resolve(arg, config_class.shape)
@@ -167,8 +169,8 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
                            fix=error.fix) from None
         if tensor.role != "scalar" and (min(tensor.shape, default=1) < 1
                                         or math.prod(tensor.shape) > MAX_ELEMENTS):
-            raise BadField(f"class {name!r}: {arg.name} has shape {list(tensor.shape)}",
-                           (*key, "shape"))
+            raise BadField(f"class {name!r}: {arg.name} has shape {list(tensor.shape)}, "
+                           f"which needs 1 to {MAX_ELEMENTS} elements", (*key, "shape"))
         _check_range(tensor, ("args", index))
         _check_bounds(tensor, name, ("args", index))
     for field in ("flops", "bytes"):
@@ -178,7 +180,7 @@ def _check_class(target: Target, config_class: ConfigClass, key: Key) -> None:
             raise BadField(f"class {name!r}, {field}: {error.what}", (field,),
                            fix=error.fix) from None
         if not 0 <= amount < 1e18:
-            raise BadField(f"class {name!r}: {field} is {amount}", (field,))
+            raise BadField(f"class {name!r}: {field} is {amount}, not from 0 to 1e18", (field,))
 
 
 def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
@@ -194,7 +196,8 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
     count = math.prod(tensor.shape)
     if tensor.structure in ("distinct", "increasing") and tensor.high - tensor.low < count:
         raise BadField(f"class {class_name!r}: {tensor.name} has {count} values, "
-                       f"and {tensor.high - tensor.low:g} distinct ones exist", (*key, "high"))
+                       f"but low and high allow {tensor.high - tensor.low:g} distinct ones",
+                       (*key, "high"))
 
 
 def _is_c(arg: Arg, language: str) -> bool:

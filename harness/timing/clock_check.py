@@ -177,7 +177,7 @@ class ClockCheck:
         findings = [self._of_whole_blocks(), self._of_slope()]
         for pairs in self._classes.values():
             findings.append(_finding([blocks.late() for blocks in pairs], 0.0,
-                                     lambda _: "what it returned comes long after its blocks"))
+                                     lambda _: "its answers arrive long after its blocks end"))
             findings.append(_finding(
                 [blocks.missing_length() for blocks in pairs if blocks.has_long], 0.0,
                 lambda _: "its longer blocks do not take longer"))
@@ -199,14 +199,14 @@ class ClockCheck:
                       for pairs in self._classes.values() for blocks in pairs
                       for block in blocks.incumbent)
         return _finding(shares, self.tight_ns / fmean(reported_ns), lambda more: (
-            f"by our clock its blocks take {more:.1%} longer than it reports"),
+            f"by kopt's own clock its blocks take {more:.1%} longer than it reports"),
             obvious=all(share.candidate > slowest + OBVIOUS for share in shares))
 
     def _of_slope(self) -> ClockExcess | None:
         slopes = [[slope for blocks in pairs if blocks.has_long and not blocks.by_cpu
                    and (slope := blocks.slope()) is not None] for pairs in self._classes.values()]
         return _finding(_pair_means(slopes), SLOPE_TIGHT, lambda more: (
-            f"by our clock its calls take {more:.1%} longer than it reports"))
+            f"by kopt's own clock its calls take {more:.1%} longer than it reports"))
 
     def band(self, config_class: str) -> float | None:
         """Return the largest share of its time in a class that a candidate can hide unsuspected.

@@ -279,7 +279,7 @@ class PairedBlocks:
         """How calls were launched, and with which caches, in words."""
         calls = self.sizes.calls
         cold = "cold cache" if self.plan.cache_bytes else "warm cache"
-        each = f"{cold}, contents of its own for each call"
+        each = f"{cold}, new contents for each call"
         if self.mode == "graph":
             return f"graphs of {calls} and {calls * self.sizes.long} calls; {each}"
         reasons = [f"{side}: {plain(answer.why, 200)}"

@@ -98,8 +98,8 @@ class Plan:
             return f"quick: at most {self.looks[-1]} {unit}, so only large gains are certain; " \
                 "nothing is kept on a quick verdict"
         if self.effort == "thorough":
-            return f"thorough: up to {self.looks[-1]} {unit}, and gains from {self.margin:.2%} " \
-                "on count"
+            return f"thorough: up to {self.looks[-1]} {unit}, and gains of at least " \
+                f"{self.margin:.2%} count"
         return ""
 
     @property

@@ -70,8 +70,8 @@ class KernelTimeComparison:
 
     @property
     def times(self) -> str:
-        """Return both times per call, as in `12.3 us to 9.8 us a call`."""
-        return f"{self.before.call_ns / 1e3:.4g} us to {self.after.call_ns / 1e3:.4g} us a call"
+        """Return both times per call, as in `12.3 us to 9.8 us per call`."""
+        return f"{self.before.call_ns / 1e3:.4g} us to {self.after.call_ns / 1e3:.4g} us per call"
 
     @property
     def description(self) -> str:
@@ -180,7 +180,7 @@ def _gain_by_counted_calls(before: KernelProfile, after: KernelProfile,
 def _ruling(old: KernelTimeTotals, new: KernelTimeTotals, gain: float, is_even: bool,
             counted: float | None) -> tuple[KernelTimeRuling, str]:
     if gain <= 0:
-        return "unclear", "no gain of the whole table is reported"
+        return "unclear", "the benchmark reports no gain over the whole table"
     is_same = _are_alike(old.launches, new.launches)
     call = math.log(old.call_ns / new.call_ns)
     run = math.log(old.total_ns / new.total_ns)

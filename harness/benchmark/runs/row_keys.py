@@ -39,8 +39,8 @@ def find_config_columns(target: CommandTarget, incumbent: Sequence[ResultTable],
               and (name in required or (not _is_measured(name) and _is_steady(name, incumbent)))]
     for name in steady:
         if any(name not in table.columns for table in candidate):
-            raise BenchmarkFault("missing-column", f"the column {name!r} is gone",
-                                 fix=f"if it has no meaning: target.ignore: [{name}]")
+            raise BenchmarkFault("missing-column", f"the column {name!r} is missing",
+                                 fix=f"if it does not matter, set target.ignore: [{name}]")
     unsteady = [name for name in steady
                 if name not in required and not _is_steady(name, candidate)]
     remaining = [name for name in steady if name not in unsteady]
@@ -69,10 +69,10 @@ def rows_by_key(table: ResultTable, columns: Sequence[str]) -> Mapping[RowKey, i
     for number in range(len(table.rows)):
         key = table.cells(number, columns)
         if key in rows:
-            what = (f"rows {rows[key] + 1} and {number + 1} are of the same configuration: "
-                    f"{label(columns, key) or 'no column tells them apart'}")
+            what = (f"rows {rows[key] + 1} and {number + 1} have the same configuration: "
+                    f"{label(columns, key) or 'no column distinguishes them'}")
             raise BenchmarkFault(
-                "duplicate-rows", what, fix="write a column that tells them apart, such as the "
+                "duplicate-rows", what, fix="write a column that distinguishes them, such as the "
                 "shape, or name an existing one in target.configs")
         rows[key] = number
     return rows

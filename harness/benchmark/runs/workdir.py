@@ -200,8 +200,8 @@ class WorkingCopy:
             raise BenchmarkFault("unreadable", f"{name} is not a plain file")
         if status.st_mtime_ns < began_ns:
             age = (began_ns - status.st_mtime_ns) / 1e9
-            raise BenchmarkFault("stale-file", f"{name} is of an earlier run: it is {age:.1f} s "
-                                               "older than this one")
+            raise BenchmarkFault("stale-file", f"{name} is from an earlier run: it was written "
+                                               f"{age:.1f} s before this run began")
         if status.st_size > result_table.TABLE_LIMITS["bytes"]:
             raise BenchmarkFault(
                 "unreadable",

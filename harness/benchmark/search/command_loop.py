@@ -60,7 +60,7 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
     if not target.source:
         raise InputError("no source is named whose knobs can be searched", where="kernel_source")
     if (Path(job.tree) / target.source).is_symlink():
-        raise InputError("is a link: a copy would be written through it", where=target.source)
+        raise InputError("is a symbolic link: its target would be overwritten", where=target.source)
     source = TunableSource.read(Path(job.tree), target.source, language=target.language)
     contenders: tuple[Contender, ...] = ()
     name = trial_log.key(target, job, device, settings)

@@ -100,11 +100,11 @@ class CommandTarget:
     @property
     def counting(self) -> str:
         """Return in words how the rows become one score, and how much each counts in it."""
-        by_calls = ", times its calls" if self.weights is not None else ""
+        by_calls = ", weighted by its calls" if self.weights is not None else ""
         if self.scoring == "total":
             return f"the total, in which each row counts by its cost{by_calls}"
         return "a geometric mean in which " + (
-            "each row counts by its calls" if by_calls else "every row counts the same")
+            "each row is weighted by its calls" if by_calls else "all rows have equal weight")
 
     @property
     def full(self) -> BenchmarkMode:

@@ -69,7 +69,7 @@ def resolve(metric: Metric) -> ResolvedMetric:
                               base=unit or metric.name, weight=metric.weight)
     is_rate, base, factor = known
     if metric.direction is not None and (metric.direction == "higher") != is_rate:
-        better = "more" if is_rate else "less"
+        better = "higher" if is_rate else "lower"
         raise ValueError(f"{better} {unit} is better, not {metric.direction}")
     return ResolvedMetric(name=metric.name, is_rate=is_rate, base=base, factor=factor,
                           weight=metric.weight)

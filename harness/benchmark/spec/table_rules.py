@@ -63,7 +63,7 @@ def parse(text: str) -> CheckRule:
         raise ValueError("has no value to compare with")
     value = number(operand)
     if value is not None and math.isnan(value):
-        raise ValueError("compares with what is not a number")
+        raise ValueError("compares with NaN")
     if sign in COMPARISONS:
         if value is None:
             raise ValueError("needs a number")

@@ -33,7 +33,7 @@ def faults(target: CommandTarget | EndToEndTarget) -> Iterator[FieldFault]:
         except ValueError as error:
             yield (key,), str(error), ""
     if not 0 < target.timeout_s < math.inf:
-        yield ("timeout_s",), "a time limit is a number above 0", ""
+        yield ("timeout_s",), "a time limit must be a number above 0", ""
     if isinstance(target, CommandTarget):
         yield from _table_faults(target)
     elif target.metric is not None:
@@ -47,16 +47,16 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
             yield (key,), f"{getattr(target, key)!r} is not a file inside the project", \
                 "the benchmark runs in the project's folder and writes its CSV there"
     if target.row_command and not shell_command.placeholders(target.row_command):
-        yield ("row_command",), "it names no row", \
-            "give it the row's values, such as: python bench.py --m {m} --n {n}"
+        yield ("row_command",), "it has no placeholder for a row's values", \
+            "write one for each column, such as: python bench.py --m {m} --n {n}"
     if not target.metrics:
         yield ("metrics",), "no metric is named", "name the columns that hold times or rates"
     is_scored = any(metric.weight > 0 for metric in target.metrics)
     for index, metric in enumerate(target.metrics):
         if metric.name in [other.name for other in target.metrics[:index]]:
-            yield ("metrics", index), f"{metric.name!r} is there twice", ""
+            yield ("metrics", index), f"{metric.name!r} is declared twice", ""
         if not (0 < metric.weight < math.inf or (metric.weight == 0 and is_scored)):
-            yield ("metrics", index, "weight"), "a weight is a number above 0", ""
+            yield ("metrics", index, "weight"), "a weight must be a number above 0", ""
         yield from _metric_faults(("metrics", index), metric)
     if not target.check.column.strip():
         yield ("check",), "the check names no column", "such as: err == 0, or ok == PASS"
@@ -66,13 +66,13 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
         yield ("check",), f"{target.check.rule!r} {error}", "such as: err == 0, or ok == PASS"
     yield from _column_faults(target)
     if target.combine == "step" and len(_bases(target)) > 1:
-        yield ("combine",), "a step is the sum of times, or of one kind of rate", \
+        yield ("combine",), "step needs metrics that are all times or all one kind of rate", \
             "leave combine out to take the metrics' geometric mean"
 
 
 def _metric_faults(key: tuple[str | int, ...], metric: Metric) -> Iterator[FieldFault]:
     if not metric.name.strip():
-        yield (*key, "name"), "a metric names a column", ""
+        yield (*key, "name"), "a metric needs the name of a column", ""
     try:
         metric_units.resolve(metric)
     except ValueError as error:

@@ -110,16 +110,16 @@ def rewritten(names: Collection[str]) -> tuple[Finding, ...]:
         return ()
     listed = quantities.listed([plain(name, MOST_CHARACTERS) for name in sorted(names)], 3)
     return (Finding(rule="rewritten", severity="flag", detail=(
-        f"its runs write to {listed}, which the incumbent's do not: later runs are not of the "
-        "candidate's own files")),)
+        f"its runs write to {listed}, which the incumbent's do not: later runs do not use the "
+        "files as submitted")),)
 
 
 def run_findings(results: ModeResults) -> Iterator[Finding]:
     """Yield anomalies of the runs that a person should look at."""
     for name in results.series.config.unsteady:
         yield Finding(rule="reported", severity="flag", detail=(
-            f"the column {name!r} is steady for the incumbent and not for the candidate; it was "
-            "not used to tell rows apart"))
+            f"the column {name!r} is the same in all runs of the incumbent, but not of the "
+            "candidate; it was not used to distinguish rows"))
     for side in ("incumbent", "candidate"):
         hashes = [getattr(pair, side).table.sha256 for pair in results.pairs]
         if len(set(hashes)) < len(hashes):
@@ -133,8 +133,8 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
                for side in ("incumbent", "candidate")}
     yield Evidence(kind="runs", detail=(
         f"{len(results.pairs)} pairs of whole runs of the {results.mode.name} benchmark, "
-        f"{len(results.series.keys)} rows; a run takes {seconds['incumbent']:.3g} s of the "
-        f"incumbent, {seconds['candidate']:.3g} s of the candidate by kopt's own clock"))
+        f"{len(results.series.keys)} rows; by kopt's own clock a run of the incumbent takes "
+        f"{seconds['incumbent']:.3g} s, one of the candidate {seconds['candidate']:.3g} s"))
     yield Evidence(kind="columns", detail=(
         f"rows are distinguished by {', '.join(results.series.config.columns) or 'nothing'}"))
 
@@ -142,7 +142,7 @@ def _evidence(results: ModeResults) -> Iterator[Evidence]:
 def _score(results: ModeResults, mean: float) -> Evidence:
     how = "geometric mean" if results.target.scoring == "geometric" else "total"
     is_weighted = results.target.weights is not None and not results.series.shares.names_none
-    weighting = ", by calls" if is_weighted else ", which count the same" if how != "total" else ""
+    weighting = ", by calls" if is_weighted else ", equally weighted" if how != "total" else ""
     rows = f"{len(results.series.keys)} rows{weighting}"
     return Evidence(kind=SCORE, detail=f"{math.exp(mean):.4g} ({how} of {rows})")
 
@@ -181,4 +181,4 @@ def cost_evidence(costs: Iterable[Cost]) -> Iterator[Evidence]:
         if base != cost.unit:
             shown = f"{1e6 / cost.value:.9g}" + (f" {base}/s" if base != cost.metric else "")
         yield Evidence(kind="metric", detail=f"{shown} by {cost.metric}"
-                                             f"{'' if cost.scored else ', which is shown only'}")
+                                             f"{'' if cost.scored else ', not scored'}")

@@ -121,13 +121,14 @@ class BenchmarkEvaluation:
         try:
             columns = quick.config.columns
             if missing := [name for name in columns if name not in reading.table.columns]:
-                raise BenchmarkFault("changed-rows", f"alone has the column {missing[0]!r}")
+                raise BenchmarkFault(
+                    "changed-rows", f"has a column that the full command lacks: {missing[0]!r}")
             row_keys.expect_same_rows(row_keys.rows_by_key(reading.table, columns), quick.keys,
                                       columns, whose="the full command")
         except BenchmarkFault as fault:
             raise InputError(
                 f"the quick command {fault.what}", where="representative_shapes",
-                fix="they equal target_shapes: list the shapes that it measures") from None
+                fix="they equal target_shapes: list those of the quick command") from None
 
     def _confirmed(self, results: ModeResults) -> Verdict:
         """Return the verdict with the other evidence for or against a gain."""
@@ -158,10 +159,10 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
     names = [name for name in columns if all(name in point for point in measured)
              and name in shell_command.placeholders(command)]
     if not names:
-        why = "target.row_command gives no" if not command else \
-            "no column in target.row_command holds whole numbers, which gives no"
+        why = "target.row_command is not set" if not command else \
+            "no column in target.row_command holds whole numbers"
         return _add_evidence(
-            verdict, f"values that no row has are not checked: {why} command for them")
+            verdict, f"values that no row has are not checked: {why}")
     right: list[str] = []
     limit_s = max(LEAST_ROW_S, SLOWER * max(pair.incumbent.wall_s for pair in results.pairs))
     until = time.monotonic() + max(LEAST_S, sum(
@@ -176,8 +177,8 @@ def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -
             right.append(name)
         elif not _problem(session, "incumbent", row, limit_s):
             finding = Finding(rule=HELD_OUT, severity="flag", detail=(
-                f"{problem} on {name}, which no row of the benchmark has and the incumbent is "
-                "right on"))
+                f"{problem} on {name}, a row that the benchmark does not have; the incumbent is "
+                "correct on it"))
             return replace(_add_evidence(verdict, _described(right)),
                            audit=(*verdict.audit, finding))
     return _add_evidence(verdict, _described(right))
@@ -211,7 +212,7 @@ def _problem(session: BenchmarkSession, side: str, row: Mapping[str, str],
         table = reading.table
         written = [_sizes(dict(zip(table.columns, cells, strict=True))) for cells in table.rows]
         if len(written) != 1 or not _sizes(row).items() <= written[0].items():
-            return "writes other rows than it was asked for"
+            return "writes other rows than requested"
     except BenchmarkFault as fault:
         verb = "is wrong" if fault.kind == "failed-check" else "fails"
         return f"{verb} ({plain(fault.what, 200)})"
@@ -226,8 +227,8 @@ def _sizes(row: Mapping[str, str]) -> dict[str, int]:
 
 
 def _described(right: list[str]) -> str:
-    return f"right on {len(right)} rows that the benchmark does not have: {'; '.join(right)}" \
-        if right else "no row that the benchmark does not have could be checked"
+    return f"correct on {len(right)} rows that the benchmark does not have: {'; '.join(right)}" \
+        if right else "no rows other than the benchmark's could be checked"
 
 
 def _add_evidence(verdict: Verdict, detail: str) -> Verdict:

@@ -67,8 +67,8 @@ class CanaryCheck(CommandSession):
             return Evidence(kind=SHOWN, detail=f"the benchmark writes {actual} rows, not "
                                                f"{expected}")
         if build_error:
-            return Evidence(kind=UNBUILT, detail=f"a broken copy {build_error}, and the benchmark "
-                                                 "passes all the same")
+            return Evidence(kind=UNBUILT, detail=f"a broken copy {build_error}, but the benchmark "
+                                                 "passes anyway")
         return Evidence(kind=UNSEEN, detail="the benchmark passes on a broken copy")
 
     def test_notes(self) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ def expect_alike(name: str, observed: TableReading, results: ModeResults,
         if is_below(now, before):
             raise KernelTimeUnavailable(
                 f"the {name}: the observed run reported {math.exp(now - min(before)):.2f} times "
-                "the least of its earlier runs")
+                "the lowest cost of its earlier runs")
 
 
 def is_below(now: float, before: Sequence[float]) -> bool:
@@ -144,7 +144,7 @@ def judged(verdict: Verdict, kernel: ModeResults, reported: ModeResults, tool: s
     """Return the verdict by the rows' kernel time; what the benchmark reports must agree."""
     rows = len(kernel.series.keys)
     measured = Evidence(kind=KERNEL_TIME, detail=(
-        f"GPU kernel time of {rows} rows, each in a run of its own, " if rows > 1 else
+        f"GPU kernel time of {rows} rows, each in its own run, " if rows > 1 else
         "GPU kernel time of the one row, ") + f"{len(kernel.pairs)} pairs, by {tool}")
     scored = benchmark_rows.score(replace(verdict, by_kernel_time=True, notes=(), evidence=(
         *(entry for entry in verdict.evidence if entry.kind != SCORE), measured)), kernel)

@@ -51,7 +51,7 @@ class ModuleLearner:
             declared = self.source.open({}).sizes
             small = self._small(declared, requested)
         if unknown := sorted(set(requested) - set(declared)):
-            raise Unsupported(f"no size {unknown[0]!r}: there is {', '.join(declared) or 'none'}")
+            raise Unsupported(f"no size {unknown[0]!r}: sizes are {', '.join(declared) or 'none'}")
         self.sizes = {**requested, **(small or {})} if job["small"] else requested
         if job["small"] and small is None:
             self.notes.append("no smaller sizes work: all sizes stay as they are")
@@ -104,8 +104,8 @@ class ModuleLearner:
         if chooses:  # a floor that counts all experts would refuse a kernel that skips some
             moved -= sum(value.numel() * value.element_size() for value in model.parameters())
             flops = None
-            self.notes.append("it chooses by values (top k): operations and weights do not count "
-                              "in its roofline")
+            self.notes.append("it selects by values (top k): its roofline does not count "
+                              "operations and weights")
         training, changed, written = self._behaviour(training)
         weights = dict(model.named_parameters())
         weights |= {name: buffer for name, buffer in model.named_buffers() if name in written or (
@@ -153,11 +153,11 @@ class ModuleLearner:
                 written = {name for name in changed if before[name].is_floating_point()
                            and not torch.equal(buffers[name], before[name])}
                 if written:
-                    self.notes.append(f"{', '.join(sorted(written))}: written by a call, so a "
-                                      "result as well")
+                    self.notes.append(f"{', '.join(sorted(written))}: written by a call, so "
+                                      "compared like a result")
                 if kept := sorted(changed - written):
-                    self.notes.append(f"{', '.join(kept)}: changed by a call, so each module "
-                                      "keeps its own; not compared")
+                    self.notes.append(f"{', '.join(kept)}: changed by a call: each module "
+                                      "keeps its own copy; not compared")
                 if training is None and not mode:
                     self.notes.append("eval mode: in training mode it draws random numbers")
                 return mode, changed, written
@@ -201,7 +201,7 @@ class ModuleLearner:
             self.notes.append(f"the reference has no float64 form: {one_line(error)}")
             return False
         if not same:
-            self.notes.append("the reference has no float64 form: it gives other values")
+            self.notes.append("the reference has no float64 form: float64 gives other values")
         return same
 
 

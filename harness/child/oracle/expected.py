@@ -78,7 +78,7 @@ class ExpectedValues:
                f"{' in ' * bool(dtype)}{dtype}, first number {first}"
         if odd > (count - 1 if case.kind in SPIKED else MOST_LEFT_OUT * count):
             raise NoAnswer(f"on {case.kind} inputs {what}: declare low, high or a structure of the "
-                           "inputs, with which the reference has an answer")
+                           "inputs for which the reference gives finite values")
         case.notes.append(f"{what}: of these, only infinite ones were compared")
         return value
 
@@ -113,7 +113,7 @@ class ExpectedValues:
                 change(values)
             results = self.reference.results(case.tensors, values)
         if on_host:
-            case.notes.append("the reference ran on the CPU, since the card has no room for it")
+            case.notes.append("the reference ran on the CPU: it does not fit in the card's memory")
         del values
         results = [self.arrays.as_wide(value) for value in results]
         self.arrays.finish()  # an error of the card is then raised for this case
@@ -171,4 +171,4 @@ def _describe_drawn_integers(case: Contents) -> str:
              and "float" not in tensor["dtype"] and not tensor.get("data")
              for first, end in [int_bounds(tensor["low"], tensor["high"])]]
     return f"{' and '.join(drawn)}: write low and high, such as the name of a size, in the task" \
-        if drawn else "it takes no drawn integers, so its own code gives the index"
+        if drawn else "no input is a drawn integer, so the reference's own code computes the index"

@@ -21,7 +21,7 @@ LACKS: tuple[tuple[type[Exception], str, str], ...] = (
     (ValueError, "Did you forget to add @triton.jit",
      "Triton's interpreter cannot call functions of its extra libraries"),
     (AttributeError, "'(float|int|bool)' object has no",
-     "Triton's interpreter passes scalars as numbers of Python"))
+     "Triton's interpreter passes scalars as Python numbers"))
 """What the interpreter raises in a kernel that a GPU would run: exception, pattern and reason."""
 
 

@@ -90,7 +90,7 @@ class PreparedPython:
                     raise ValueError(f"returned shape {list(value.shape)}, the reference "
                                      f"{region['shape']}")
                 if memory != region.get("memory", memory):
-                    raise ValueError(f"returned {memory or 'memory of its own'} in some calls only")
+                    raise ValueError(f"returned {memory or 'new memory'} in some calls only")
                 size = value.numel() * value.element_size()
                 if size > region["nbytes"]:
                     raise ValueError(f"returned {value.dtype}")
@@ -203,7 +203,7 @@ def _captured(work: Any, pool: Any) -> Any:
         with torch.cuda.graph(graph, pool=pool):
             work()
     if any("graph is empty" in str(warning.message).lower() for warning in seen):
-        raise RuntimeError("nothing was captured: the kernel uses a stream of its own")
+        raise RuntimeError("nothing was captured: the kernel uses another stream")
     graph.replay()
     torch.cuda.synchronize()
     return graph

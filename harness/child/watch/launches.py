@@ -162,7 +162,7 @@ def trial(kept: Any, moves: dict[str, Any], reference: str, *, triton: bool) -> 
     if not triton or calls.launched:
         return findings  # it launched in a way that is not counted here
     if launches.done == 0:
-        return [*findings, "a call launched no Triton kernel, and its outputs are right"]
+        return [*findings, "a call launched no Triton kernel, but its outputs are correct"]
     if not findings and _right_without(kept, launches, moves):
         findings.append("a call's outputs are the same without its Triton kernels")
     return findings

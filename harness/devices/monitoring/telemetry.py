@@ -193,7 +193,7 @@ def evidence(health: CardHealth, voided: Mapping[str, int] | None = None) -> tup
     if readings := ", ".join(_readings(health)):
         lines.append(Evidence(kind="clocks", detail=readings))
     if health.unavailable:
-        lines.append(Evidence(kind="clocks", detail=f"not all known: {health.unavailable}"))
+        lines.append(Evidence(kind="clocks", detail=f"incomplete: {health.unavailable}"))
     if health.unavailable_foreign:
         lines.append(Evidence(kind="foreign", detail=health.unavailable_foreign))
     if voided and (total := sum(voided.values())):

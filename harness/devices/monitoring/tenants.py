@@ -31,7 +31,7 @@ FIRST_NAMESPACE = 0xEFFFFFFC
 UNNAMED = 0
 """The pid recorded for a foreign process without a pid in this namespace."""
 NOT_LISTED = "the driver does not list the card's processes"
-BY_NUMBER = "none of our pids is listed: foreign processes are found by number, not by pid"
+BY_NUMBER = "kopt's own pids are not listed: foreign processes are detected by count, not by pid"
 HIDDEN = "processes outside this container may not be listed"
 
 

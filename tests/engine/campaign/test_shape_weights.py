@@ -72,9 +72,9 @@ def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], expected: t
 
 
 @pytest.mark.parametrize(("lines", "message"), [
-    (("n,kk,calls", "100,1,3"), "target.weights: 'kk' is a dimension of no class (did you mean 'k"),
-    (("n,zzz,calls", "100,1,3"), "target.weights: 'zzz' is a dimension of no class (known: n, k)"),
-    (("n,k,calls", "100,9,3"), "target.weights: the weights name no class: they have shapes like "
+    (("n,kk,calls", "100,1,3"), "target.weights: no class has the dimension 'kk' (did you mean 'k"),
+    (("n,zzz,calls", "100,1,3"), "target.weights: no class has the dimension 'zzz' (known: n, k)"),
+    (("n,k,calls", "100,9,3"), "target.weights: the weights match no class: they have shapes like "
                                "n=100 k=9, but a is n=100 k=1 (trace"),
 ])
 def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], message: str,
@@ -196,5 +196,5 @@ def test_weights_without_matching_row_end_campaign_with_reason(tmp_path: Path) -
     setup = campaigns.campaigns.create(tmp_path / "w", command(tmp_path, "m,n,calls\n1,1,1\n"))
     campaigns.run(setup)
     ended = campaigns.campaign(setup)
-    assert "the weights name no row of the benchmark: they have shapes like m=1 n=1" in ended.reason
+    assert "weights match no row of the benchmark: they have shapes like m=1 n=1" in ended.reason
     assert ended.speedup is None

@@ -244,7 +244,7 @@ def test_module_that_draws_random_numbers_in_training_is_judged_in_eval_mode(
 def test_experts_that_few_tokens_choose_do_not_count_in_the_roofline(tmp_path: Path) -> None:
     facts = learn(tmp_path, CHOOSING)
     assert facts.flops is None and facts.bytes == 2 * 6 * 8 * 4
-    assert any("chooses by values" in note for note in facts.notes)
+    assert any("selects by values" in note for note in facts.notes)
 
 
 @pytest.mark.parametrize(("text", "message"), [

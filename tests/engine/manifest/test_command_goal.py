@@ -99,7 +99,7 @@ def test_only_primary_metrics_enter_the_score(tmp_path: Path) -> None:
     assert found.notes[0] == "latency_us is fwd_us, as the benchmark reports it"
     details = [entry.detail for entry in found.evidence if entry.kind == "metric"]
     assert [line.split(" ", 1)[1] for line in details] == [
-        "us by fwd_us", "us by bwd_us, which is shown only"]
+        "us by fwd_us", "us by bwd_us, not scored"]
     assert [(cost.metric, cost.scored) for cost in found.costs] == [
         ("fwd_us", True), ("bwd_us", False)]
     assert round(found.costs[1].value / (found.latency_us or 1.0), 1) == 6.0

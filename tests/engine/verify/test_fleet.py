@@ -42,7 +42,7 @@ def cards(count: int) -> list[tuple[Device, WarmStart]]:
 
 
 def lost(card: FleetDevice) -> str:
-    raise HarnessFault(ErrorLine(what=f"{card.device.id} is not there", of_device=True))
+    raise HarnessFault(ErrorLine(what=f"{card.device.id} does not exist", of_device=True))
 
 
 def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
@@ -76,8 +76,8 @@ def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
     until(lambda: fleet.cards[0].closed)
     go_on.set()
     until(lambda: not fleet.cards[0].users["loop"])
-    assert fleet.cards[0].closed == "cuda:0 is not there"
-    assert [notice.text.partition(";")[0] for notice in news] == ["not used: cuda:0 is not there"]
+    assert fleet.cards[0].closed == "cuda:0 does not exist"
+    assert [notice.text.partition(";")[0] for notice in news] == ["not used: cuda:0 does not exist"]
     stop.set()
     loop.join()
     judged.join()

@@ -75,7 +75,7 @@ def test_verdict_never_alone_on_its_card_needs_recheck() -> None:
         "", "", "timed beside process 7, of no kopt"]
 
 
-def lost(what: str = "cuda:0 is not there") -> HarnessFault:
+def lost(what: str = "cuda:0 does not exist") -> HarnessFault:
     return HarnessFault(ErrorLine(what=what, of_device=True))
 
 
@@ -156,7 +156,7 @@ def test_each_card_of_a_joined_device_is_checked() -> None:
 
 def test_card_joins_a_device_once() -> None:
     device = card(0)
-    with pytest.raises(InputError, match="named twice"):
+    with pytest.raises(InputError, match="listed twice"):
         join_cards([device, device])
 
 

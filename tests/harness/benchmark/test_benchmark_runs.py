@@ -65,7 +65,7 @@ SPOILED = {
     "output": ("while True: print('x' * 100000)", "printed more than"),
     "missing-file": ("def spoil(rows): return None", "wrote no bench.csv"),
     "stale-file": ("import os\ndef after(): os.utime('bench.csv', (0, 0))",
-                   "bench.csv is of an earlier run"),
+                   "bench.csv is from an earlier run"),
     "unreadable": ("def after(): open('bench.csv', 'wb').write(b'\\xff\\0')",
                    "bench.csv is not UTF-8 text"),
     "empty-table": ("def spoil(rows): return []", "bench.csv has a header and no rows"),
@@ -77,7 +77,7 @@ SPOILED = {
     "not-positive": ("def spoil(rows): return [{**r, 'fwd_us': 0} for r in rows]",
                      "not a number above zero"),
     "duplicate-rows": ("def spoil(rows): return rows[:-1] + [{**rows[0], 'fwd_us': 9}]",
-                       "are of the same configuration: m="),
+                       "have the same configuration: m="),
     "changed-rows": ("def spoil(rows): return [r for r in rows if r['m'] < 256]",
                      "has 3 rows, the incumbent has 4"),
 }

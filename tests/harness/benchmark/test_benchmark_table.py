@@ -103,7 +103,7 @@ CHANGED = [
     ((A, B), (A, "7,2,{},0,1,1"), "changed-rows",
      "has 2 rows, the incumbent has 2; missing: m=1 n=2; new: m=7 n=2"),
     ((A, B), (A, A), "duplicate-rows",
-     "rows 1 and 2 are of the same configuration: m=1 n=1"),
+     "rows 1 and 2 have the same configuration: m=1 n=1"),
 ]
 
 
@@ -148,7 +148,7 @@ def test_missing_config_column_is_reported() -> None:
         reading_of(*run(1, A, B)),
         reading_of("1,0,1,1", "2,0,1,1", head="n,err,fwd_us,bwd_us"),
     )
-    with pytest.raises(BenchmarkFault, match="the column 'm' is gone") as caught:
+    with pytest.raises(BenchmarkFault, match="the column 'm' is missing") as caught:
         series(RunPair(incumbent=ours, candidate=theirs))
     assert caught.value.kind == "missing-column"
 

@@ -173,7 +173,7 @@ def test_linked_source_is_refused(tmp_path: Path) -> None:
     tree = project(tmp_path / "tree")
     (tree / "total.c").rename(tmp_path / "total.c")
     (tree / "total.c").symlink_to(tmp_path / "total.c")
-    with pytest.raises(HarnessFault, match="is a link"):
+    with pytest.raises(HarnessFault, match="is a symbolic link"):
         harness_client.loop(ReportedLoopRequest(
             target=TARGET, device="cpu", settings=Settings(scratch=str(tmp_path / "s")),
             job=SearchJob(tree=str(tree), reference="", budget=3)))

@@ -63,8 +63,8 @@ def test_gain_shown_by_kernel_time_is_confirmed(tmp_path: Path) -> None:
     verdict = judged(tmp_path, case.launched(("norm", 500, 22_000), ("flush", 500, 20_100)))
     assert verdict.valid and not verdict.audit and (verdict.speedup or 0) > 1.3
     assert next(entry.detail for entry in verdict.evidence if entry.kind == "kernel-time") == (
-        "GPU kernel time went from 30 us to 22 us a call (500 launches of norm, then 500 launches "
-        "of norm), of the whole run from 25 ms to 21.05 ms, by CUPTI; 1 unchanged kernels "
+        "GPU kernel time went from 30 us to 22 us per call (500 launches of norm, then 500 "
+        "launches of norm), of the whole run from 25 ms to 21.05 ms, by CUPTI; 1 unchanged kernels "
         "do not count")
 
 
@@ -74,7 +74,7 @@ def test_gain_contradicted_by_kernel_time_is_flagged(tmp_path: Path) -> None:
     [found] = verdict.audit
     assert (found.rule, found.severity, found.detail) == (
         "kernel-time", "flag",
-        "GPU kernel time contradicts 1.43x: it went from 30 us to 36 us a call")
+        "GPU kernel time contradicts 1.43x: it went from 30 us to 36 us per call")
     assert any(entry.kind == "kernel-time" for entry in verdict.evidence) and verdict.wall_s > 0
 
 
@@ -131,7 +131,7 @@ def test_any_error_keeps_the_gain_unconfirmed(step: str, error: Exception, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize(("device", "detail", "kept"), [
     (inventory.find("cpu"), BY_OWN_TIMES.detail, "keep"),
-    (FAKE_CARD, f"{UNCONFIRMED.detail}: kernel time hardly changed (50 us to 50 us a call)",
+    (FAKE_CARD, f"{UNCONFIRMED.detail}: kernel time hardly changed (50 us to 50 us per call)",
      "ask")], ids=lambda value: "")
 def test_unconfirmed_gain_on_a_gpu_asks_a_person(
         device: Device, detail: str, kept: str, tmp_path: Path,

@@ -108,7 +108,7 @@ def test_small_gain_counts_as_change(reported: float, us: float,
 def test_description_has_all_numbers() -> None:
     found = compare(profile(SOFTMAX), profile({"quick": (N, 22.0), **FLUSH}), math.log(1.3))
     assert found.description == (
-        "GPU kernel time went from 30 us to 22 us a call (1000 launches of softmax, then 1000 "
+        "GPU kernel time went from 30 us to 22 us per call (1000 launches of softmax, then 1000 "
         "launches of quick), of the whole run from 51.2 ms to 43.2 ms, by CUPTI; 2 unchanged "
         "kernels do not count")
 

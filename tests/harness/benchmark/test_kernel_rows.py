@@ -77,7 +77,7 @@ def test_kernel_time_of_each_row_is_the_score(tmp_path: Path) -> None:
         pytest.approx(50, rel=0.01), pytest.approx(100, rel=0.01))
     assert "latency_us is GPU kernel time by rocprofv3; other_us is us, as the benchmark reports " \
         "it" in verdict.notes
-    assert "GPU kernel time of 2 rows, each in a run of its own, 3 pairs, by rocprofv3" in [
+    assert "GPU kernel time of 2 rows, each in its own run, 3 pairs, by rocprofv3" in [
         entry.detail for entry in verdict.evidence]
     assert rule(verdict, Policy(approval="auto")).kind == "keep"
 

@@ -51,8 +51,8 @@ def test_values_become_costs_in_microseconds(metric: Metric, value: float,
 
 
 @pytest.mark.parametrize(("metric", "message"), [
-    (Metric(name="t", unit="us", direction="higher"), "less us is better, not higher"),
-    (Metric(name="f", unit="TFLOPS", direction="lower"), "more TFLOPS is better, not lower"),
+    (Metric(name="t", unit="us", direction="higher"), "lower us is better, not higher"),
+    (Metric(name="f", unit="TFLOPS", direction="lower"), "higher TFLOPS is better, not lower"),
     (Metric(name="f", unit="furlongs"), "the unit 'furlongs' does not say which direction")])
 def test_contradicting_unit_and_direction_are_refused(metric: Metric, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -95,7 +95,7 @@ def test_time_of_one_unit_names_the_unit(names: tuple[str, ...], per: str) -> No
     (Cost(metric="bw GB/s", value=1000.0, unit="us per GB"), "1000 GB/s by bw GB/s"),
     (Cost(metric="throughput", value=2000.0, unit="us per throughput"), "500 by throughput"),
     (Cost(metric="fwd_us", value=12.5, unit="us", scored=False),
-     "12.5 us by fwd_us, which is shown only")])
+     "12.5 us by fwd_us, not scored")])
 def test_evidence_shows_a_rate_as_a_rate(cost: Cost, words: str) -> None:
     assert [entry.detail for entry in benchmark_rows.cost_evidence([cost])] == [words]
 
@@ -134,16 +134,16 @@ BAD_TARGETS = [
     ({"quick_command": "A=1"}, ("quick_command",), "the command runs nothing"),
     ({"quick_command": "sh 'a"}, ("quick_command",), "not well quoted"),
     ({"metrics": ()}, ("metrics",), "no metric is named"),
-    ({"metrics": (Metric(name="us"), Metric(name="us"))}, ("metrics", 1), "is there twice"),
+    ({"metrics": (Metric(name="us"), Metric(name="us"))}, ("metrics", 1), "is declared twice"),
     ({"metrics": (Metric(name="us", weight=0.0),)}, ("metrics", 0, "weight"), "above 0"),
     ({"metrics": (Metric(name="us", unit="parsecs"),)}, ("metrics", 0), "does not say which"),
     ({"check": CheckColumn(column="err", rule="<= many")}, ("check",), "needs a number"),
     ({"check": CheckColumn(column="err", rule="==")}, ("check",), "has no value to compare with"),
-    ({"check": CheckColumn(column="err", rule="<= nan")}, ("check",), "what is not a number"),
+    ({"check": CheckColumn(column="err", rule="<= nan")}, ("check",), "compares with NaN"),
     ({"configs": ("fwd_us",)}, ("configs", 0), "is a metric or the check"),
     ({"ignore": ("err",)}, ("ignore", 0), "is a metric or the check"),
     ({"combine": "step", "metrics": (Metric(name="us"), Metric(name="GB/s"))}, ("combine",),
-     "a step is the sum of times"),
+     "step needs metrics that are all times"),
     ({"timeout_s": math.inf}, ("timeout_s",), "above 0"),
 ]
 

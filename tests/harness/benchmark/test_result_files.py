@@ -143,9 +143,9 @@ def test_short_and_long_manifest_forms_are_read() -> None:
 BAD_MANIFESTS = [
     ("check: ok", "check: err <= many",
      "m:3: target.check: '<= many' needs a number (such as: err == 0, or ok == PASS)"),
-    ("[tflops]", "[tflops, tflops]", "m:3: target.metrics[1]: 'tflops' is there twice"),
+    ("[tflops]", "[tflops, tflops]", "m:3: target.metrics[1]: 'tflops' is declared twice"),
     ("[tflops]", "[{name: t, unit: us, direction: higher}]",
-     "m:3: target.metrics[0]: 't': less us is better, not higher (units are ns, us, ms, s, "
+     "m:3: target.metrics[0]: 't': lower us is better, not higher (units are ns, us, ms, s, "
      "GFLOPS, TFLOPS, GB/s, or any with a direction: {name: t, direction: lower}, or higher)"),
     ("csv: out.csv", "csv: /tmp/out.csv",
      "m:3: target.csv: '/tmp/out.csv' is not a file inside the project (the benchmark runs in the "

@@ -80,7 +80,7 @@ def test_gain_shown_by_rocprofv3_is_kept_without_a_person(profiler: str, tmp_pat
     verdict = judged(tmp_path, case.scaled(1.0), case.scaled(0.7))
     assert not verdict.audit and verdict.kernels[0].name.startswith("void addition_kernel<float>")
     assert next(entry.detail for entry in verdict.evidence if entry.kind == "kernel-time") == (
-        "GPU kernel time went from 32.05 us to 22.44 us a call (3 launches of void "
+        "GPU kernel time went from 32.05 us to 22.44 us per call (3 launches of void "
         "addition_kernel<float>(float*, float const*, float const*, int, int), then 3 launches of "
         "void addition_kernel<float>(float*, float const*, float const*, int, int)), of the whole "
         "run from 0.09616 ms to 0.06731 ms, by rocprofv3")

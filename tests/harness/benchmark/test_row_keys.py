@@ -74,5 +74,5 @@ def test_equal_rows_error_names_target_configs() -> None:
         run_pairs.match_pairs(
             US_TARGET, RowCost(US_TARGET), pairs("m,budget_ms,err,us", lines, lines)
         )
-    assert "rows 1 and 2 are of the same configuration: m=1" in caught.value.what
+    assert "rows 1 and 2 have the same configuration: m=1" in caught.value.what
     assert caught.value.fix.endswith("or name an existing one in target.configs")

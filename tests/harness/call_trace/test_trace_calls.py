@@ -143,8 +143,8 @@ def test_most_called_shapes_are_kept_at_the_limit() -> None:
     assert len(read.shapes) == 4096 and read.columns == ("m", "name")
     assert read.shapes[0].cells[0] == "4999" and read.shapes[0].calls == 5000
     assert kept.notes == ("no number or text in all calls: big, not in the file",
-                          "904 of 5000 shapes, 3.3% of the calls, are not in the file: it has the "
-                          "most called ones")
+                          "904 of 5000 shapes, 3.3% of the calls, are not in the file, which has "
+                          "the most called ones")
 
 
 def test_texts_are_read_back_from_the_file_as_written() -> None:

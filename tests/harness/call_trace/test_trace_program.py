@@ -104,7 +104,7 @@ def test_traced_program_behaves_as_untraced(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[1:] == [
         "1 call of 1 shape in 1 process", "m  n  width  calls   share  class",
         "2  3      4      1  100.0%  small",
-        "- the weights do not name 1 of 2 rows, which weigh as much as the least of the others (1 "
+        "- the weights do not name 1 of 2 rows, which get the smallest weight of the others (1 "
         "calls): large",
         f"wrote {manifest.parent / 'calls.csv'}; in the manifest's target: weights: calls.csv"]
 

@@ -168,7 +168,7 @@ def test_class_weight_is_the_sum_of_its_rows() -> None:
 def test_unmatched_weights_and_rows_are_reported() -> None:
     _, verdict = judged(target(weights=weights_of("m,n,calls", "2,2,6", "8,8,2", "1,1,4")))
     assert verdict.notes == (
-        "the weights do not name 1 of 3 rows, which weigh as much as the least of the others "
+        "the weights do not name 1 of 3 rows, which get the smallest weight of the others "
         "(4 calls): m=1 n=2",
         "1 of 3 shapes of the weights, 16.7% of the calls, not measured: m=8 n=8")
 
@@ -184,7 +184,7 @@ def test_weights_without_matching_row_are_refused_by_full_benchmark() -> None:
     with pytest.raises(InputError) as caught:
         run_pairs.expect_weights_apply(benchmark, matched, benchmark.full)
     assert str(caught.value) == (
-        "target.weights: the weights name no row of the benchmark: they have shapes like m=7, but "
+        "target.weights: the weights match no row of the benchmark: they have shapes like m=7, but "
         "its rows are like m=1 n=1 (trace the shapes that are measured)")
 
 
@@ -215,7 +215,7 @@ def test_candidate_cannot_change_weighted_columns() -> None:
 def test_core_classes_follow_calls_and_time() -> None:
     readings = [pair(run(n, A, B, C), run(n, A)).incumbent for n in (1, 2)]
     assert proposal.read_rows(target(weights=weights_of(*CALLS)), readings).shares == (30, 120, 600)
-    with pytest.raises(InputError, match="the weights name no row of the benchmark"):
+    with pytest.raises(InputError, match="the weights match no row of the benchmark"):
         proposal.read_rows(target(weights=weights_of("m,calls", "7,1")), readings)
 
 

@@ -66,7 +66,7 @@ def test_error_names_file_and_line(tmp_path: Path) -> None:
 
 @needs_nvrtc
 def test_launch_that_no_card_accepts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="4096 threads a block, sm_90 allows 1024"):
+    with pytest.raises(BuildError, match="4096 threads per block, sm_90 allows 1024"):
         build(tmp_path, GLOBAL.replace("TILE 256", "TILE 4096"))
 
 

@@ -43,7 +43,7 @@ def resources(**fields: Any) -> KernelResources:
     ("sm_120", {"shared_bytes": 102_400}, ("102400", "101376")),
     ("gfx942", {"shared_bytes": 65_537}, ("65537", "65536")),
     ("gfx950", {"shared_bytes": 163_840}, ()),
-    ("sm_90", {"registers": 256}, ("256 registers a thread", "255")),
+    ("sm_90", {"registers": 256}, ("256 registers per thread", "255")),
     ("sm_90", {"registers": 65, "threads": 1024}, ("65 registers", "holds 28", "has 32")),
     ("sm_90", {"registers": 255, "threads": 256}, ()),
     ("sm_90", {"registers": 255, "threads": 512}, ("255 registers", "holds 8", "has 16")),
@@ -105,7 +105,7 @@ def test_too_much_shared_memory_is_found_before_any_launch(tmp_path: Path) -> No
     folder = Path(tree(tmp_path / "tree", matmul(**BIG)))
     found = refusals(task, folder)
     assert len(found) == 1
-    assert "needs 393216 bytes of shared memory a block, sm_90 gives at most 232448" in found[0]
+    assert "needs 393216 bytes of shared memory per block, sm_90 has at most 232448" in found[0]
     assert "matmul_kernel" in found[0] and "(class square, large)" in found[0]
 
 

@@ -53,5 +53,5 @@ def test_kernel_that_is_wrong_between_or_beyond_the_classes_is_flagged(
 def test_verdict_says_which_shapes_were_checked_and_not_timed(tmp_path: Path) -> None:
     verdict = judge(tmp_path, FAST, task=TWO_CLASSES, plan=replace(QUICK, looks=(2,)))
     [detail] = [entry.detail for entry in verdict.evidence if entry.kind == HELD_OUT]
-    assert detail.startswith("right on 4 shapes that the task does not list: n=")
+    assert detail.startswith("correct on 4 shapes that the task does not list: n=")
     assert [row.config_class for row in verdict.rows] == ["few", "many"]

@@ -55,7 +55,7 @@ def test_state_carried_between_calls_is_rejected(name: str, tmp_path: Path) -> N
 def test_kernel_whose_repeated_call_answers_wrong_is_incorrect(tmp_path: Path) -> None:
     source = kernel(RIGHT + "out[7] += calls++ % 2;", "static int calls;")
     result = check(tmp_path, source, ONE_CLASS, reference=REFERENCE, baseline=kernel(RIGHT))
-    assert not result.right and "not all of them right" in result.findings[0].detail, result
+    assert not result.right and "not all of them correct" in result.findings[0].detail, result
 
 
 NOISE = "static unsigned s = 1; s = s * 1103515245u + 12345u; "
@@ -91,7 +91,7 @@ def test_unstable_task_or_baseline_excuses_an_unstable_kernel(tmp_path: Path) ->
     baseline = check(tmp_path / "b", source + "int more;", ONE_CLASS, reference=REFERENCE,
                      baseline=source)
     assert baseline.right and baseline.rules == {}
-    assert any("as it does with the baseline" in note for note in baseline.notes)
+    assert any("as with the baseline" in note for note in baseline.notes)
 
 
 def test_kernel_that_is_wrong_at_times_is_incorrect(tmp_path: Path) -> None:

@@ -120,9 +120,9 @@ def test_auto_selects_the_most_idle_card(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_invalid_or_absent_device_names_are_errors() -> None:
-    with pytest.raises(InputError, match="'gpu zero' names no device"):
+    with pytest.raises(InputError, match="'gpu zero' is not a device name"):
         inventory.find("gpu zero")
-    with pytest.raises(EnvironmentFault, match="cuda:77 is not there"):
+    with pytest.raises(EnvironmentFault, match="cuda:77 does not exist"):
         inventory.find("cuda:77")
 
 
@@ -149,7 +149,7 @@ def test_failing_or_hanging_tool_keeps_the_last_good_values(
     start = time.monotonic()
     hung = inventory.state(card)
     assert time.monotonic() - start < 30
-    assert hung.problem == "rocm-smi gave no answer within 0.2 s"
+    assert hung.problem == "rocm-smi did not answer within 0.2 s"
     assert hung.silent_since == failed.silent_since
     tools("rocm-smi", "echo '{\"card7\": {}}'")
     assert inventory.state(card).problem == "the card is no longer listed"

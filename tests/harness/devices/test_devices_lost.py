@@ -170,7 +170,7 @@ def test_missing_card_error_includes_the_driver_problem(
         machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     listing = device.Listing(problem="NVML: Driver Not Loaded")
     monkeypatch.setitem(inventory._LISTERS, "nvidia", lambda: listing)
-    with pytest.raises(DeviceFault, match=r"cuda:0 is not there .*NVML: Driver Not Loaded"):
+    with pytest.raises(DeviceFault, match=r"cuda:0 does not exist .*NVML: Driver Not Loaded"):
         inventory.find("cuda:0")
 
 

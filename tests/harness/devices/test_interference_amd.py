@@ -175,7 +175,7 @@ def test_failing_tool_is_reported_and_voids_nothing(card: Callable[..., None], t
     assert block(watching) == ""
     (tmp_path / "metric").unlink()
     assert watching.voids_all() == ""
-    [detail] = [line.detail for line in watching.evidence({}) if "not all known" in line.detail]
+    [detail] = [line.detail for line in watching.evidence({}) if "incomplete: " in line.detail]
     assert "samples failed" in detail
 
 

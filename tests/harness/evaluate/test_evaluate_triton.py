@@ -74,7 +74,7 @@ NEEDS_GPU = {
                                         "    tl.store"), "extra libraries"),
     "a scalar's method": (DOUBLE.replace("2 *", "s.to(tl.float32) *").replace(
         "x, out, n,", "x, out, n, s,").replace("(x, out, n)", "(x, out, n, 2.0)"),
-        "passes scalars as numbers of Python"),
+        "passes scalars as Python numbers"),
 }
 
 

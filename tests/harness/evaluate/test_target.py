@@ -85,7 +85,7 @@ BAD = [
     (edit("cols], role: output", "cols], role: outptu"),
      "task.yaml:8: args[1].role: 'outptu' is not one of input, output, inout, scalar (did you "
      "mean 'output'?)"),
-    (edit(", role: output", ""), "task.yaml:6: nothing is computed (mark an argument with role: "
+    (edit(", role: output", ""), "task.yaml:6: the task has no output (mark an argument with role: "
                                  "output)"),
     (edit("value: rows*cols", "value: rows**cols"),
      "task.yaml:9: class 'tall', n: cannot evaluate 'rows**cols' (use + - * / // % on shape "
@@ -93,8 +93,8 @@ BAD = [
     (edit(", value: rows*cols", ""), "task.yaml:9: scalar 'n' has no value"),
     (edit("dtype: int64, value: rows*cols", "dtype: int8, value: rows*cols"),
      "task.yaml:9: argument 'n': 300 is not of type int8"),
-    (edit("name: out", "name: x"), "task.yaml:8: 'x' is there twice"),
-    (edit("name: wide", "name: tall"), "task.yaml:13: 'tall' is there twice"),
+    (edit("name: out", "name: x"), "task.yaml:8: 'x' is declared twice"),
+    (edit("name: wide", "name: tall"), "task.yaml:13: 'tall' is declared twice"),
     (edit("name: wide", "name: ../up"), "task.yaml:13: '../up' is not a name"),
     (edit("weight: 2", "weight: 0"), "task.yaml:13: class 'wide': weight must be above 0"),
     (edit("weight: 2", "weight: heavy"),
@@ -112,14 +112,14 @@ BAD = [
     (edit("flops: 3*rows*cols", "flops: -1*rows"), "task.yaml:14: class 'tall': flops is -100"),
     (edit("flops: 3*rows*cols", "flops: 1e300*1e300"), "task.yaml:14: class 'tall': flops is inf"),
     (edit("flops: 3*rows*cols", "returns: true"),
-     "task.yaml:14: a C kernel writes to an argument (use role: output)"),
+     "task.yaml:14: a C kernel cannot return values (use role: output)"),
     (GOOD[:GOOD.index("classes")] + "classes: []\n",
      "task.yaml:11: a task needs 1 to 256 config classes"),
     (edit("{name: x, dtype: float32,", "{name: x, dtype: float32, low: 2, high: 1,"),
      "task.yaml:7: argument 'x': low must be below high"),
     (edit("weight: 2", "data: {x: 'pages:x'}"),
      "task.yaml:13: class 'wide': all inputs are read from files, so a kernel could remember the "
-     "answer (leave one to be drawn)"),
+     "answer (leave one out, so that it is drawn)"),
     (edit("weight: 2", "data: {out: 'pages:x'}"),
      "task.yaml:13: class 'wide': out: 'pages:x' cannot be read as data"),
     ("a: &a [1]\nb: *a\n", "task.yaml:2: the alias *a is not allowed"),

@@ -112,7 +112,7 @@ def test_candidate_that_the_card_cannot_launch_is_rejected(tmp_path: Path) -> No
     source = KNOBS.replace("WARPS = 4", "WARPS = 64")
     verdict = judge(tmp_path, source, of=BIG, predict="h200")
     assert not verdict.valid and verdict.latency_us is None
-    assert "h200 cannot launch it: double_kernel 2048 threads a block" in (
+    assert "h200 cannot launch it: double_kernel 2048 threads per block" in (
         verdict.rejected_reason or "")
 
 

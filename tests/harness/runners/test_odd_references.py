@@ -113,7 +113,7 @@ def test_reference_that_runs_out_of_memory_twice_runs_on_the_cpu_with_a_note(
         tmp_path: Path) -> None:
     with oracle(tmp_path, target(), NO_ROOM) as started:
         case = started.make(ROWS, "normal")
-        assert case.notes == ("the reference ran on the CPU, since the card has no room for it",)
+        assert case.notes == ("the reference ran on the CPU: it does not fit in the card's memory",)
         assert started.sensitivity(case, 1e-3)[0] == pytest.approx(1e-3, rel=0.01)
 
 
@@ -135,7 +135,7 @@ def test_reference_for_which_a_card_has_no_room_runs_on_the_cpu(tmp_path: Path) 
     held = torch.empty(torch.cuda.mem_get_info()[0] - (14 << 30), dtype=torch.uint8, device="cuda")
     with oracle(tmp_path, replace(target(), classes=(large,)), LARGE, "auto") as started:
         case = started.make(large, "normal")
-        assert case.notes == ("the reference ran on the CPU, since the card has no room for it",)
+        assert case.notes == ("the reference ran on the CPU: it does not fit in the card's memory",)
         started.drop(case)
         del held
         torch.cuda.empty_cache()

@@ -20,7 +20,7 @@ def test_a_thorough_plan_has_more_pairs_and_counts_smaller_gains() -> None:
     normal, thorough = Plan(), Plan().with_effort("thorough")
     assert thorough.looks[-1] == 2 * normal.looks[-1] and thorough.margin == 0.005
     assert thorough.alpha == normal.alpha
-    assert "36 process pairs, and gains from 0.50% on count" in thorough.describe_effort()
+    assert "36 process pairs, and gains of at least 0.50% count" in thorough.describe_effort()
 
 
 def test_a_smaller_margin_of_the_manifest_is_kept() -> None:

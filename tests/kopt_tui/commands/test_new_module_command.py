@@ -96,7 +96,7 @@ def test_new_says_what_a_template_rewrites_or_what_no_template_has(tmp_path: Pat
 def test_size_that_the_file_does_not_have_is_refused(made: Path) -> None:
     done = kopt("new", "problem.py", "--yes", "--force", "--size", "rows=3", cwd=made)
     assert done.returncode == 2
-    assert "no size 'rows': there is batch_size, features" in error_text(done)
+    assert "no size 'rows': sizes are batch_size, features" in error_text(done)
 
 
 @pytest.mark.slow  # details: tests/engine/verify/test_reference_lines
