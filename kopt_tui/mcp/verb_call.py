@@ -110,7 +110,7 @@ class VerbCall:
             async with asyncio.timeout(self._timeout_s):
                 output, errors = await process.communicate(stdin.encode())
         except TimeoutError:
-            raise VerbFailed(f"kopt {verb} gave no answer within {self._timeout_s:g} s") from None
+            raise VerbFailed(f"kopt {verb} did not answer within {self._timeout_s:g} s") from None
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):

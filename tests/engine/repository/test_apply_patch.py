@@ -72,8 +72,9 @@ def test_handed_in_patch_is_cleaned(repo: CampaignRepo) -> None:
         assert change.tree == truth.tree
         assert change.patch.text == truth.patch.text
         assert len(change.patch.dropped) == (3 if dropped in text else 0)
-    for text, message in ((dropped, "every file of it was left out"), (BINARY, r"left out: x\.bin \(binary\)"),
-                       ("hello\n", "contains no diff")):
+    for text, message in ((dropped, "every file of it was left out"),
+                          (BINARY, r"left out: x\.bin \(binary\)"),
+                          ("hello\n", "contains no diff")):
         with pytest.raises(InputError, match=message) as error:
             repo.take(repo.base, text, ("kernel.c",))
         assert "\n" not in str(error.value)

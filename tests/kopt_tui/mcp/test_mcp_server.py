@@ -189,7 +189,7 @@ def test_verb_ends_when_its_server_ends(tmp_path: Path) -> None:
 async def test_late_verb_is_ended_with_all_its_processes(tmp_path: Path) -> None:
     campaigns.project(tmp_path / "p")
     call = VerbCall(tmp_path / "p", tmp_path / "w", timeout_s=0.6)
-    with pytest.raises(VerbFailed, match=r"gave no answer within 0\.6 s"):
+    with pytest.raises(VerbFailed, match=r"did not answer within 0\.6 s"):
         await call.run("loop", str(tmp_path / "p" / "manifest.yaml"))
     campaigns.until(lambda: not campaigns.processes(tmp_path / "p"), 60)
 
