@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -109,6 +110,37 @@ def _default_gain(result: LoopResult, name: str) -> float:
     first = result.trials[0].config if result.trials else result.best
     return next((_gain(contender, name) for contender in result.contenders
                  if contender.config == first), 0.0)
+
+
+def against_existing(result: LoopResult, margin: float) -> LoopResult:
+    """Return the result with the existing kernel as the common best, if a class prefers it.
+
+    Where the existing kernel is faster in a class than the common best, by the margin and beyond
+    the noise, it stays the default. The common best then is a contender like the others.
+    """
+    first = result.trials[0].config if result.trials else result.best
+    existing = next((contender for contender in result.contenders if contender.config == first),
+                    None)
+    least = math.log1p(margin)
+    if existing is None or not any(
+            gain.gain > least and gain.sure > 0 for gain in existing.gains):
+        return result
+    best = Contender(config=result.best, gains=tuple(
+        ClassGain(config_class=gain.config_class, gain=0.0, stderr=0.0, pairs=gain.pairs)
+        for gain in existing.gains))
+    others = (best, *(each for each in result.contenders if each is not existing))
+    return replace(result, best=first, contenders=tuple(
+        Contender(config=contender.config, gains=tuple(
+            _minus(gain, own) for gain in contender.gains
+            if (own := existing.gain_in(gain.config_class)) is not None))
+        for contender in others))
+
+
+def _minus(gain: ClassGain, other: ClassGain) -> ClassGain:
+    stderr = None if gain.stderr is None or other.stderr is None \
+        else math.hypot(gain.stderr, other.stderr)
+    return replace(gain, gain=gain.gain - other.gain, stderr=stderr,
+                   pairs=min(gain.pairs, other.pairs))
 
 
 def is_common_best_better(result: LoopResult, groups: Sequence[ClassGroup],

@@ -77,6 +77,7 @@ def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarg
                       fix="give a parameter the name of its column, or add the comment "
                           "kopt: column NAME is PARAMETER")
     first = table_rules.columns(target.configs) if isinstance(target, CommandTarget) else ()
+    result = class_preferences.against_existing(result, MARGIN)
     groups = class_preferences.groups(result, list(parameter_of), MARGIN, first=first)
     start = knobs.current(declared)
     _, blocks = language.read(source)

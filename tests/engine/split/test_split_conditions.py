@@ -126,6 +126,30 @@ def test_variant_must_beat_common_best_and_old_kernel(name: str) -> None:
     assert [f"{group.condition}: {' '.join(group.classes)}" for group in groups] == expected
 
 
+KEPT_DEFAULTS = {
+    "the common best gets a variant where it beats the old kernel": (
+        result(BEST, own=gains(0.3, -0.2, -0.2)), ["context >= 512: middle long"]),
+    "and other knobs where they beat both": (
+        result(BEST, own=gains(0.3, -0.2, -0.1), other=gains(-0.5, -0.5, 0.2)),
+        ["context == 512: middle", "context >= 4096: long"]),
+    "knobs that do not beat the old kernel get none": (
+        result(BEST, own=gains(0.3, 0.01, 0.3), other=gains(0.1, -0.5, 0.1)), []),
+    "without a class that prefers the old kernel, nothing changes": (
+        result(BEST, own=gains(-0.3, -0.3, 0.01), other=gains(-0.5, -0.5, 0.2)),
+        ["context >= 4096: long"]),
+    "a preference within the noise is none": (
+        result(BEST, 0.2, own=gains(0.3, -0.5, -0.5)), []),
+}
+
+
+@pytest.mark.parametrize("name", KEPT_DEFAULTS)
+def test_class_that_prefers_the_old_kernel_keeps_it_and_the_others_get_variants(name: str) -> None:
+    searched, expected = KEPT_DEFAULTS[name]
+    searched = class_preferences.against_existing(searched, 0.02)
+    groups = class_preferences.groups(searched, ["context"], 0.02)
+    assert [f"{group.condition}: {' '.join(group.classes)}" for group in groups] == expected
+
+
 @pytest.mark.parametrize(("own", "is_better"), [
     (gains(-0.3, -0.3, -0.3), True), (gains(-0.3, 0.0, -0.3), False)])
 def test_common_best_is_the_default_where_it_beats_the_old_kernel(own: dict[str, float],

@@ -120,7 +120,7 @@ def test_random_bytes_on_a_terminal_leave_the_dashboard_alive(workspace: Path, s
     keys = [bytes([code]) for code in range(256) if code not in b"q\x03"]
     keys += [b"\x1b[A", b"\x1b[<0;9;9M", b"\x1b[<0;9;9m", b"\x1b[200~a\xff\x1b[201~", b"??"]
     terminal = Terminal(dashboard(workspace))
-    terminal.until(b"rmsnorm c")
+    terminal.until(b"rmsnorm_c_cpu")
     for _ in range(40):
         terminal.press(b"".join(chosen.choices(keys, k=chosen.choice((1, 5, 40)))))
         terminal.resize(*chosen.choice(EXTREMES))
