@@ -137,6 +137,15 @@ def test_gate_is_the_projects_own_check_where_its_benchmark_judges() -> None:
     assert PARITY["kernel"] in translation.brief("op", "op.py", may_add=True)
 
 
+def test_a_module_gets_a_new_class_and_keeps_its_own() -> None:
+    translation = pair("pytorch", "triton")
+    assert translation is not None
+    of_module = translation.brief("Model", "norm.py", may_add=False, is_module=True)
+    assert "`norm_triton`" in of_module and "- `ModelNew(Model)` becomes the entry" in of_module
+    assert "- `norm` stays the entry, with its signature; it calls" in translation.brief(
+        "norm", "norm.py", may_add=False)
+
+
 def test_requirement_is_a_program_or_a_package_of_the_target() -> None:
     assert is_installed("sh") and is_installed("msgspec") and is_installed("no-such|sh")
     assert not is_installed("no_such_package")

@@ -81,6 +81,13 @@ def test_translations_know_the_card_and_say_all_that_a_rewrite_says_of_the_langu
     assert ("load_inline" in prompt) == (language == "cuda-cpp")
 
 
+def test_translation_of_a_module_adds_a_class() -> None:
+    translator = SHIPPED.get("translate-pytorch-to-triton")
+    of_module = rendering.system_prompt(translator, SlotFacts(entry="Model"))
+    assert "class ModelNew(Model)" in of_module and "keeps its name" not in of_module
+    assert "class ModelNew(Model)" not in rendering.system_prompt(translator, FACTS)
+
+
 @pytest.mark.parametrize("name", [*REWRITES, *PAIRS])
 def test_commands_of_a_prompt_are_whole_lines_that_python_accepts(name: str) -> None:
     prompt = rendering.system_prompt(SHIPPED.get(name), FACTS)
