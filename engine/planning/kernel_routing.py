@@ -74,8 +74,11 @@ def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> 
         return ""
     source = PurePosixPath(judged.target.source)
     file = LANGUAGES[language].file.format(stem=source.stem)
-    entry = "" if isinstance(judged.target, CommandTarget) else judged.target.entry
-    return rules.brief(entry, str(source), matches(str(source.with_name(file)), judged.edit))
+    may_add = matches(str(source.with_name(file)), judged.edit)
+    if isinstance(judged.target, CommandTarget):
+        return rules.brief("", str(source), may_add)
+    is_module = judged.target.entry == "Model" and judged.target.adapter is not None
+    return rules.brief(judged.target.entry, str(source), may_add, is_module)
 
 
 def knowledge(judged: JudgedTarget, routing: Routing) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.routing.source_language import SourceLanguage
 
-Parity = Literal["reference", "kernel"]
+Parity = Literal["reference", "kernel", "benchmark"]
 
 
 class RewriteLanguage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,21 +32,28 @@ class TranslationPair(msgspec.Struct, frozen=True, array_like=True):
     parity: Parity
     attempts: int
 
-    def brief(self, entry: str, source_path: str, may_add: bool) -> str:
+    def brief(self, entry: str, source_path: str, may_add: bool, is_module: bool = False) -> str:
         """Return the pair's rules for an agent's prompt, as Markdown.
 
-        `may_add`: whether a candidate may add files next to the source.
+        `entry` is "" where the project's own benchmark judges. `may_add`: whether a candidate may
+        add files next to the source. `is_module`: the entry is a PyTorch module's class.
         """
         stem = PurePosixPath(source_path).stem
         file = LANGUAGES[self.target].file.format(stem=stem) if may_add else \
             PurePosixPath(source_path).name
+        name = stem if is_module or not entry else entry
+        if is_module:
+            kept = "`ModelNew(Model)` becomes the entry, with the constructor and weights of " \
+                "`Model`; its `forward`"
+        else:
+            kept = f"{f'`{entry}`' if entry else 'The function that is called now'} stays the " \
+                "entry, with its signature; it"
         return "\n".join([
             f"## Translation to {LANGUAGES[self.target].title}", "",
-            f"- Name the new kernel `{self.candidate.format(entry=entry or stem)}` and write it "
+            f"- Name the new kernel `{self.candidate.format(entry=name)}` and write it "
             f"into `{file}`.",
-            f"- `{entry or 'The present entry point'}` stays the entry, with its signature; it "
-            "calls the new kernel.",
-            f"- Parity gate: {PARITY[self.parity]}", ""])
+            f"- {kept} calls the new kernel.",
+            f"- Parity gate: {PARITY[self.parity if entry else 'benchmark']}", ""])
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -128,6 +128,24 @@ def test_candidate_gets_a_file_of_its_own_where_files_may_be_added() -> None:
     assert "`norm_tilelang.py`" in translation.brief("rmsnorm", "src/norm.py", may_add=True)
 
 
+def test_gate_is_the_projects_own_check_where_its_benchmark_judges() -> None:
+    translation = pair("ck", "tilelang")
+    assert translation is not None
+    own = translation.brief("", "op.py", may_add=True)
+    assert PARITY["benchmark"] in own and PARITY["kernel"] not in own
+    assert "`op_tilelang`" in own and "- The function that is called now stays the entry" in own
+    assert PARITY["kernel"] in translation.brief("op", "op.py", may_add=True)
+
+
+def test_a_module_gets_a_new_class_and_keeps_its_own() -> None:
+    translation = pair("pytorch", "triton")
+    assert translation is not None
+    of_module = translation.brief("Model", "norm.py", may_add=False, is_module=True)
+    assert "`norm_triton`" in of_module and "- `ModelNew(Model)` becomes the entry" in of_module
+    assert "- `norm` stays the entry, with its signature; it calls" in translation.brief(
+        "norm", "norm.py", may_add=False)
+
+
 def test_requirement_is_a_program_or_a_package_of_the_target() -> None:
     assert is_installed("sh") and is_installed("msgspec") and is_installed("no-such|sh")
     assert not is_installed("no_such_package")

@@ -9,6 +9,7 @@ import tomllib
 import pytest
 
 from engine.routing import translation_pairs
+from engine.routing.translation_pairs import LANGUAGES
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.rendering import SlotFacts
 from tests.support.paths import ROOT
@@ -59,10 +60,32 @@ def test_rewrites_begin_with_a_shipped_op_and_invent_no_api(name: str) -> None:
 def test_translations_name_the_file_the_parity_gate_and_the_attempts(name: str) -> None:
     subagent = SHIPPED.get(name)
     prompt = rendering.system_prompt(subagent, FACTS)
-    file = translation_pairs.LANGUAGES[subagent.target_language].file
+    file = LANGUAGES[subagent.target_language].file
     assert file.format(stem="<stem>") in prompt and "You have 3 attempts to become right" in prompt
     assert "Below 0.1 of" in prompt and "Below 0.8," in prompt
     assert f"-{subagent.source_language}-to-{subagent.target_language}" in name
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_translations_know_the_card_and_say_all_that_a_rewrite_says_of_the_language(
+        name: str) -> None:
+    language = SHIPPED.get(name).target_language
+    prompt = rendering.system_prompt(SHIPPED.get(name), FACTS)
+    rewrite = rendering.system_prompt(SHIPPED.get(f"{language}-kernel-rewrite"), FACTS)
+    section = rf"^## {LANGUAGES[language].title.replace('+', '.')}\n.*?(?=^## )"
+    both = [re.search(section, text, re.DOTALL | re.MULTILINE) for text in (prompt, rewrite)]
+    assert both[0] and both[1] and both[0][0].strip() == both[1][0].strip()
+    assert prompt.splitlines()[0].endswith("for NVIDIA H200.")
+    from_c = SHIPPED.get(name).source_language in ("ck", "hip", "cuda")
+    assert ("which cannot call a kernel in Python" in prompt) == from_c
+    assert ("load_inline" in prompt) == (language == "cuda-cpp")
+
+
+def test_translation_of_a_module_adds_a_class() -> None:
+    translator = SHIPPED.get("translate-pytorch-to-triton")
+    of_module = rendering.system_prompt(translator, SlotFacts(entry="Model"))
+    assert "class ModelNew(Model)" in of_module and "keeps its name" not in of_module
+    assert "class ModelNew(Model)" not in rendering.system_prompt(translator, FACTS)
 
 
 @pytest.mark.parametrize("name", [*REWRITES, *PAIRS])

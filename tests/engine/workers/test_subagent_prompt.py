@@ -22,18 +22,18 @@ TASK = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothe
 COPY = f"{sys.executable} -c 'import shutil, sys; shutil.copy(sys.argv[1], \"seen\")' {{prompt}}"
 
 
-def work(root: Path, task: Task, command: str = COPY) -> Report:
+def work(root: Path, task: Task, command: str = COPY, edit: tuple[str, ...] = ("k.c",)) -> Report:
     setup = campaigns.create(root / "campaign")
     (tree := root / "tree").mkdir()
     worker = CliWorker([CliSpec(name="agent", command=command)], root / "project")
     return worker.work(task, WorkerBench(
         target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
         base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0),
-        scratch=str(root / "scratch"), edit=("k.c",)), lambda *_: None, threading.Event())
+        scratch=str(root / "scratch"), edit=edit), lambda *_: None, threading.Event())
 
 
-def prompt_of(root: Path, task: Task) -> str:
-    report = work(root, task)
+def prompt_of(root: Path, task: Task, edit: tuple[str, ...] = ("k.c",)) -> str:
+    report = work(root, task, edit=edit)
     assert report.ok, report
     return (root / "tree" / "seen").read_text()
 
@@ -48,6 +48,12 @@ def test_prompt_states_arguments_flags_and_python(tmp_path: Path) -> None:
     prompt = prompt_of(tmp_path, TASK)
     assert "in this order: `x` float32 [n], `out` float32 [n] (written)" in prompt
     assert "- It is built with: -O" in prompt and f"`{sys.executable}` is the Python" in prompt
+
+
+def test_prompt_names_all_files_that_a_candidate_may_change(tmp_path: Path) -> None:
+    assert "- Edit only `scale.c` (entry" in prompt_of(tmp_path / "one", TASK, ("scale.c",))
+    more = prompt_of(tmp_path / "more", TASK, ("scale.c", "*.h"))
+    assert "- Edit only `scale.c`, `*.h` in this folder. The kernel is in `scale.c`" in more
 
 
 def test_a_projects_subagent_is_used(tmp_path: Path) -> None:
