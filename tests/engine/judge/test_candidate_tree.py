@@ -38,7 +38,7 @@ def test_candidate_is_opened_by_its_tree(setup: Setup) -> None:
 def test_unrecorded_tree_is_refused(setup: Setup) -> None:
     entry = captured(setup)
     setup.repo.store_candidate(entry.id, setup.repo.tree_of(setup.repo.base))
-    with pytest.raises(InputError, match="not the one that was recorded"):
+    with pytest.raises(InputError, match="differs from the recorded one"):
         candidate.load(setup, entry.candidate)
 
 
@@ -48,7 +48,7 @@ def test_candidate_without_tree_is_opened_by_its_patch(setup: Setup) -> None:
     assert candidate.load(setup, entry.candidate) == entry
     path = setup.folder.path / entry.candidate.patch_path
     path.write_bytes(entry.patch.data + b"+more\n")
-    with pytest.raises(InputError, match="not the one that was recorded"):
+    with pytest.raises(InputError, match="differs from the recorded one"):
         candidate.load(setup, entry.candidate)
     path.unlink()
     with pytest.raises(InputError, match="patch cannot be read"):

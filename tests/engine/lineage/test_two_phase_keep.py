@@ -154,7 +154,7 @@ def test_keep_is_given_up_if_commit_is_missing(root: Path) -> None:
     (root / "w/rms/repo.git/objects" / commit[:2] / commit[2:]).unlink()
     assert run_engine(root) == 0
     assert Reader(root / "w").candidate("c1").state == "closed"
-    assert "gone" in Reader(root / "w").candidate("c1").reason
+    assert "no longer exists" in Reader(root / "w").candidate("c1").reason
 
 
 def test_keep_on_outdated_base_is_refused(root: Path) -> None:

@@ -152,7 +152,7 @@ def test_unreadable_tips_cost_only_a_warning(
     tips.read_before_baseline(here)
     tips.learn(here)
     warnings = [event.payload for event in here.reader.events_of("rms", "warning")]
-    assert [b"not read" in warnings[0], b"not written" in warnings[1]] == [True, True]
+    assert [b"cannot be read" in warnings[0], b"cannot be written" in warnings[1]] == [True, True]
     made.write_all(here.reader)
 
 

@@ -110,7 +110,7 @@ def test_full_file_system_is_an_error(tmp_path: Path) -> None:
     try:
         folder = campaign(small, "base")
         with pytest.raises(EnvironmentFault,
-                           match=r"needs about [\d.]+ MiB, and 7\.9 MiB are free"):
+                           match=r"needs about [\d.]+ MiB, but only 7\.9 MiB are free"):
             disk_space.make_room(folder, base_tree="base", slots=1)
     finally:
         subprocess.run(["umount", "-l", str(small)], check=False)

@@ -72,4 +72,4 @@ def test_a_baseline_that_needs_a_gpu_is_the_machines_fault() -> None:
     verdict = Verdict(valid=True, not_judged="it creates bfloat16 values: checking it needs a GPU",
                       rows=(Row(config_class="odd", correct=False),))
     error = baseline._not_usable(verdict, "kernel.py")
-    assert isinstance(error, EnvironmentFault) and "not judged here" in error.what
+    assert isinstance(error, EnvironmentFault) and "cannot judge the baseline" in error.what

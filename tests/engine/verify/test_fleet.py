@@ -184,7 +184,7 @@ def test_campaign_resumes_only_on_its_model_of_card(
     box(monkeypatch, "NVIDIA H100")
     setup = campaigns.create(tmp_path, gpu={"device": "cuda:0"})
     box(monkeypatch, "NVIDIA A100", "NVIDIA H100")
-    with pytest.raises(DeviceFault, match="measured on NVIDIA H100, and cuda:0 is NVIDIA A100"):
+    with pytest.raises(DeviceFault, match="measured on NVIDIA H100, but cuda:0 is NVIDIA A100"):
         campaigns.campaigns.open_campaign(setup.workspace, setup.id)
     box(monkeypatch, "NVIDIA H100", "NVIDIA A100")
     assert campaigns.campaigns.open_campaign(setup.workspace, setup.id).device.id == "cuda:0"

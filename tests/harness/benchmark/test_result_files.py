@@ -170,7 +170,7 @@ def manifest(**fields: Any) -> Manifest:
 
 def test_benchmark_without_editable_files_cannot_run() -> None:
     benchmark_target.check_runnable(manifest())
-    with pytest.raises(InputError, match="says what a candidate may change"):
+    with pytest.raises(InputError, match="must say which files may change"):
         benchmark_target.check_runnable(manifest(edit=[]))
 
 

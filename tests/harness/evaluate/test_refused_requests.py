@@ -102,7 +102,7 @@ def test_verdict_names_a_header_that_edit_excludes_and_what_to_add(
     code, verdict = real(plain, "--patch", path)
     assert code == 1 and "tile.h" in verdict["rejected_reason"]
     [note] = [note for note in verdict["notes"] if "tile.h" in note]
-    assert "`edit` does not include it" in note and "edit: [..., tile.h]" in note
+    assert "not included in `edit`" in note and "edit: [..., tile.h]" in note
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ def test_terminated_loop_answers_and_leaves_no_process(times: int, tmp_path: Pat
     out, err = process.communicate(timeout=60)
     answer = json.loads(out)
     assert process.returncode == 130 and answer["stopped"] and answer["verdict"] is None, err
-    assert answer["trials"] and "the same command continues there" in err.splitlines()[-1]
+    assert answer["trials"] and "repeat the command to continue" in err.splitlines()[-1]
     assert not list(scratch.glob("kopt-*")) and "Traceback" not in err
 
 

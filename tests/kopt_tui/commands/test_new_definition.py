@@ -60,7 +60,7 @@ def test_solution_is_the_baseline_and_writes_to_its_outputs(data_set: Path) -> N
     ({"outputs": {"out": {"shape": None, "dtype": "float32"}}}, (), "give it the shape []"),
     ({"outputs": {"out": {"shape": ["bags"], "dtype": "float4_e2m1"}}}, (), "pack two values"),
     ({"constraints": ["bounds == bags + 2"]}, (), "workload uuid-0: the constraint bounds"),
-    ({}, ("--class", "small: bags=2 bounds=3 picked=5"), "which values offsets may have"),
+    ({}, ("--class", "small: bags=2 bounds=3 picked=5"), "values that offsets may have"),
     ({"axes": {}}, (), "'height' is not defined"),
     ({"name": "other"}, (), "--workloads FILE, or --class")])
 def test_unsupported_definition_is_refused_with_the_next_step(tmp_path: Path,
