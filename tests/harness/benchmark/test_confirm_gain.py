@@ -98,7 +98,7 @@ def test_failed_observation_keeps_the_gain_unconfirmed(more: str, why: str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("more", "base", "why"), [
     (f"{TRACED}COST = 50.0\n", "",
-     r": the candidate: the observed run reported 0\.7\d times the smallest "),
+     r": the candidate: the observed run reported 0\.7\d times the lowest cost "),
     ("", f"{TRACED}COST = 125.0\n", r": the observed run reported 1\.7\dx, more than before")])
 def test_observed_run_that_reports_more_confirms_nothing(
         more: str, base: str, why: str, tmp_path: Path) -> None:
