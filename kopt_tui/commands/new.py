@@ -92,7 +92,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "its change")
     parser.add_argument("--agent-env", metavar="A,B", default=None,
                         help="environment variables that it may see, such as its key")
-    parser.add_argument("--agent-network", metavar="HOST,..", default=None,
+    parser.add_argument("--agent-network", metavar="HOST,...", default=None,
                         help="the hosts that it may reach, `all` for the whole network (default: "
                         "the providers of its keys and URLs)")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")

@@ -66,7 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
                         f"existing {NAME} is checked again")
     parser.add_argument("--agent-env", metavar="A,B", default="",
                         help="environment variables that it may see, such as its key")
-    parser.add_argument("--agent-network", metavar="HOST,..", default="",
+    parser.add_argument("--agent-network", metavar="HOST,...", default="",
                         help="the hosts that it may reach, `all` for the whole network (default: "
                         "the providers of its keys and URLs)")
     parser.add_argument("--agent-timeout", metavar="SECONDS", type=float, default=1800.0,
