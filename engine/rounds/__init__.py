@@ -1,4 +1,4 @@
-"""One round: give tasks to slots, run workers, verify candidates, keep the best.
+"""One round: give tasks to slots, run workers, judge candidates, commit the fastest gain.
 
 Face: active_round, disk_space, placing, pool, round.
 """
