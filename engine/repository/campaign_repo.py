@@ -271,7 +271,7 @@ class CampaignRepo(Clone):
     def capture(self, path: Path, base_commit: str, edit: Sequence[str] = ()) -> Change:
         """Return the change from a commit to a slot's files; see `worktree.capture`."""
         return worktree.capture(self, path, base_commit, edit,
-                                checkout.settled(self, self.folder, base_commit, path))
+                                checkout.skip_reason(self, self.folder, base_commit, path))
 
     def remove(self, slot: str) -> None:
         """Delete a slot's worktree."""

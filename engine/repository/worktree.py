@@ -71,19 +71,19 @@ def remove(path: Path) -> None:
                                fix="delete it by hand")
 
 
-Settled = Callable[[str], str | None]
+SkipReason = Callable[[str], str | None]
 """Returns the reason to skip a path, "" if it is unchanged, None to capture it."""
 
 
 def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
-            settled: Settled = lambda name: None) -> Change:
+            skip_reason: SkipReason = lambda name: None) -> Change:
     """Return the change from `base` to a worktree's files, cleaned. Raises InputError."""
     if path.is_symlink() or not path.is_dir():
         raise InputError("the worker removed its worktree", where=path.name)
     dropped: list[Dropped] = []
     _defuse(path, dropped)
     try:
-        tree = _tree(clone, path, base, edit, dropped, settled)
+        tree = _tree(clone, path, base, edit, dropped, skip_reason)
         change = between(clone, base, tree, dropped)
         if len(change.patch.data) > MAX_PATCH:
             raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
@@ -95,14 +95,14 @@ def capture(clone: Clone, path: Path, base: str, edit: Sequence[str] = (),
 
 
 def _tree(clone: Clone, path: Path, base: str, edit: Sequence[str],
-          dropped: list[Dropped], settled: Settled) -> str:
+          dropped: list[Dropped], skip_reason: SkipReason) -> str:
     with clone.index() as index:
         kept = _kept_index(clone, path)
         if kept.exists():
             shutil.copy2(kept, index)
         else:
             clone.git.run("read-tree", clone.tree_of(base), index=index)
-        reasons = {name: settled(name) for name in _changed(clone, path, index, edit, dropped)}
+        reasons = {name: skip_reason(name) for name in _changed(clone, path, index, edit, dropped)}
         dropped += [Dropped(name, reason) for name, reason in reasons.items() if reason]
         _stage(clone, path, [name for name, why in reasons.items() if why is None], index)
         return clone.write_tree(index)

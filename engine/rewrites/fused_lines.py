@@ -27,8 +27,8 @@ class SizeOf:
 class Operand:
     """How a tensor that broadcasts to a shape is read at an element's index `at`.
 
-    `index` is an expression in `at` and the names `{0}`, `{1}` of `sizes`, whole numbers that the
-    rewritten forward passes.
+    `index` is an expression in `at` and placeholders `{0}`, `{1}` for `sizes`, integers that the
+    rewritten forward passes; "" for a single value.
     """
 
     index: str
@@ -36,7 +36,7 @@ class Operand:
 
 
 def is_elementwise(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
-    """Return whether a node can be written as lines of Triton, which can read its operands."""
+    """Return whether a node can be written as lines of Triton that can read its operands."""
     if node.written is not None or len(node.outputs) != 1 or node.form.dtype not in FLOATS:
         return False
     form_and_arguments = known.form(node)
@@ -53,8 +53,8 @@ def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: 
                places: str = "") -> Operand | None:
     """Return how a tensor is read for elements of `shape`, None if it does not broadcast to it.
 
-    Without `sizes_known` it is also None if reading needs a size of `shape`, except the product of
-    all dimensions from the third on, which a template may name as `places`.
+    Without `sizes_known` it is also None if the index needs a size of `shape` other than the
+    product of the dimensions from the third on, which a template may name as `places`.
     """
     ref_shape = graph.form(ref).shape
     if math.prod(ref_shape) == 1:
@@ -70,25 +70,26 @@ def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: 
             return None
         if full == 1:
             continue
-        kind = length == full
-        if blocks and blocks[-1][0] == kind:
+        is_present = length == full
+        if blocks and blocks[-1][0] == is_present:
             blocks[-1][1].append(axis)
         else:
-            blocks.append((kind, [axis]))
+            blocks.append((is_present, [axis]))
     operand = _indexed(blocks, ref, len(shape) - len(ref_shape))
     unknown = [size for size in operand.sizes if size.tensor is None
-               and not (places and is_places(size, len(shape)))]
+               and not (places and is_channel_size(size, len(shape)))]
     return None if unknown and not sizes_known else operand
 
 
-def is_places(size: SizeOf, dims: int) -> bool:
+def is_channel_size(size: SizeOf, dims: int) -> bool:
+    """Return whether a size is the product of a shape's dimensions from the third on."""
     return size.tensor is None and size.axes == tuple(range(2, dims))
 
 
 def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int) -> Operand:
     sizes: list[SizeOf] = []
     terms: list[str] = []
-    own_axes = {axis for kind, axes in blocks if kind for axis in axes}
+    own_axes = {axis for is_present, axes in blocks if is_present for axis in axes}
 
     def size(axes: Sequence[int]) -> str:
         whole = SizeOf(ref, tuple(axis - missing for axis in axes)) if own_axes >= set(axes) else \
@@ -97,8 +98,8 @@ def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int) -
             sizes.append(whole)
         return f"{{{sizes.index(whole)}}}"
 
-    for number, (kind, axes) in enumerate(blocks):
-        if not kind:
+    for number, (is_present, axes) in enumerate(blocks):
+        if not is_present:
             continue
         inner = [axis for _, after in blocks[number + 1:] for axis in after]
         scale = [axis for before, after in blocks[number + 1:] if before for axis in after]
@@ -110,9 +111,10 @@ def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int) -
 
 @dataclass(kw_only=True)
 class FusedCode:
-    """Lines for the places of one template, and the operands that they name, in order.
+    """Lines for the two marked lines of one template, and the operands that they name, in order.
 
-    `operands` maps each name to what the rewritten forward passes; `places` is the template's.
+    `operands` maps each name to what the rewritten forward passes. `places` is the template's name
+    of the product of the dimensions from the third on.
     """
 
     prologue: list[str] = field(default_factory=list)
@@ -158,7 +160,7 @@ class FusedCode:
             pointer = self.name_of(ref)
             variable = f"f_{pointer}"
             index = operand.index.format(*(
-                f"({self.places})" if self.places and is_places(size, len(node.form.shape))
+                f"({self.places})" if self.places and is_channel_size(size, len(node.form.shape))
                 else self.name_of(size) for size in operand.sizes))
             read = f"tl.load({pointer} + {index}, mask=inside, other=0.0)" if index else \
                 f"tl.load({pointer})"

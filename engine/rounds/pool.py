@@ -43,7 +43,7 @@ log = logging.getLogger("kopt.engine")
 
 
 class WorkerFinished(msgspec.Struct, frozen=True, kw_only=True):
-    """A slot's worker has ended; `change` is the tree it made of `base`, None if it failed."""
+    """A slot's worker has ended; `change` is what it changed in `base`, None if it failed."""
 
     task: Task
     base: str
@@ -93,7 +93,7 @@ class Pool:
             self._executor.submit(self._run, task, base_commit)
 
     def submit_retry(self, task: Task, base_commit: str) -> bool:
-        """Run a retry in a slot; return whether the pool still begins work."""
+        """Run a retry in a slot; False if the pool begins no more work."""
         if self._executor is None or self.cancel.is_set() or self._draining.is_set():
             return False
         self._executor.submit(self._run, task, base_commit)
@@ -162,7 +162,7 @@ class Pool:
                                 timeout_s=self._manifest().pool.worker_timeout_s,
                                 allowance=self._allowance, book=self._messages.put)
             with self._disk.slot(worktree, scratch) as watched, \
-                    self._kopt(task, bench, tick) as (bench, desk):
+                    self._screening_desk(task, bench, tick) as (bench, desk):
                 report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
             report = msgspec.structs.replace(report, screenings=desk.count)
             if watched.reason:
@@ -176,7 +176,7 @@ class Pool:
             setup.repo.remove(task.slot)
 
     @contextmanager
-    def _kopt(self, task: Task, bench: WorkerBench,
+    def _screening_desk(self, task: Task, bench: WorkerBench,
               tick: Tick) -> Iterator[tuple[WorkerBench, ScreeningDesk]]:
         """Let the processes of a coding agent's slot ask for screening verdicts."""
         pool, scratch = self._setup.manifest.pool, Path(bench.scratch)

@@ -1,6 +1,7 @@
 """In which language a kernel's source is written; also its code without comments and strings.
 
-The kernel's own type comes before that of its file: a `.py` file with `@triton.jit` is Triton.
+The language of the kernel itself takes precedence over that of its file: a `.py` file with
+`@triton.jit` is Triton.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def _imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _decorated(tree: ast.Module) -> Iterator[tuple[str, SourceLanguage]]:
-    """Yield the functions that a decorator makes a kernel, with its language."""
+    """Yield each function that is a kernel by its decorator: its name and its language."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             texts = [ast.unparse(each.func if isinstance(each, ast.Call) else each)

@@ -29,11 +29,11 @@ NO_MEMORY = re.compile(r"out of memory|OutOfMemoryError", re.IGNORECASE)
 
 
 class MemoryTaken(Exception):
-    """A runner found no memory while several pairs held theirs."""
+    """A runner ran out of memory while several pairs were open at once."""
 
 
 class IncumbentFailed(Exception):
-    """The incumbent failed while timed with the candidate, but not alone; the text says how."""
+    """The incumbent failed beside the candidate but runs without it; the text says how."""
 
 
 class Measurement:
@@ -78,12 +78,12 @@ class Measurement:
                          for timing in self._measure(sides, owned, watching, small)}
                 timings = [replace(timing, again=again.get(timing.config_class, ()))
                            for timing in timings]
-        self.check.judge_slots(self._slots.judged, incumbent)  # the lock is free: kernels may run
+        self.check.judge_slots(self._slots.judged, incumbent)  # unlocked: it may run kernels
         return {timing.config_class: timing for timing in timings}
 
     def _measure(self, sides: Mapping[str, Kernel], owned: DeviceLock,
                  watching: InterferenceMonitor | None, cases: Sequence[Case]) -> list[ClassTiming]:
-        """Time pairs; once more if the incumbent fails once, and alone does not.
+        """Time pairs; once more if the incumbent fails but runs without the candidate.
 
         Where a runner finds no memory beside other pairs, pairs follow one another from then on:
         how much a kernel allocates for itself is not known beforehand.
@@ -98,11 +98,13 @@ class Measurement:
             except IncumbentFailed as error:
                 failures.append(str(error))
                 if len(failures) > 1:
-                    raise CandidateFailed("failed while timed: the incumbent, timed with it twice, "
-                                          + " and ".join(dict.fromkeys(failures))) from None
+                    raise CandidateFailed(
+                        "failed while timed: beside it the incumbent failed twice: "
+                        + " and ".join(dict.fromkeys(failures))) from None
         self.evidence += [Evidence(kind="repeated", detail=(
-            f"the incumbent {failure} while timed, but not alone and not in a second measurement, "
-            "which counts")) for failure in failures]
+            f"while it was timed beside the candidate, the incumbent failed: {failure}; it runs "
+            "without the candidate, and a second measurement, which counts, succeeded"))
+            for failure in failures]
         return timings
 
     def _measure_once(self, sides: Mapping[str, Kernel], owned: DeviceLock,
@@ -200,7 +202,7 @@ class Measurement:
         evidence.append(Evidence(kind="cost", detail=f"{pairs.timed_ns / 1e9:.2f} s of timed calls "
                                                  f"in {pairs.count} process pairs"))
         evidence.append(Evidence(kind="judged", detail=(
-            f"all {pairs.judged_calls} timed calls had different contents and were compared "
+            f"all {pairs.judged_calls} timed calls had different inputs and were compared "
             f"with the incumbent's; the reference judged {len(self._slots.judged)} of them")))
         evidence += [Evidence(kind="judged", detail=(
             f"class {name}: timed calls had {few} of its kinds of input: more do not fit in the "

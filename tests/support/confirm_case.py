@@ -1,4 +1,4 @@
-"""Parts of a benchmark; a stand-in for CUPTI reports its kernel times."""
+"""Parts of a benchmark whose kernel times a stand-in for CUPTI reports."""
 
 from __future__ import annotations
 

@@ -20,14 +20,15 @@ GAINS = {"A": "A = 5.0", "B": "B = 20.0", "C": "C = 40.0", "D": "D = 50.0"}
 """Edits in the order of keeping; each gains less than the one before."""
 
 
-def create(root: Path, fails: str, **fields: Any) -> Setup:
-    """Make a campaign whose only round keeps A, B and C; tests fail if the source has `fails`."""
+def create(root: Path, failing_gain: str, **fields: Any) -> Setup:
+    """Make a campaign whose only round keeps A, B and C; tests fail once `failing_gain` is kept."""
     repos.project(root / "p", {**benchmark_case.FILES, "kernel.py": KERNEL, "manifest.yaml":
                   yaml_document.dump({
                       **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 3,
                       "pool": {"slots": 1, "backends": ["inbox"]},
                       "decision": {"alpha": 0.2, "looks": 4}, "full_test_command":
-                          f"python -c 'import kernel; assert kernel.{fails} == 60'", **fields})})
+                          f"python -c 'import kernel; assert kernel.{failing_gain} == 60'",
+                      **fields})})
     setup = campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
     for name in "ABC":
         hand_in(setup, name)

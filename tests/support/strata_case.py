@@ -17,14 +17,14 @@ DECODE: dict[str, Sequence[object]] = {
 
 def table(cost: Callable[[Row], float], given: Mapping[str, Sequence[object]] = DECODE, *,
           noise: float = 0.02, seed: int = 1) -> tuple[list[dict[str, object]], list[float]]:
-    """Return all rows of some values, and the cost of each with a little noise."""
+    """Return a row for each combination of the given values, and their costs with some noise."""
     drawn = random.Random(seed)
     rows = [dict(zip(given, cells, strict=True)) for cells in itertools.product(*given.values())]
     return rows, [cost(row) * drawn.lognormvariate(0, noise) for row in rows]
 
 
-def looked(rows: Sequence[Row]) -> list[TableColumn]:
-    """Return the columns of rows."""
+def columns_of(rows: Sequence[Row]) -> list[TableColumn]:
+    """Return the columns of rows, classified."""
     return [columns.classify_column(name, [str(row[name]) for row in rows]) for name in rows[0]]
 
 

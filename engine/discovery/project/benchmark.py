@@ -1,6 +1,6 @@
 """Read a project's benchmark from its sources: the script, its CSV and columns, the tests.
 
-The project's code does not run. `columns` guesses what the columns of a real run mean.
+The project's code does not run. The module `columns` guesses what the columns of a real run mean.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_benchmark(project: Path, script: str, source: str) -> Benchmark:
 
 
 def test_command(project: Path, script: str, files: Sequence[str]) -> str:
-    """Return a command that runs the project's tests of some files, "" if there are none."""
+    """Return the command of the first test script that mentions one of the files, or ""."""
     tested = {PurePosixPath(file).stem for file in files}
     for path in sources.project_files(project):
         name = path.relative_to(project).as_posix()

@@ -22,8 +22,8 @@ SOURCES = (".c", ".cu", ".hip", ".cpp", ".cc")
 DOCUMENTS = (".md", ".rst", ".txt", ".sh", ".py")
 KERNEL = re.compile(r"kopt: knob|@triton\.jit|triton\.language|flydsl|tilelang|__global__|"
                     r"cute\.kernel|ctypes")
-MAX_NEAR_FILES = 50
-"""Files near the script that are searched for the kernel."""
+MAX_REACHED_FILES = 50
+"""Imports are followed until this many files are reached from the script."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ def find_kernel(project: Path, script: str) -> KernelSource:
     folder = (project / script).parent
     near = list(dict.fromkeys(_near(project, folder, source)))
     for path in near:  # the loop extends this list
-        if path.suffix == ".py" and len(near) < MAX_NEAR_FILES:
+        if path.suffix == ".py" and len(near) < MAX_REACHED_FILES:
             imported = dict.fromkeys(_near(project, path.parent, read_source(path)))
             near += [other for other in imported if other not in near]
     near = [path for path in near if path.relative_to(project).as_posix() != script]

@@ -51,8 +51,8 @@ def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, 
         classes=draft.classes, returns=draft.returns, return_dtypes=draft.return_dtypes))
 
 
-def with_roles(target: Target) -> Target | None:
-    """Return the target with its outputs also read; None if it has no output that is not read."""
+def outputs_as_inout(target: Target) -> Target | None:
+    """Return the target with each `output` declared `inout`; None if it has none."""
     if not any(arg.kind == "output" for arg in target.args):
         return None
     return replace(target, args=tuple(
@@ -60,7 +60,7 @@ def with_roles(target: Target) -> Target | None:
 
 
 def with_recorded(drafted: DraftedTarget) -> DraftedTarget | None:
-    """Return the task with the program's own integers, None if that is not possible.
+    """Return the task with the integers recorded in the program's run; None if impossible.
 
     At least one input has to be drawn at random: otherwise a kernel could remember the answer.
     """
@@ -83,9 +83,10 @@ def with_recorded(drafted: DraftedTarget) -> DraftedTarget | None:
 
 
 def _positions(draft: TaskDraft, call: ObservedCall, outputs: Sequence[int]) -> list[int] | None:
-    """Return the numbers that a call's `outputs` have among the target's, None if out of order.
+    """Return the positions of a call's `outputs` among the target's outputs.
 
-    The outputs of both are numbered alike: filled arguments first, then returned tensors.
+    None if one is missing, repeated or out of order. The outputs of both are numbered alike:
+    filled arguments first, then returned tensors.
     """
     written = [arg.name for arg in draft.args if arg.kind in ("output", "inout")]
     names: list[str | int] = list(call.written)

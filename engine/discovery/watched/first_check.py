@@ -74,7 +74,7 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
         versions += [*by_baseline, *_recorded(by_baseline)]
     else:
         versions += list(_recorded(versions))
-    if (inout := drafted_target.with_roles(fallback.target)) is not None:
+    if (inout := drafted_target.outputs_as_inout(fallback.target)) is not None:
         versions.append((replace(fallback, target=inout), "written arguments are also read"))
     began, result, first = time.monotonic(), FirstCheck(drafted=drafted), ""
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(

@@ -19,7 +19,7 @@ from engine.globs import matches
 from engine.repository.checkouts import lfs, submodules
 from engine.repository.clone import BASE_REF, Clone, TreeEntry
 from engine.repository.project import Project
-from engine.repository.worktree import Settled
+from engine.repository.worktree import SkipReason
 from harness.errors import EnvironmentFault, InputError
 from harness.formats.file_copy import FolderTooLarge, copy_folder, walk
 from harness.formats.quantities import listed
@@ -59,7 +59,7 @@ def fill(clone: Clone, folder: Path, commit: str, directory: Path) -> None:
     _fill_built(clone, commit, directory, folder / FOLDER, _carried(folder / FOLDER))
 
 
-def settled(clone: Clone, folder: Path, commit: str, directory: Path) -> Settled:
+def skip_reason(clone: Clone, folder: Path, commit: str, directory: Path) -> SkipReason:
     """Return the function that tells a capture which paths to skip."""
     pointers = lfs.pointers(clone, commit)
     carried = frozenset(_carried(folder / FOLDER).names)

@@ -25,13 +25,15 @@ from harness.isolation.zygote_client import WarmStart, ZygoteKind
 
 CHILD = Path(__file__).with_name("agent_child.py")
 RETRIES, RETRY_WAIT_S = 3, 2.0
-"""How often a failed request is repeated, and the first wait; the next ones are twice as long."""
+"""How often a failed request is repeated, and the first wait in seconds; each further
+wait is twice as long as the one before."""
 MEMORY_BYTES, OUTPUT_BYTES = 4 << 30, 64 << 20
 CLIENT = ("litellm", "minisweagent.agents.default", "minisweagent.models.utils.actions_toolcall",
           "litellm.responses.mcp.chat_completions_handler", "openai.resources.chat",
           "litellm.proxy.openai_files_endpoints.common_utils")
 """Modules that the child imports, with those that LiteLLM imports late: 10 s of CPU time in all.
-litellm.litellm_core_utils.default_encoding is left out: it sets a variable of the importer."""
+litellm.litellm_core_utils.default_encoding is left out: it sets an environment variable in the
+process that imports it."""
 CLIENT_ENV = {"MSWEA_GLOBAL_CONFIG_DIR": str(CHILD.parent), "MSWEA_SILENT_STARTUP": "1",
               "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """Keeps the client's import silent, off the network, and from creating a folder for settings."""

@@ -109,11 +109,12 @@ class _Scan(SourceChecks):
             and isinstance(parent, ast.Subscript | ast.Compare))
 
     def _is_used_as_value(self, node: ast.AST) -> bool:
-        """Return whether a name is used as a value: neither called nor only renamed."""
+        """Return whether a name is used as a value: neither called nor merely renamed."""
         parent = self.module.parents.get(node)
         if isinstance(parent, ast.Call):
             getter = parent.func.func if isinstance(parent.func, ast.Call) else parent.func
-            return parent.func is not node and not self.module.dotted(getter) & NAMES["lookers"]
+            return parent.func is not node and \
+                not self.module.dotted(getter) & NAMES["may_receive_modules"]
         return not (isinstance(parent, ast.NamedExpr | ast.Expr) or (
             isinstance(parent, ast.Assign) and all(isinstance(t, ast.Name) for t in parent.targets)
             and not isinstance(self.module.parents.get(parent), ast.ClassDef)))

@@ -1,8 +1,8 @@
 """Keeps one process's counts in two files, which survive however the process ends.
 
 One file has lines about the process and each shape that it met, as literals of Python: the program
-may shadow the json module. The other is mapped into memory and has one number per shape. So a call
-costs an addition, and nothing is left to do at the end.
+may shadow the json module. The other is mapped into memory and has one number per shape and thread.
+So a call costs an addition, and nothing is left to do at the end.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class ConfigRows:
 class ClassGain:
     """A configuration's gain in a class: ln(latency of the common best / its own).
 
-    `stderr` is over `pairs` fresh run pairs; None for a screening value.
+    `stderr` is that of `pairs` pairs of new runs; None for a screening value.
     """
 
     config_class: str

@@ -21,7 +21,7 @@ from tests.support.quick_script_case import BENCH, BY_ARGUMENTS, OPTIONS, SHAPES
 
 def chosen(rows: list[dict[str, object]], costs: list[float],
            configs: tuple[str, ...] = ()) -> representative.Representatives:
-    looked = case.looked(rows)
+    looked = case.columns_of(rows)
     return representative.choose_rows(
         strata.find_strata(looked, costs, configs=configs).classes, looked, costs
     )
@@ -53,7 +53,7 @@ def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], ske
     """A row where one expert holds most tokens is included, even if its class is cheap."""
     rows: list[dict[str, object]] = [{"m": 64 * (1 + at), column: cell}
                                      for at, cell in enumerate(cells)]
-    looked = case.looked(rows)
+    looked = case.columns_of(rows)
     classes = strata.find_strata(looked, [5.0] * 4, configs=("*",)).classes
     result = representative.choose_rows(classes, looked, [100.0 if at != skewed else 1.0
                                                      for at in range(4)])
@@ -73,7 +73,7 @@ def test_missing_skewed_row_is_noted(column: str, cells: list[str], part: str) -
 
 
 def test_shapes_have_manifest_form() -> None:
-    looked = case.looked([{"m": 64, "n": 8}, {"m": 128, "n": 16}])
+    looked = case.columns_of([{"m": 64, "n": 8}, {"m": 128, "n": 16}])
     numbers = representative.row_cells(("m", "n"), looked, (1,))
     assert representative.manifest_shapes(numbers) == ({"m": 128, "n": 16},)
     words = ({"m": "64", "kind": "two words"},)

@@ -64,7 +64,7 @@ def _cells(shape: str | dict[str, int]) -> dict[str, str]:
 
 def test_column_of_group_sizes_is_a_key() -> None:
     """A column of lists that differ in every row tells the quick script which row is skewed."""
-    table = case.looked([{"m": 64 * (1 + at), "group_sizes": cell} for at, cell in enumerate(
+    table = case.columns_of([{"m": 64 * (1 + at), "group_sizes": cell} for at, cell in enumerate(
         ("[64, 64]", "[96, 32]", "[128, 0]", "[72, 56]"))])
     assert "group_sizes" in strata.find_strata(table, [1.0] * 4, configs=("m",)).keys
 

@@ -17,7 +17,7 @@ from tests.support.strata_case import Row
 def strata_of(
     rows: list[dict[str, object]], costs: list[float], **options: object
 ) -> strata.Strata:
-    return strata.find_strata(case.looked(rows), costs, **options)  # type: ignore[arg-type]
+    return strata.find_strata(case.columns_of(rows), costs, **options)  # type: ignore[arg-type]
 
 
 def test_classes_are_columns_that_choose_a_path() -> None:

@@ -1,4 +1,4 @@
-"""Changes of this best that sped up one config class and slowed another are listed for agents."""
+"""Changes to the current best that sped up one class and slowed another are listed for agents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_brief_names_candidates_and_their_classes() -> None:
         "- round 2: idea 1: tall 20.0% faster; odd 66.7% slower"]
 
 
-def test_brief_lists_a_candidate_once_and_only_the_newest() -> None:
+def test_brief_lists_each_candidate_once_and_only_the_newest_candidates() -> None:
     again = (("split", 0.8, mixed(0.8)), ("split", 0.8, mixed(0.8)))
     past = HistoryBuilder().round("regression", *again)
     past.candidates = {name: msgspec.structs.replace(entry, id="c1")
@@ -42,7 +42,7 @@ def test_brief_lists_losses_beyond_the_margin() -> None:
     assert "odd 3.1% slower" in brief_of((("tie", 0.99, mixed(0.99, worst=0.97)),))
 
 
-def test_brief_omits_other_bests_and_waiting_gains_and_undivided_candidates() -> None:
+def test_brief_omits_changes_to_other_bests_waiting_gains_and_classes_that_agree() -> None:
     assert brief_of((("reject", 0.77, mixed(0.77)),), tree="t7") == ""
     assert brief_of((("ask", 1.1, mixed(1.1, worst=0.97)),)) == ""
     assert brief_of((("regression", 0.8), ("reject", None))) == ""

@@ -59,7 +59,7 @@ def test_commands_see_all_cards_and_hold_all_locks(kind: DeviceKind, tmp_path: P
     assert all(device_lock.holder(card.lock_name) is None for card in pair)
 
 
-def test_overlapping_groups_never_run_together_and_never_block_each_other(tmp_path: Path) -> None:
+def test_overlapping_groups_never_run_together_and_never_deadlock(tmp_path: Path) -> None:
     """Each group names its cards in another order; locks are taken in sorted order: no deadlock."""
     a, b, c = cards(3)
     groups = [join_cards(group) for group in ((a, b), (b, c), (c, a), (b, a, c))]

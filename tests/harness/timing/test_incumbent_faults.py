@@ -35,8 +35,8 @@ def test_incumbent_that_crashes_only_with_a_candidate_is_the_candidates_fault(
     """The candidate may have taken memory that the incumbent needs."""
     crashing_late = kernel("static int calls; if (++calls > 3000) abort(); " + RIGHT)
     verdict = judge(tmp_path, FAST, incumbent=crashing_late)
-    assert verdict.rejected_reason == ("failed while timed: the incumbent, timed with it twice, "
-                                       "crashed (SIGABRT)"), verdict
+    assert verdict.rejected_reason == (
+        "failed while timed: beside it the incumbent failed twice: crashed (SIGABRT)"), verdict
 
 
 def test_incumbent_that_fails_once_is_measured_again_and_rejects_nothing(
@@ -52,4 +52,5 @@ def test_incumbent_that_fails_once_is_measured_again_and_rejects_nothing(
     verdict = bench.judge(FAST)
     assert verdict.valid and verdict.correct and verdict.latency_us is not None, verdict
     [detail] = [line.detail for line in verdict.evidence if line.kind == "repeated"]
-    assert detail.startswith("the incumbent ") and "second measurement, which counts" in detail
+    assert "beside the candidate, the incumbent failed: " in detail
+    assert "second measurement, which counts" in detail

@@ -1,4 +1,4 @@
-"""Guards that names which clipping would make equal are shown whole instead of other columns."""
+"""A table drops columns rather than clip names to the same text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rows(*names: str, roofline: float | None = None) -> tuple[Row, ...]:
     (NAMES, 50.0, 60, "class outcome speedup latency"),
     (NAMES, None, 45, "class outcome speedup"),
 ])
-def test_class_names_stay_distinct_before_all_columns_are_shown(
+def test_columns_are_dropped_where_class_names_would_be_clipped_to_the_same_text(
         names: tuple[str, ...], roofline: float | None, width: int, headings: str) -> None:
     lines = [text(line) for line in class_lines(rows(*names, roofline=roofline), width)]
     assert lines[0].split() == headings.split()
@@ -48,7 +48,7 @@ def test_class_names_stay_distinct_before_all_columns_are_shown(
 @pytest.mark.parametrize(("width", "shown"), [
     (79, "paged_attention/mtp=1 context=2048"), (60, "… mtp=1 context=2048 %"),
     (200, "paged_attention/mtp=1 context=2048")])
-def test_limiter_of_a_bottleneck_is_omitted_before_its_class_is_clipped(
+def test_kernel_is_omitted_and_limiter_clipped_before_the_class_of_a_bottleneck(
         width: int, shown: str) -> None:
     bottlenecks = tuple(Bottleneck(
         campaign="c", round=2, rank=at, id=f"b2.{at}", kernel="paged_attention", config_class=name,
