@@ -68,7 +68,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     idea: str = ""
     """The key of the stagnation review's idea that it follows, "" if none."""
     limiter: str = ""
-    """What limits the incumbent where the hypothesis is aimed at."""
+    """The limiter of the bottleneck that the hypothesis is aimed at."""
     config_class: str = ""
     """The config class of that bottleneck, "" if it is not about a single one."""
     subagent: str = ""

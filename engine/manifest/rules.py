@@ -54,7 +54,7 @@ def check_rules(manifest: Manifest, document: Document) -> None:
 
 def ignored_fields(manifest: Manifest,
                    task: Target | CommandTarget | None = None) -> tuple[str, ...]:
-    """Return the fields that are set and have no effect."""
+    """Return the names of the fields that are set and have no effect."""
     default, is_command = Manifest(target_op="-"), manifest.target.kind == "command"
     task = command_target(manifest) if is_command and task is None else task
     unused = list(() if is_command else COMMAND_FIELDS)
@@ -179,7 +179,7 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
 
 
 def models(pool: PoolSpec) -> list[tuple[str, ModelSpec]]:
-    """Return the models that the pool names, each with its part."""
+    """Return the models that the pool names, each after its key in `pool`."""
     parts = {"agent": pool.agent, "planner": pool.planner, "analyst": pool.analyst,
              "reviewer": pool.reviewer}
     return [(part, spec) for part, spec in parts.items() if isinstance(spec, ModelSpec)]

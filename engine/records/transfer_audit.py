@@ -105,7 +105,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summed(self) -> float:
-        """The gains of all rounds together."""
+        """What carries over of all rounds' gains together."""
         return self.s_real + self.w_real
 
     @property
@@ -115,12 +115,12 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inflation(self) -> float | None:
-        """The share by which the headline exceeds the rounds' gains."""
+        """The share by which the headline exceeds the sum of what carries over of all rounds."""
         return None if self.headline is None else math.expm1(self.headline - self.summed)
 
     @property
     def is_inflated(self) -> bool:
-        """Whether the headline exceeds the believed gain by more than noise explains."""
+        """Whether the headline exceeds that sum by more than INFLATION and than noise explains."""
         return self._exceeds and not self._may_be_noise
 
     @property
