@@ -70,7 +70,7 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
             ) -> PromotedPage:
     """Write the page of a tip, given by the start of its key, for the user or into the project.
 
-    Raises InputError if there is no such tip, Refused if it has a page.
+    Raises InputError if no tip or more than one has such a key, Refused if it has a page.
     """
     chosen = [(row, past, lesson) for row in reader.campaigns() if row.id.startswith(campaign)
               for past, supported in [_supported_lessons(reader, row)] for lesson in supported

@@ -87,7 +87,7 @@ class RunningCampaign:
                 "state": state, "phase": phase, "reason": with_doubt(reason, doubt)})
 
     def show_phase(self, phase: str) -> Campaign:
-        """Show a phase; return the row as it was. A `decide_only` run keeps the campaign's state."""
+        """Show a phase; return the row as it was. A `decide_only` run leaves the state as it is."""
         before = self.row()
         self.set_state(before.state if self.decide_only else "running", phase, before.reason,
                        before.doubt)
