@@ -66,7 +66,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = GLOBAL
     """The config classes that its hypothesis is about; the candidate is judged on all of them."""
     idea: str = ""
-    """The key of the stagnation review's idea that it follows, "" if none."""
+    """The key of the idea or strategy that it follows, "" if none."""
     limiter: str = ""
     """The limiter of the bottleneck that the hypothesis is aimed at."""
     config_class: str = ""

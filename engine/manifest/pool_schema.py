@@ -39,8 +39,8 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     """Names of environment variables it may see, beyond the few that every worker gets."""
     network: bool | tuple[Text, ...] | None = None
     """True: the whole network; false: none; or the only HOSTs or HOST:PORTs (default 443) that it
-    reaches. By default those of the keys and URLs in its variables, and of a template's keys if it
-    gets none of these."""
+    reaches. By default those of the keys and URLs in its variables; if these contain none of its
+    template's keys, also those of all these keys."""
     gpu: bool = False
     """Whether it may use one of the campaign's cards. It is stopped while that card measures."""
     timeout_s: Seconds = 1800.0

@@ -31,7 +31,8 @@ _KEYS_OF_COMMAND = {"command": "benchmark_command", "quick_command": "quick_comm
 _KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
                     "timeout_s": "e2e_timeout_s", "setup_command": "setup_command",
                     "build_command": "build_command"}
-"""The manifest's key of each field of the harness's targets; other fields are in `target`."""
+"""Manifest keys by the harness's fields of a benchmark and of the whole program; the keys of other
+fields are in `target`."""
 BACKENDS = ("search", "split", "transform", "rewrite-template", "inbox", "cli", "agent")
 COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                   "benchmark_command", "quick_command")

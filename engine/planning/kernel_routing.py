@@ -52,7 +52,10 @@ def of_source(manifest: Manifest, target: Target | CommandTarget, text: str, dev
 
 
 def _may_be_python(target: Target | CommandTarget, edit: Sequence[str]) -> bool:
-    """Return whether a candidate may be in Python: no kernel may whose source is compiled."""
+    """Return whether a candidate may be in Python.
+
+    It may not if the harness compiles the kernel, or if `edit` holds no file that can be Python.
+    """
     if not isinstance(target, CommandTarget):
         return target.language not in (*OF_CARD, "c")
     return any(PurePosixPath(glob).suffix in (".py", "", ".*") for glob in edit)

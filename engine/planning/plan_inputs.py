@@ -150,7 +150,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         return zlib.crc32(f"{self.campaign}/{self.round}/{slot}".encode())
 
     def scope(self, tunable: TunableBottleneck | None) -> str:
-        """Return a bottleneck's config class; GLOBAL without one, or if no two classes have any."""
+        """Return a bottleneck's config class; GLOBAL without one, or if only one class has any."""
         classes = {tunable.bottleneck.config_class for tunable in self.bottlenecks} - {""}
         if tunable is None or len(classes) < 2:
             return GLOBAL

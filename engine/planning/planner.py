@@ -45,7 +45,7 @@ FRUITLESS = 2
 FRUITLESS_MOST = 5
 """After this many such rounds the campaign ends, even if there are new directions."""
 LEAST_WORK = 2
-"""A round starts only if there is time for its verdicts and this many more verdicts."""
+"""A round starts only if there is time for its verdicts, and for work as long as this many."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
 """Seconds before the end of a campaign's Slurm job: when it should end, and when it is cut off."""
 AGENT = "a worker under pool.cli, or pool.agent"
@@ -219,7 +219,7 @@ class Planner:
 
     def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
                   durations: DurationEstimates | None = None) -> float:
-        """Return the seconds to reserve for candidates in flight, `gains` and `work` verdicts."""
+        """Return the seconds to reserve for candidates in flight, `gains`, and `work` in verdicts."""
         manifest = self.setup.manifest
         return spending.margin_s(self.budget, durations or self._durations(past), candidates,
                                  cards=len(self.setup.devices),

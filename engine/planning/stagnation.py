@@ -32,7 +32,7 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     knobs: frozenset[frozenset[str]] = frozenset()
     """The sets of knobs that a search moved together."""
     ideas: frozenset[tuple[str, str, str]] = frozenset()
-    """Ideas of reviews: key, and limiter and config class of the bottleneck they were aimed at."""
+    """Of each idea its key, and limiter and config class of the bottleneck that it was aimed at."""
     lost: frozenset[frozenset[str]] = frozenset()
     """The sets of knobs whose search gained nothing, on any best of the campaign."""
     lost_ideas: frozenset[str] = frozenset()

@@ -47,7 +47,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: str = ""
     """Why no template fits a module, "" if one does or the target is no module."""
     unread: str = ""
-    """Why the source's knobs cannot be read."""
+    """Why the source's knobs cannot be read, "" if they can."""
     routing: Routing = Routing(op=OpClass(UNKNOWN), source="unknown")
     """Into which languages agents may rewrite the kernel."""
 

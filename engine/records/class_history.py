@@ -39,7 +39,7 @@ class ClassMeasurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClassStep(msgspec.Struct, frozen=True, kw_only=True):
-    """All classes after one keep; `at` is the time of the measurement."""
+    """All classes of the baseline or after one kept change; `at` is when they were measured."""
 
     at: float
     round: int
@@ -93,7 +93,7 @@ def cells(measurement: ClassMeasurement) -> tuple[str, str, str, str]:
 
 def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
                    headlines: Mapping[str, VerdictRow]) -> bool:
-    """Return whether a round ended before any change kept in it was measured on the baseline."""
+    """Return whether `keep` was made in a round by whose end no kept change was measured."""
     ended = next((round.ended_at for round in past.rounds if round.n == keep.round), None)
     measurements = (headlines.get(other.commit[:12])
                 for other in past.keeps if other.round == keep.round)

@@ -56,8 +56,8 @@ class Git:
             env: Mapping[str, str] | None = None) -> bytes:
         """Run one git command and return its output.
 
-        Raises GitFailed, or EnvironmentFault if git is missing, the disk is full or the command
-        took longer than TIMEOUT_S.
+        Raises GitFailed, or EnvironmentFault if git is missing, the disk is full or not writable,
+        or the command took longer than TIMEOUT_S.
         """
         work_tree = work_tree or self.work_tree
         paths = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": work_tree, "GIT_INDEX_FILE": index}

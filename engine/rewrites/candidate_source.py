@@ -66,7 +66,7 @@ class _ForwardWriter:
         self.used |= set(self.values.values())
 
     def use(self, region: Region, code: FusedCode) -> str:
-        """Note a region's call; return the text of the kernels that it needs."""
+        """Note a region's call; return the text of its kernels, "" if they were returned before."""
         plain = copy(region.template, code, ())
         key = region.template.name, plain.text
         made = copy(region.template, code, sorted(self.used)) if key not in self.copies else None

@@ -147,7 +147,7 @@ class OneShot:
                                settings=self.settings(plan, candidate_id=identity, same=not change))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
-        """Return the harness's settings; `same`: time a candidate that equals the incumbent, too."""
+        """Return the harness's settings; with `same` a candidate without a change is timed too."""
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         return Settings(scratch=str(scratch), plan=plan, python=self.judged.manifest.python,

@@ -160,9 +160,9 @@ def _gain(contender: Contender, name: str) -> float:
 
 
 def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
-    """Return whether a contender surely gains in a class, and as much as the preferred one does.
+    """Return whether a contender surely gains in a class, about as much as the preferred one.
 
-    As much means: within the noise of both.
+    They may differ by `least` or by the noise of both.
     """
     gain = contender.gain_in(name)
     if gain is None or gain.sure <= 0 or gain.gain <= least:

@@ -1,4 +1,4 @@
-"""Finds the simplest condition (equalities, thresholds) that separates rows of a table."""
+"""Finds the simplest condition (equalities, thresholds) that tells some rows from others."""
 
 from __future__ import annotations
 

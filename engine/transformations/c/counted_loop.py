@@ -36,13 +36,13 @@ class CountedLoop:
 
     @property
     def head(self) -> str:
-        """The statement that sets the variable, for loops that begin without an initializer."""
+        """The statement that sets the variable, to write before a loop without an initializer."""
         value = f"{self.variable} = {self.start};"
         return f"{self.declared} {value}" if self.declared else value if self.start else ""
 
 
 def loops(c: ParsedC, function: Node, *, with_pragmas: bool = False) -> Iterator[CountedLoop]:
-    """Yield the counted loops of a function that nothing leaves early, the outer ones first.
+    """Yield a function's counted loops that no statement leaves early, the outer ones first.
 
     Left out are short loops, loops that do the remainder of a loop in larger steps, and without
     `with_pragmas` those with a pragma.
