@@ -76,7 +76,7 @@ def networks(manifest: Manifest) -> Iterator[str]:
 
 
 def without_network(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each command of `pool.cli` without a network or `network: false`."""
+    """Yield one line for each command that has no network but does not say `network: false`."""
     for cli in manifest.pool.cli:
         if cli.network is None and cli.providers(os.environ) == ():
             yield f"the worker {cli.name!r} has no network; {NETWORK_FIX}"

@@ -31,7 +31,7 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     name: Text
     template: str = ""
     """A coding agent that kopt knows (`kopt doctor` lists them): its command and how its output is
-    read. With `generic`, or without a template, `command` is the command."""
+    read. `command`, if given, replaces that command; `generic` has none."""
     command: str = ""
     args: str = ""
     """Further arguments for a template's command, such as the model's name."""

@@ -219,7 +219,7 @@ class Planner:
 
     def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
                   durations: DurationEstimates | None = None) -> float:
-        """Return the seconds to reserve for candidates in flight, `gains`, and `work` in verdicts."""
+        """Return the seconds to reserve for candidates in flight, `gains` and `work` (verdicts)."""
         manifest = self.setup.manifest
         return spending.margin_s(self.budget, durations or self._durations(past), candidates,
                                  cards=len(self.setup.devices),

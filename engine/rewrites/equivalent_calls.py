@@ -28,7 +28,7 @@ LEAST_LENGTH = 512
 
 
 def without_inplace(graph: ModuleGraph, known: Catalog) -> ModuleGraph:
-    """Return the graph in which no call writes into an input that nothing reads afterwards."""
+    """Return the graph whose calls no longer write into an input if nothing reads it afterwards."""
     return replace(graph, nodes=tuple(
         replace(node, written=None, bound=node.bound | {"inplace": False} if "inplace" in node.bound
                 else node.bound) if _is_private(graph, known, node) else node

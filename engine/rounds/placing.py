@@ -108,7 +108,7 @@ class Placing:
         return []
 
     def _has_base_on_line(self, entry: CandidateTree) -> bool:
-        """Return whether a gain's base is the tree of the baseline, or of a kept or waiting one."""
+        """Return whether the baseline or a kept or waiting commit has the tree of a gain's base."""
         repo = self.context.setup.repo
         return any(repo.has_tree(commit, entry.candidate.base_tree)
                    for commit in (repo.base, *repo.log(repo.tip, repo.base)))

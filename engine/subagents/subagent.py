@@ -25,7 +25,7 @@ class PromptParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class LanguageMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The sources that a subagent is for: an extension must match, and one of any markers."""
+    """The sources that a subagent is for: an extension must match, and a marker if it has any."""
 
     extensions: tuple[str, ...]
     markers: tuple[str, ...] = ()
