@@ -66,9 +66,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = GLOBAL
     """The config classes that its hypothesis is about; the candidate is judged on all of them."""
     idea: str = ""
-    """The key of the stagnation review's idea that it follows, "" if none."""
+    """The key of the idea or strategy that it follows, "" if none."""
     limiter: str = ""
-    """What limits the incumbent where the hypothesis is aimed at."""
+    """The limiter of the bottleneck that the hypothesis is aimed at."""
     config_class: str = ""
     """The config class of that bottleneck, "" if it is not about a single one."""
     subagent: str = ""

@@ -26,9 +26,9 @@ FAILPOINTS = ("line.committed", "line.recorded", "line.branch", "line.approved",
 
 def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why: KeepReason, *,
         asks: bool) -> None:
-    """Make a gain the provisional best; it waits for a person if it `asks`.
+    """Make a gain the provisional best; with `asks` it waits for a person's approval.
 
-    Raises Refused if its base is no longer the provisional best, InputError if its tree is its
+    Raises Refused if its base is no longer the provisional best, InputError if its tree equals its
     base's, LeaseLost if another engine owns the campaign.
     """
     if candidate.base_commit != repo.tip:
@@ -49,26 +49,26 @@ def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why
 
 def approve(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate,
             actor: str) -> list[KeptCommit]:
-    """Keep the waiting candidate at the bottom of the line and the provisional gains on top.
+    """Keep the waiting candidate at the line's bottom and the provisional gains directly above.
 
     Raises Refused if another program moved the campaign's branch.
     """
-    asked = _placed(reader, candidate)
+    placing = _placing_decision(reader, candidate)
     kept = keep_commit(writer, repo, candidate, KeepReason(
-        message="", reason=asked.reason.partition(ASKS)[0], actor=actor, round=candidate.round,
-        verdict=asked.verdict))
+        message="", reason=placing.reason.partition(ASKS)[0], actor=actor, round=candidate.round,
+        verdict=placing.verdict))
     failpoint("line.approved")
     return [kept, *settle(writer, reader, repo)]
 
 
 def settle(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[KeptCommit]:
-    """Keep the provisional gains directly on the best; then move the branch to the line's end."""
+    """Keep the provisional gains at the bottom of the line; move the line's branch to its end."""
     kept: list[KeptCommit] = []
     while (line := waiting_line.read(reader, repo.campaign)) and line[0].state == "provisional":
-        placed = _placed(reader, line[0])
+        placing = _placing_decision(reader, line[0])
         kept.append(keep_commit(writer, repo, line[0], KeepReason(
-            message="", reason=placed.reason, actor="engine", round=line[0].round,
-            verdict=placed.verdict)))
+            message="", reason=placing.reason, actor="engine", round=line[0].round,
+            verdict=placing.verdict)))
         failpoint("line.settled")
     repo.set_tip(line[-1].commit if line else repo.best)
     return kept
@@ -76,7 +76,7 @@ def settle(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[KeptCommi
 
 def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candidate, *,
            reason: str, actor: str) -> list[Candidate]:
-    """Close a waiting candidate; return the gains that rested on it, to try without it.
+    """Close a waiting candidate; return the gains above it, which are to be tried without it.
 
     `reason` reads `rejected by ann@box: it changes the rounding`.
     """
@@ -102,15 +102,16 @@ def release(writer: Writer, reader: Reader, repo: CampaignRepo, reason: str) -> 
 
 
 def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[Candidate]:
-    """Finish what a killed engine left; release gains that are not on the line any more.
+    """Finish what a killed engine left; release gains that are no longer on the line.
 
-    Returns the released gains without a commit, which have waited since an older kopt.
+    A gain is also released if its commit, or one below it, is missing from the repository. Returns
+    the released gains that never had a commit: they have waited since an older kopt.
     """
     line = waiting_line.read(reader, repo.campaign)
-    whole = {member.id for member in takewhile(
+    intact = {member.id for member in takewhile(
         lambda member: repo.git.find(f"{member.commit}^{{commit}}"), line)}
     stray = [candidate for candidate in reader.candidates(repo.campaign, states=ON_LINE)
-             if candidate.id not in whole]
+             if candidate.id not in intact]
     with writer.transaction():
         for candidate in stray:
             _release(writer, reader, (candidate,),
@@ -124,11 +125,11 @@ def _release(writer: Writer, reader: Reader, candidates: Iterable[Candidate], re
     for candidate in candidates:
         writer.add_decision(candidate.campaign, candidate.id, "runner-up", reason,
                             round=candidate.round, actor="engine",
-                            verdict=_placed(reader, candidate).verdict)
+                            verdict=_placing_decision(reader, candidate).verdict)
         writer.set_candidate_state(candidate.campaign, candidate.id, "verified", reason=reason)
 
 
-def _placed(reader: Reader, candidate: Candidate) -> DecisionRow:
+def _placing_decision(reader: Reader, candidate: Candidate) -> DecisionRow:
     """Return the decision that put a candidate on the line."""
     return next(row for row in reader.decisions(candidate.campaign, candidate=candidate.id)
                 if row.kind in ("ask", "provisional"))

@@ -1,6 +1,7 @@
 """Rolls back to the newest kept commit that passes final acceptance, if the best does not.
 
-An incorrect best ends the campaign; a best whose headline fell does not.
+Without such a commit it rolls back to the baseline. A rollback from an incorrect best ends the
+campaign; one from a best whose headline fell does not.
 
 No commit is rewritten: the branch moves back along its own line. The journal records the rollback
 first; the next engine finishes it if this one is killed.
@@ -21,14 +22,14 @@ from engine.repository.campaign_repo import CampaignRepo
 from harness.verdict import Verdict
 
 OVER = "rollback.over"
-"""The kind of the event that ends a rollback: the branches were moved, or one was refused."""
+"""The kind of the event at a rollback's end: the branches were moved, or a move was refused."""
 UNKNOWN = "the best was not accepted: it has no verdict against the baseline"
 CUT = "cut_short"
-"""Payload key of a `campaign.stop` event that interrupted the campaign before its end."""
+"""Payload key of a `campaign.stop` event; true if the campaign was interrupted before its end."""
 
 
 def failing(context: EngineContext) -> str:
-    """Return why the best fails final acceptance against the baseline, or ""."""
+    """Return why the best's verdict against the baseline is invalid or incorrect, or ""."""
     verdict = headline.recorded(context, context.setup.repo.best)
     if verdict is None or _is_correct(verdict):
         return ""
@@ -37,7 +38,7 @@ def failing(context: EngineContext) -> str:
 
 
 def reason_not_accepted(context: EngineContext) -> str:
-    """Return why a correct best is not accepted: its headline fell or it loses; else ""."""
+    """Return why a correct best is not accepted by its verdict against the baseline, or ""."""
     best = context.setup.repo.best
     verdict = headline.recorded(context, best)
     if verdict is None or not _is_correct(verdict) or \
@@ -54,7 +55,10 @@ def doubt(context: EngineContext) -> str:
 
 
 def ended(reader: Reader, campaign: str) -> str:
-    """Return the reason of a rollback that ends the campaign; "" once a full stop came after it."""
+    """Return why the newest rollback ends the campaign, or "".
+
+    It no longer does once the campaign has stopped after it without being cut short.
+    """
     rollbacks = reader.events_of(campaign, kept_commits.ROLLBACK)[-1:]
     stops = [stop for stop in reader.events_of(campaign, "campaign.stop")
              if not json.loads(stop.payload).get(CUT)][-1:]
@@ -65,9 +69,9 @@ def ended(reader: Reader, campaign: str) -> str:
 
 
 def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool) -> str:
-    """Go back to the newest kept commit that passes, if the best fails; returns a summary or "".
+    """Go back to the newest kept commit that passes, if the best does not; return a summary or "".
 
-    While `may_try`, commits without a verdict are measured; the others are skipped. `ends` records
+    Commits without a verdict are measured while `may_try()` is true, else skipped. `ends` records
     that the rollback ends the campaign.
     """
     reason, repo = failing(context) or reason_not_accepted(context), context.setup.repo
@@ -91,7 +95,7 @@ def roll_back(context: EngineContext, may_try: Callable[[], bool], *, ends: bool
 
 
 def step_back(context: EngineContext, reason: str, *, ends: bool) -> str:
-    """Go back to the commit before the best, for a reason; returns a summary."""
+    """Go back to the commit before the best, for a reason; return the reason and a summary."""
     repo = context.setup.repo
     line = repo.log(repo.best, repo.base)
     to = line[-2] if len(line) > 1 else repo.base
@@ -124,7 +128,7 @@ def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> None:
     begun = reader.events_of(repo.campaign, kept_commits.ROLLBACK)[-1:]
     over = reader.events_of(repo.campaign, OVER)[-1:]
     if not begun or (over and over[0].seq > begun[0].seq):
-        return  # finished: the branch may have moved since
+        return  # it was finished, and the branch may have moved since
     row, last = reader.campaign(repo.campaign), kept_commits.rollbacks(reader, repo.campaign)[-1]
     if row is not None and row.best_commit == last.commit:  # older journals lack OVER
         _finish(writer, repo, last.before, last.commit)

@@ -39,7 +39,8 @@ def sealed_target(manifest: Manifest, files: Iterable[str],
                   weights: Weights | None = None) -> CommandTarget:
     """Return the target with its weights and the project files that no command may change.
 
-    If the globs of `edit` match one file, it is the source. Raises InputError if they match none.
+    If `edit` holds only patterns that match exactly one file, this is the source. Raises InputError
+    if `edit` matches no file.
     """
     paths = tuple(files)
     editable, globs = editable_globs(manifest), frozen_globs(manifest, paths)
@@ -67,7 +68,7 @@ def _metric(metric: str | Metric) -> Metric:
 
 
 def primary_metrics(manifest: Manifest) -> frozenset[str]:
-    """Return the metrics in the comma-separated `primary_metric`; none if it names unknown ones."""
+    """Return the metrics in the comma-separated `primary_metric`; none if one is unknown."""
     chosen = {name.strip() for name in manifest.primary_metric.split(",")} - {""}
     known = {_metric(metric).name for metric in manifest.target.metrics}
     return frozenset(chosen) if chosen <= known else frozenset()
@@ -89,13 +90,13 @@ def check_runnable(manifest: Manifest) -> None:
 
 
 def source_file(manifest: Manifest) -> str:
-    """Return the file that candidates change first; "" if `edit` holds only patterns."""
+    """Return `kernel_source`, else the first path in `edit`; "" if that holds only patterns."""
     paths = (glob for glob in editable_globs(manifest) if not set(glob) & set("*?["))
     return manifest.kernel_source or next(paths, "")
 
 
 def language(manifest: Manifest) -> str:
-    """Return the source's language as kopt names it; "" for an unknown one."""
+    """Return `target_lang`, else C or Python by the source's suffix, else ""."""
     suffix = PurePosixPath(source_file(manifest)).suffix
     return manifest.target_lang.lower() or {".c": "c", ".py": "python"}.get(suffix, "")
 

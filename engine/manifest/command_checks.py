@@ -1,4 +1,4 @@
-"""Check what a manifest names before a campaign runs: programs, scripts, files, quotes."""
+"""Check a manifest before a campaign runs: programs, scripts, files, shell syntax, networks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _KEYWORDS = words("{ } then do else if while until !")
 _OPERATORS = frozenset("();&|\n")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _SCRIPT = re.compile(r"[\w./-]+\.(py|sh|c|cc|cpp|cu|h|hpp|hip)")
-"""Words that name a source file; a command may create any other file itself."""
+"""Matches words that name a source file. No other file is checked: a command may create it."""
 
 
 def problems(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each missing program or source file that the manifest names."""
+    """Yield one line for each shell syntax error, and each missing program or source file."""
     project = Path(manifest.project)
     folders = [str(Path(manifest.python or sys.executable).parent), os.environ.get("PATH", "")]
     path = manifest.env.get("PATH") or os.pathsep.join(filter(None, folders))
-    built = bool(manifest.build_command or manifest.setup_command)
+    may_be_built = bool(manifest.build_command or manifest.setup_command)
     for name, command in _commands(manifest):
         in_shell = shell_command.needs_shell(command)
         if in_shell and (fault := _syntax_fault(command)):
@@ -37,10 +37,10 @@ def problems(manifest: Manifest) -> Iterator[str]:
             continue
         for program, arguments in _programs(command):
             if "/" in program and not program.startswith("/"):
-                if not built and not (project / program).exists():
+                if not may_be_built and not (project / program).exists():
                     yield f"{name}: there is no {program} in {project}"
             elif shutil.which(program, path=path) is None and \
-                    not (in_shell and _is_shells_own(program)):
+                    not (in_shell and _is_shell_builtin(program)):
                 yield f"{name}: there is no program {program!r}"
             for word in arguments:
                 if _SCRIPT.fullmatch(word) and not (project / word).exists():
@@ -66,7 +66,7 @@ def agent_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def networks(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each command of `pool.cli`: its network, if namespaces can limit it."""
+    """Yield one line for each command of `pool.cli`: its network where namespaces can limit it."""
     for cli in manifest.pool.cli:
         reached = cli.providers(os.environ)
         yield f"{cli.name}: " + (
@@ -76,7 +76,7 @@ def networks(manifest: Manifest) -> Iterator[str]:
 
 
 def without_network(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each command that has no network although the manifest does not say so."""
+    """Yield one line for each command that has no network but does not say `network: false`."""
     for cli in manifest.pool.cli:
         if cli.network is None and cli.providers(os.environ) == ():
             yield f"the worker {cli.name!r} has no network; {NETWORK_FIX}"
@@ -87,13 +87,16 @@ def _commands(manifest: Manifest) -> Iterator[tuple[str, str]]:
         if field.endswith("_command") and (command := getattr(manifest, field)):
             yield field, command
     for index, cli in enumerate(manifest.pool.cli):
-        if cli.command:  # `agent_problems` checks that of a template
+        if cli.command:  # `agent_problems` checks the command of a template
             yield f"pool.cli[{index}].command", shell_command.fill(cli.command, {
                 "python": sys.executable, "prompt": "/prompt", "worktree": "/worktree"})
 
 
 def _programs(command: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each program that a command's text names, with its arguments, up to a `cd`."""
+    """Yield each program that a command's text names, with its arguments.
+
+    The list ends at a `cd`, and at a program whose name is known only when the command runs.
+    """
     lexer = shlex.shlex(command, posix=True, punctuation_chars="();&|\n")
     lexer.whitespace, lexer.commenters = " \t\r", "#"
     lexer.whitespace_split = True
@@ -113,11 +116,11 @@ def _programs(command: str) -> Iterator[tuple[str, list[str]]]:
             arguments.append(token)
         elif not _ASSIGNMENT.match(token):
             if set("$`<>*?") & set(token):
-                return  # the program is known only when the command runs
+                return
             program = token
 
 
-def _is_shells_own(program: str) -> bool:
+def _is_shell_builtin(program: str) -> bool:
     done = subprocess.run([shell_command.SHELL, "-c", 'command -v -- "$1"', "sh", program],
                           capture_output=True, check=False, env={"PATH": ""})
     return done.returncode == 0

@@ -29,7 +29,7 @@ _UNITS = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6, "g
 """Factors to us, GFLOP/s or GB/s."""
 _METRICS: dict[Kind, tuple[str, float]] = {
     "latency": ("us", 1.0), "compute": ("TFLOP", 1e3), "bandwidth": ("GB", 1.0)}
-"""The base of a benchmark's metrics of a kind, and the factor from it to the goal's unit."""
+"""By kind of goal: the base unit of a benchmark's metrics, and its factor to the goal's unit."""
 _FORMS: tuple[tuple[Form, str], ...] = (
     ("speedup", r"[x\u00d7](?: faster)?"),
     ("less", r"%\s*(?:less|lower|shorter)(?: time| latency)?"),
@@ -50,7 +50,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_goal(text: str) -> Goal | None:
-    """Return the goal that a performance target states, None if it states no such number."""
+    """Return the goal that a performance target states, None if it states none or no gain."""
     goal_text = _SIGN.sub("", text.strip(), count=1).strip().rstrip(".")
     for form, pattern in _FORMS:
         if match := re.fullmatch(_NUMBER + pattern, goal_text, re.IGNORECASE):
@@ -86,8 +86,8 @@ def is_checkable(goal: Goal, target: Target | CommandTarget) -> bool:
 def reached_by(goal: Goal, best: Verdict | None, target: Target | CommandTarget) -> str:
     """Return what the best has reached for sure, "" if that is less than the goal.
 
-    `best` is its verdict against the baseline. The lower end of the speedup's interval counts; an
-    absolute value is made worse in the same ratio.
+    `best` is its verdict against the baseline. The lower end of the speedup's interval counts; any
+    other value is made worse by the ratio of that end to the speedup.
     """
     if best is None or best.latency_us is None or not best.speedup or best.speedup_low is None:
         return ""
@@ -113,7 +113,7 @@ def reached_by(goal: Goal, best: Verdict | None, target: Target | CommandTarget)
 
 
 def _of_kernel(kind: Kind, best: Verdict, target: Target) -> float | None:
-    """Return microseconds, GFLOP/s or GB/s; None if the task does not state a class's work."""
+    """Return microseconds, GFLOP/s or GB/s; None if the work or time of a class is unknown."""
     if kind == "latency":
         return best.latency_us
     works = [target.work(target.config_class(row.config_class)) for row in best.rows]
@@ -125,9 +125,9 @@ def _of_kernel(kind: Kind, best: Verdict, target: Target) -> float | None:
 def _of_benchmark(kind: Kind, best: Verdict, target: CommandTarget) -> float | None:
     """Return microseconds, GFLOP/s or GB/s from the benchmark's own columns; None without them.
 
-    Only metrics of the goal's unit count. If the score has no others, the score's own number is
-    returned: for a step their sum, for rates all work over all time. Otherwise the worst of these
-    metrics is returned. Rows are combined by their weighted geometric mean.
+    Only metrics of the goal's unit count. If the score contains no others, the score's own number
+    is returned: for a step their sum, for rates all work over all time. Otherwise the worst of
+    these metrics is returned. Rows are combined by their weighted geometric mean.
     """
     row_cost = RowCost(target)
     metrics = _metrics_of(kind, row_cost)
@@ -148,7 +148,7 @@ def _of_benchmark(kind: Kind, best: Verdict, target: CommandTarget) -> float | N
 
 
 def _metrics_of(kind: Kind, row_cost: RowCost) -> list[ResolvedMetric]:
-    """Return the metrics of a kind; no metric is a share of a peak."""
+    """Return the metrics that a kind of goal is about; none is a share of a peak."""
     base, _ = _METRICS.get(kind, ("", 1.0))
     return [metric for metric in row_cost.metrics
             if metric.base == base and metric.is_rate == (kind != "latency")]

@@ -20,7 +20,7 @@ POOL_VARIABLES = {
     "KOPT_POOL_MODE": "mode", "KOPT_SKIP_PROFILE": "skip_profile",
     "KOPT_SELFTEST_ITERATIONS": "selftest_iterations",
     "KOPT_MIN_PARALLEL_WORKERS": "min_workers", "KOPT_WORKERS_PER_GPU": "workers_per_gpu"}
-"""The pool's field of each variable; an empty variable overrides nothing."""
+"""The field of `pool` that each variable overrides; an empty variable overrides nothing."""
 _SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 
 

@@ -31,7 +31,7 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     name: Text
     template: str = ""
     """A coding agent that kopt knows (`kopt doctor` lists them): its command and how its output is
-    read. With `generic`, or a command of one's own, the command is below."""
+    read. `command`, if given, replaces that command; `generic` has none."""
     command: str = ""
     args: str = ""
     """Further arguments for a template's command, such as the model's name."""
@@ -39,7 +39,8 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
     """Names of environment variables it may see, beyond the few that every worker gets."""
     network: bool | tuple[Text, ...] | None = None
     """True: the whole network; false: none; or the only HOSTs or HOST:PORTs (default 443) that it
-    reaches. By default those of the keys and URLs in its variables; without such variables none."""
+    reaches. By default those of the keys and URLs in its variables; if these contain none of its
+    template's keys, also those of all these keys."""
     gpu: bool = False
     """Whether it may use one of the campaign's cards. It is stopped while that card measures."""
     timeout_s: Seconds = 1800.0
@@ -59,7 +60,7 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables it may see; all keys of a template unless `env` names some."""
+        """The variables it may see: `env`, and all keys of a template unless `env` names some."""
         agent = self.agent
         if agent is None:
             return self.env
@@ -67,8 +68,8 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
         return (*self.env, *keys, *agent.env)
 
     def providers(self, passed: Mapping[str, str]) -> tuple[ProviderAddress, ...] | None:
-        """Return the only addresses that it reaches with the variables `passed`: () for no network,
-        None for the whole network.
+        """Return the addresses that it reaches if the variables `passed` are set: () for no
+        network, None for the whole network.
         """
         if self.network is True:
             return None

@@ -31,7 +31,8 @@ _KEYS_OF_COMMAND = {"command": "benchmark_command", "quick_command": "quick_comm
 _KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
                     "timeout_s": "e2e_timeout_s", "setup_command": "setup_command",
                     "build_command": "build_command"}
-"""The manifest's key of each field of the harness's targets; other fields are in `target`."""
+"""Manifest keys by the harness's fields of a benchmark and of the whole program; the keys of other
+fields are in `target`."""
 BACKENDS = ("search", "split", "transform", "rewrite-template", "inbox", "cli", "agent")
 COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                   "benchmark_command", "quick_command")
@@ -54,7 +55,7 @@ def check_rules(manifest: Manifest, document: Document) -> None:
 
 def ignored_fields(manifest: Manifest,
                    task: Target | CommandTarget | None = None) -> tuple[str, ...]:
-    """Return the fields that are set and have no effect."""
+    """Return the names of the fields that are set and have no effect."""
     default, is_command = Manifest(target_op="-"), manifest.target.kind == "command"
     task = command_target(manifest) if is_command and task is None else task
     unused = list(() if is_command else COMMAND_FIELDS)
@@ -179,7 +180,7 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
 
 
 def models(pool: PoolSpec) -> list[tuple[str, ModelSpec]]:
-    """Return the models that the pool names, each with its part."""
+    """Return the models that the pool names, each after its key in `pool`."""
     parts = {"agent": pool.agent, "planner": pool.planner, "analyst": pool.analyst,
              "reviewer": pool.reviewer}
     return [(part, spec) for part, spec in parts.items() if isinstance(spec, ModelSpec)]

@@ -29,11 +29,11 @@ class TargetSpec(ManifestPart, frozen=True, kw_only=True):
     A command writes `csv`. `check` is its correctness column, if needed with a rule (`err == 0`).
     `metrics` are its columns of numbers. A metric's name states its unit or, by a word such as
     `latency` or `throughput`, which direction is better; if it does not, the metric is a mapping
-    that states unit or direction. `configs` names the columns that make a config class, with each
-    of their values or cut in two as by `context <= 1024`; without it each row is a class. `ignore`
-    names columns without meaning. `row_command` runs the benchmark on one row, with the row's
-    values in its text (`python bench.py --m {m}`): with it gains are checked on values that no row
-    has, and on a GPU with `score: kernel` the kernel time of rows decides.
+    that states unit or direction. `configs` names the columns whose values make a config class; a
+    condition such as `context <= 1024` divides rows in two. Without it each row is a class.
+    `ignore` names columns without meaning. `row_command` runs the benchmark on one row, with the
+    row's values in its text (`python bench.py --m {m}`): with it gains are checked on values that
+    no row has, and on a GPU with `score: kernel` the kernel time of rows decides.
     """
 
     kind: Literal["kernel", "command"] = "kernel"
@@ -49,7 +49,7 @@ class TargetSpec(ManifestPart, frozen=True, kw_only=True):
     metrics: tuple[Text | Metric, ...] = ()
     configs: tuple[Text, ...] = ()
     core: tuple[Text, ...] = ()
-    """Names of the most important classes, as in verdicts; by default found in the baseline."""
+    """The most important classes, named as in verdicts; by default chosen from the baseline."""
     ignore: tuple[Text, ...] = ()
     combine: Combine = "auto"
     """How a row's metrics become one cost: `step` sums those of one unit, `geometric` averages."""
@@ -176,8 +176,8 @@ class Manifest(ManifestPart, frozen=True, kw_only=True):
     git_commit: bool = True
     git_branch: Text = "auto"
     """The project's branch for kept commits: a name, `auto` for `optimize/` and the campaign's
-    name, or `none` for the branch that is checked out at the start. Its files are then updated;
-    while one has uncommitted changes, the branch does not move."""
+    name, or `none` for the branch that is checked out at the start. With `none` the checked-out
+    files are updated too; while one of them has uncommitted changes, the branch does not move."""
     max_iterations: Annotated[int, Meta(ge=1, lt=MAX_ITERATIONS)] | None = None
     created: str = ""
 

@@ -39,10 +39,10 @@ class TunableBottleneck(msgspec.Struct, frozen=True, kw_only=True):
 
 def of_c(target: Target, source: str, knobs: Sequence[Knob], rows: Sequence[Row],
          reach: Roofline | None, remarks: Sequence[Remark]) -> list[TunableBottleneck]:
-    """Return the bottlenecks of a C kernel, the heaviest first.
+    """Return the loops of a C kernel that are not vectorised well, then its classes.
 
-    A class's share of the roofline says how much can be gained and whether memory or arithmetic
-    bounds it; the compiler's remarks say which loops are responsible.
+    The compiler's remarks name the loops. A class's share of the roofline says how much can be
+    gained and whether memory or arithmetic bounds it; the lowest share comes first.
     """
     widest = max((remark.vector_bytes for remark in remarks), default=0)
     loops = [_of_remark(target, remark, source, knobs, widest) for remark in remarks
@@ -93,7 +93,7 @@ def of_shares(target: CommandTarget, knobs: Sequence[Knob], best: Verdict,
 
 
 def is_in(source: str, kernel: str) -> bool:
-    """Return whether a source defines a kernel of that name, also a template or mangled one."""
+    """Return whether a source contains a kernel's name, which may be a template's or mangled."""
     identifiers = set(re.findall(r"[A-Za-z_]\w*", source))
     name = re.split(r"[<(]", kernel)[0].rpartition("::")[2].split()
     return bool(name) and (name[-1] in identifiers or any(
@@ -130,8 +130,8 @@ def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob
                widest: int) -> TunableBottleneck:
     lines = source.splitlines()
     text = lines[remark.line - 1].strip() if remark.line <= len(lines) else ""
-    near = "\n".join(lines[max(0, remark.line - 2): remark.line + REACH])
-    close = [knob for knob in knobs if re.search(rf"\b{knob.name}\b", near)]
+    loop_text = "\n".join(lines[max(0, remark.line - 2): remark.line + REACH])
+    loop_knobs = [knob for knob in knobs if re.search(rf"\b{knob.name}\b", loop_text)]
     if remark.vector_bytes:
         limiter = "narrow vectors"
         detail = f"line {remark.line}: {remark.vector_bytes}-byte vectors: {text}"
@@ -139,7 +139,7 @@ def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob
         limiter = "not vectorised"
         detail = f"line {remark.line}: {remark.why or 'no reason given'}: {text}"
     return _tunable(target.entry, limiter, "", "vector bytes", float(remark.vector_bytes), detail,
-                    close)
+                    loop_knobs)
 
 
 def _tunable(kernel: str, limiter: str, config_class: str, metric: str, value: float | None,

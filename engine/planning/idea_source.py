@@ -102,7 +102,7 @@ def distinct(proposed: Iterable[PlannedIdea], known: Iterable[str] = ()) -> list
 
 def _against(tunable: TunableBottleneck | None, place: StrategyPlace,
              records: Mapping[str, StrategyRecord]) -> Iterator[PlannedIdea]:
-    """Yield the bottleneck's own advice, then the rows for its limiter, then those for any."""
+    """Yield the bottleneck's own advice, then the table's rows for its limiter, then for any."""
     limiter, where = "", ""
     if tunable is not None:
         limiter, where = tunable.bottleneck.limiter, f", {BottleneckPlace.of(tunable)}"

@@ -52,7 +52,10 @@ def of_source(manifest: Manifest, target: Target | CommandTarget, text: str, dev
 
 
 def _may_be_python(target: Target | CommandTarget, edit: Sequence[str]) -> bool:
-    """Return whether a candidate may be in Python: the harness builds C++ sources itself."""
+    """Return whether a candidate may be in Python.
+
+    It may not if the harness compiles the kernel, or if `edit` holds no file that can be Python.
+    """
     if not isinstance(target, CommandTarget):
         return target.language not in (*OF_CARD, "c")
     return any(PurePosixPath(glob).suffix in (".py", "", ".*") for glob in edit)
@@ -82,7 +85,7 @@ def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> 
 
 
 def knowledge(judged: JudgedTarget, routing: Routing) -> str:
-    """Return the pages about a target's op, device and language, for the planner's prompt."""
+    """Return an excerpt of the pages about a target's op, device and language, for a prompt."""
     return page_routing.excerpt(Subject(
         op=routing.op.name, gpu=judged.device.arch, language=routing.source),
         Path(judged.manifest.project))

@@ -23,8 +23,8 @@ FAILURES = 3
 
 def tried(past: CampaignHistory, reader: Reader, campaign: str,
           repo: CampaignRepo) -> TriedDirections:
-    """Return what the slots of ended rounds have followed on the provisional best, and which knobs
-    and ideas have lost on any best.
+    """Return the directions that slots of ended rounds have followed on the provisional best, and
+    the knobs, transformations and ideas that have lost on any best.
     """
     tree = repo.tree_of(repo.tip)
     on_tip = {commit for commit in {round.incumbent for round in past.attempts}
@@ -61,7 +61,7 @@ def given_up(past: CampaignHistory, reader: Reader, campaign: str) -> tuple[Slot
 
 
 def failures(past: CampaignHistory) -> tuple[str, ...]:
-    """Return the newest changes that were wrong rather than slow, each with its reason."""
+    """Return the newest changes that were rejected as wrong, each with the reason."""
     newest = {decision.candidate: decision for decision in past.decisions}
     wrong = [decision for decision in newest.values() if decision.kind == "reject"
              and decision.actor == "engine" and not decision.is_fault

@@ -40,7 +40,7 @@ class SlotKindStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def score(self) -> float:
-        """Best plausible speedup times the share of slots with one; 1 if there is none."""
+        """Best plausible speedup times plausible speedups per slot; 1 if there is none."""
         plausible = [s for s in self.speedups if 0 < s < IMPLAUSIBLE]
         if not plausible or not self.slots:
             return 1.0
@@ -64,7 +64,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     fixed: SlotKindStats = SlotKindStats()
     review: StagnationReview | None = None
     tried: TriedDirections = TriedDirections()
-    """What slots have followed on this best."""
+    """The directions that slots have followed on this best."""
     suggested: tuple[PlannedIdea, ...] = ()
     """What a model suggests to try."""
     model_note: str = ""
@@ -119,7 +119,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     def strategy_of(self, name: str) -> tuple[int, int, str]:
         """Return the rank of the first bottleneck whose strategies name a transformation, its
-        position there, and the strategy's key. Strategies for this limit come before those for any.
+        position among the transformations that they name, and the key of the strategy.
         """
         for rank, tunable in enumerate(self.bottlenecks):
             listed = [(transformation, row.key) for row in strategy_table.against(
@@ -150,7 +150,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         return zlib.crc32(f"{self.campaign}/{self.round}/{slot}".encode())
 
     def scope(self, tunable: TunableBottleneck | None) -> str:
-        """Return the class that work on a bottleneck is about, GLOBAL unless there are several."""
+        """Return a bottleneck's config class; GLOBAL without one, or if only one class has any."""
         classes = {tunable.bottleneck.config_class for tunable in self.bottlenecks} - {""}
         if tunable is None or len(classes) < 2:
             return GLOBAL

@@ -45,9 +45,9 @@ FRUITLESS = 2
 FRUITLESS_MOST = 5
 """After this many such rounds the campaign ends, even if there are new directions."""
 LEAST_WORK = 2
-"""A round starts only if, besides its verdicts, there is time for this many more."""
+"""A round starts only if there is time for its verdicts, and for work as long as this many."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
-"""Seconds before the end of its Slurm job at which a campaign should end, and is cut off."""
+"""Seconds before the end of a campaign's Slurm job: when it should end, and when it is cut off."""
 AGENT = "a worker under pool.cli, or pool.agent"
 KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
               "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
@@ -108,7 +108,7 @@ class Planner:
         return f"the Slurm job ends at {end}; kopt resume in another job continues"
 
     def job_is_over(self) -> bool:
-        """Return whether the Slurm job is about to end, so that work must be cut off now."""
+        """Return whether the Slurm job is so near its end that work must be cut off now."""
         return self.job_end is not None and time.time() >= self.job_end - JOB_LAST_S
 
     def workers_deadline(self) -> Callable[[int, int], str]:
@@ -117,7 +117,7 @@ class Planner:
         Its arguments are the numbers of candidates in flight and of gains.
         """
         past = self.history()
-        durations = self._each(past)
+        durations = self._durations(past)
 
         def reason(candidates: int, gains: int) -> str:
             used_s, wall_s = self.meter.spent.wall_s, self.budget.wall_s
@@ -131,7 +131,7 @@ class Planner:
     def may_accept(self) -> bool:
         """Return whether there is time for one more final verdict and the end-to-end runs."""
         wall_s = self.budget.wall_s
-        durations = self._each(self.history())
+        durations = self._durations(self.history())
         return wall_s is None or \
             self.meter.spent.wall_s + durations.final + durations.end_to_end <= wall_s
 
@@ -219,14 +219,14 @@ class Planner:
 
     def _margin_s(self, past: CampaignHistory, candidates: int, gains: int = 0, work: int = 0,
                   durations: DurationEstimates | None = None) -> float:
-        """Return the seconds to reserve for candidates in flight and `gains`."""
+        """Return the seconds to reserve for candidates in flight, `gains` and `work` (verdicts)."""
         manifest = self.setup.manifest
-        return spending.margin_s(self.budget, durations or self._each(past), candidates,
+        return spending.margin_s(self.budget, durations or self._durations(past), candidates,
                                  cards=len(self.setup.devices),
                                  gains=gains + spending.gains_of(past, candidates),
                                  formats=bool(manifest.format_command), work=work)
 
-    def _each(self, past: CampaignHistory) -> DurationEstimates:
+    def _durations(self, past: CampaignHistory) -> DurationEstimates:
         return spending.estimate_durations(
             past.verdicts, end_to_end=bool(self.setup.manifest.e2e_command))
 

@@ -32,7 +32,7 @@ class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     knobs: frozenset[frozenset[str]] = frozenset()
     """The sets of knobs that a search moved together."""
     ideas: frozenset[tuple[str, str, str]] = frozenset()
-    """Ideas of reviews: key, and limiter and config class of the bottleneck they were aimed at."""
+    """Of each idea its key, and limiter and config class of the bottleneck that it was aimed at."""
     lost: frozenset[frozenset[str]] = frozenset()
     """The sets of knobs whose search gained nothing, on any best of the campaign."""
     lost_ideas: frozenset[str] = frozenset()
@@ -135,8 +135,8 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
            places: Iterable[BottleneckPlace] = ()) -> StagnationReview | None:
     """Return the review for so many rounds in a row without a gain; None if they are too few.
 
-    If fewer than DIRECTIONS ideas are new, tried ones are aimed at other `places`, and after that
-    repeated.
+    If fewer than DIRECTIONS ideas are new, tried ones are aimed at those of the `places` where they
+    were not tried; if these are still too few, tried ones are repeated.
     """
     levels = [level for level in _LEVELS if level.rounds_without_gain <= rounds_without_gain]
     if not levels:
@@ -192,11 +192,11 @@ def _listed(heading: str, ideas: Sequence[AimedIdea]) -> list[str]:
 
 def new_directions(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
                    depth: Depth) -> list[SearchDirection]:
-    """Return the directions whose knobs no search has moved together on this best, the most
-    different first; those that lost on an earlier best come last.
+    """Return the directions whose knobs no search has moved together on this best.
 
     Bottlenecks take turns. At depth `instructions`, bottlenecks that a compiler named come first;
-    at `state of the art`, all knobs of a bottleneck move at once before single ones do.
+    at `state of the art`, all knobs of a bottleneck move at once before single ones do. Directions
+    that lost on an earlier best come last.
     """
     seen = set(tried.knobs)
     ordered = sorted(bottlenecks, key=lambda tunable: tunable.bottleneck.limiter in COARSE) \

@@ -47,7 +47,7 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     unmatched: str = ""
     """Why no template fits a module, "" if one does or the target is no module."""
     unread: str = ""
-    """Why the source's knobs cannot be read."""
+    """Why the source's knobs cannot be read, "" if they can."""
     routing: Routing = Routing(op=OpClass(UNKNOWN), source="unknown")
     """Into which languages agents may rewrite the kernel."""
 
@@ -162,7 +162,7 @@ def _templates(context: EngineContext, again: bool) -> tuple[tuple[Offer, ...], 
 
 
 def reached(context: EngineContext) -> float | None:
-    """Return the lowest % of roofline among the best's classes; None if one class's is unknown."""
+    """Return the lowest % of roofline of the best's classes; None if that of any is unknown."""
     values = [row.pct_of_roofline for row in measured_best(context).rows]
     known = [value for value in values if value is not None]
     return min(known) if known and len(known) == len(values) else None

@@ -47,7 +47,8 @@ def path(workspace: Path, manifest: Manifest) -> Path:
 def read(file: Path) -> tuple[tuple[str, ...], int]:
     """Return the newest MOST lessons of a file, and the number of older ones.
 
-    A missing file has none. Raises OSError if the file cannot be read.
+    Only the last READ_BYTES are read. A missing file has none. Raises OSError if the file cannot be
+    read.
     """
     try:
         with file.open("rb") as stream:

@@ -39,7 +39,7 @@ class ClassMeasurement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClassStep(msgspec.Struct, frozen=True, kw_only=True):
-    """All classes after one keep; `at` is the time of the measurement."""
+    """All classes of the baseline or after one kept change; `at` is when they were measured."""
 
     at: float
     round: int
@@ -48,11 +48,11 @@ class ClassStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def steps(past: CampaignHistory) -> Iterator[ClassStep]:
-    """Yield the baseline, then each keep that was measured against the baseline.
+    """Yield the baseline, then each kept change that was measured against the baseline.
 
-    Of several keeps in one round, only the last is measured against the baseline. If none was by
-    the end of the round, each is shown with its gain over the best before it. That does not change
-    later: the files only grow.
+    Of several changes kept in one round, only the last is measured against the baseline. If none
+    was measured so by the end of the round, each is shown with its gain over the best before it,
+    also if it is measured later: the files only grow.
     """
     rows = list(past.verdicts.values())
     first = past.baseline
@@ -93,7 +93,7 @@ def cells(measurement: ClassMeasurement) -> tuple[str, str, str, str]:
 
 def _is_unmeasured(past: CampaignHistory, keep: DecisionRow,
                    headlines: Mapping[str, VerdictRow]) -> bool:
-    """Return whether a keep's round ended before any of its keeps was measured on the baseline."""
+    """Return whether `keep` was made in a round by whose end no kept change was measured."""
     ended = next((round.ended_at for round in past.rounds if round.n == keep.round), None)
     measurements = (headlines.get(other.commit[:12])
                 for other in past.keeps if other.round == keep.round)

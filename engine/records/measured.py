@@ -74,7 +74,7 @@ def of_headline(past: CampaignHistory) -> VerdictRow | None:
 
 
 def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
-    """Return the kernel that a verdict of round `n` is about: as profiled, else the hottest."""
+    """Return the kernel that a verdict of round `n` is about: as profiled, else as surveyed."""
     profiled = [match[1] for evidence in verdict.evidence
                 if evidence.kind == "kernels" and (match := _PROFILED.search(evidence.detail))]
     surveys = view.history.surveys
@@ -196,7 +196,7 @@ class BestVerdict(NamedTuple):
 
 
 def best_verdict(past: CampaignHistory) -> BestVerdict | None:
-    """Return the verdict on the best against the baseline, else that of its keep.
+    """Return the verdict on the best against the baseline, else the one that it was kept for.
 
     If nothing was kept, return the baseline's verdict; None if there is none.
     """
@@ -238,7 +238,7 @@ def of_round(past: CampaignHistory, round: Round, *,
 
 
 def is_within(decision: DecisionRow, round: Round) -> bool:
-    """Return whether a decision was made before its round ended; a later one is an approval."""
+    """Return whether a decision was made before its round ended."""
     return decision.at <= (round.ended_at or math.inf)
 
 

@@ -23,7 +23,7 @@ def of_trials(trials: Sequence[Trial], *, round: int, slot: str, model: str,
 
 
 def page(reader: Reader, campaign: str, *, model: str, gpu: str) -> str:
-    """Return results.tsv in the order in which results were known.
+    """Return results.tsv, its rows in the order in which their results became known.
 
     A round that was interrupted may repeat a trial; with the same result it is listed once.
     """

@@ -44,7 +44,7 @@ def environment(print_text: Callable[[str], str]) -> Environment:
 
 @functools.cache
 def _sources() -> dict[str, str]:
-    """Return all templates: an upgrade of kopt must not change them under a campaign's engine."""
+    """Return all templates, read once: an upgrade of kopt must not change them for this process."""
     return {path.name: path.read_text(encoding="utf-8")
             for path in (*FOLDER.glob("*.jinja"), *FOLDER.glob("report/*.jinja"))}
 

@@ -54,11 +54,11 @@ class PromotedPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def promotable(reader: Reader, project: Path | None) -> list[PromotableTip]:
-    """Return the tips of a workspace whose evidence still stands, the newest last."""
+    """Return a workspace's tips that their campaigns' histories still support, the newest last."""
     known = page_library.load(project).by_name
     tips = []
     for campaign in reader.campaigns():
-        for lesson in _standing(reader, campaign)[1]:
+        for lesson in _supported_lessons(reader, campaign)[1]:
             page = _page_name(campaign, lesson)
             tips.append(PromotableTip(
                 tip=lesson.key, campaign=campaign.id, round=lesson.round, at=lesson.at,
@@ -70,10 +70,10 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
             ) -> PromotedPage:
     """Write the page of a tip, given by the start of its key, for the user or into the project.
 
-    Raises InputError if there is no such tip, Refused if it has a page.
+    Raises InputError if no tip or more than one has such a key, Refused if it has a page.
     """
     chosen = [(row, past, lesson) for row in reader.campaigns() if row.id.startswith(campaign)
-              for past, standing in [_standing(reader, row)] for lesson in standing
+              for past, supported in [_supported_lessons(reader, row)] for lesson in supported
               if tip and lesson.key.startswith(tip)]
     if len(chosen) != 1:
         names = ", ".join(f"{lesson.key} of {row.id}" for row, _, lesson in chosen[:4])
@@ -153,8 +153,8 @@ def _cells(row: Row) -> tuple[str, ...]:
             quantities.speedup_of_log(row.log_ratio, row.low, row.high))
 
 
-def _standing(reader: Reader, campaign: Campaign) -> tuple[CampaignHistory, list[Lesson]]:
-    """Return a campaign's history, and the lessons that it recorded and that still stand."""
+def _supported_lessons(reader: Reader, campaign: Campaign) -> tuple[CampaignHistory, list[Lesson]]:
+    """Return a campaign's history, and those of its recorded lessons that it still supports."""
     past = campaign_view.read_with_manifest(reader, campaign).history
     keys = {lesson.key for lesson in lessons.recorded(reader, campaign.id)}
     return past, [lesson for lesson in lessons.of(past, accepted=True) if lesson.key in keys]

@@ -78,7 +78,7 @@ class TransferCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptRound(msgspec.Struct, frozen=True, kw_only=True):
-    """A kept round in the audit."""
+    """A kept change, with its round and its check."""
 
     round: int
     commit: str
@@ -105,7 +105,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summed(self) -> float:
-        """The gains of all rounds together."""
+        """The sum of the gains that carry over."""
         return self.s_real + self.w_real
 
     @property
@@ -115,12 +115,12 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def inflation(self) -> float | None:
-        """The share by which the headline exceeds the rounds' gains."""
+        """The share by which the headline exceeds the sum of the gains that carry over."""
         return None if self.headline is None else math.expm1(self.headline - self.summed)
 
     @property
     def is_inflated(self) -> bool:
-        """Whether the headline exceeds the believed gain by more than noise explains."""
+        """Whether the headline exceeds `summed` by more than INFLATION and than noise explains."""
         return self._exceeds and not self._may_be_noise
 
     @property
@@ -139,7 +139,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def overfit(self) -> tuple[KeptRound, ...]:
-        """Kept rounds whose gain does not carry over at all."""
+        """Kept changes whose gain does not carry over at all."""
         return tuple(kept for kept in self.kept if kept.check.decision == "REJECT-as-overfit")
 
     @property
@@ -148,7 +148,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def attributed(self) -> bool:
-        """Whether any kept round was audited."""
+        """Whether any kept change was audited."""
         return len(self.unaudited) < len(self.kept)
 
     def _sum_text(self, value: float) -> str:
@@ -160,7 +160,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
                          and kept not in self.overfit)
 
     def items(self) -> Iterator[str]:
-        """Yield each kept round in words."""
+        """Yield each kept change in words."""
         for kept in self.kept:
             check = kept.check
             yield f"round {kept.round}, {kept.commit[:12]}: " \

@@ -83,8 +83,8 @@ class Records:
     def write_all(self, reader: Reader) -> None:
         """Rewrite all files from the journal; the same journal gives the same bytes.
 
-        Runs after every keep, round and stop, and when an engine takes over from another. Only the
-        first call rewrites old rounds.
+        Runs after every keep, round and stop, and when an engine takes over from another. Old
+        rounds are rewritten by the first call, and by the next one after `rewrite`.
         """
         view = self._with_splits(campaign_view.read(reader, self.setup.id, self.setup.manifest))
         _grow(self.folder.performance, performance.page(view))

@@ -153,7 +153,7 @@ class Clone:
                                   self.tree_of(after)))
 
     def import_tree(self, other: Clone, tree: str, known: str) -> str:
-        """Copy a tree of another repository, without what its commit `known` has, if given."""
+        """Copy a tree of another repository, except the objects of its commit `known`, if given."""
         other.git.run("pack-objects", "--quiet", "--revs",
                       str(self.git_dir / "objects" / "pack" / "pack"),
                       stdin=f"{tree}\n{f'^{known}' if known else ''}\n".encode())
@@ -270,10 +270,10 @@ def cleaned(clone: Clone, change: Change, edit: Sequence[str]) -> Change:
 
 
 def narrowed(clone: Clone, change: Change, patch: Patch) -> Change:
-    """Reduce a change to some of its patch's sections: all other files are the base's.
+    """Reduce a change to the sections in `patch`, some of its own: all other files are the base's.
 
-    Raises InputError if the rest is not a valid tree, such as a file below a path that the base has
-    as a file.
+    Raises InputError if the result is not a valid tree, such as a file below a path that the base
+    has as a file.
     """
     rest = [file for file in change.patch.files if file not in patch.files]
     if not rest:

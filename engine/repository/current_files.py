@@ -28,8 +28,9 @@ NAMED = 3
 def take(path: Path, folder: Path) -> Project:
     """Return the project at a path with its files as they are now.
 
-    Its `head` is the project's own commit if every file is committed there, else a commit of a new
-    repository in `folder`. Raises InputError for a folder that is missing or too large.
+    Its `head` is the project's own commit if the path is the top of a repository that has every
+    file committed, else a commit of a new repository in `folder`. Raises InputError for a folder
+    that is missing or too large.
     """
     here = path.resolve()
     location = locate(here) if here.is_dir() else None
@@ -44,7 +45,8 @@ def take(path: Path, folder: Path) -> Project:
     git = borrowing_repository(folder / "snapshot.git", location, here, head)
     index = folder / "index"
     if location is not None and (location.git_dir / "index").is_file():
-        shutil.copy2(location.git_dir / "index", index)  # git rereads files as new as it
+        # with its time: git rereads files that are not older than the index
+        shutil.copy2(location.git_dir / "index", index)
     _check_size(git, top, prefix, index)
     git.run("add", "--all", "--", prefix, work_tree=top, index=index)
     clone = Clone(folder / "snapshot.git", git)

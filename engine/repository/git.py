@@ -1,4 +1,4 @@
-"""Git for the engine: GitPython, guarded.
+"""Runs git commands for the engine, through GitPython.
 
 No command sees hooks, the user's or the system's configuration, a pager, a prompt, a network
 protocol or an inherited GIT_* variable.
@@ -22,7 +22,7 @@ from harness.errors import EnvironmentFault, KoptError
 
 TIMEOUT_S = 600.0
 _INHERITED = ("GIT_EXEC_PATH",)
-"""Git's own variables that stay: the place of git's programs in an unusual installation."""
+"""Inherited variables that commands do see: where an unusual installation has git's programs."""
 
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """A full id, of SHA-1 or of SHA-256."""
@@ -56,8 +56,8 @@ class Git:
             env: Mapping[str, str] | None = None) -> bytes:
         """Run one git command and return its output.
 
-        Raises GitFailed, or EnvironmentFault if git is missing, the disk is full or the command
-        took longer than TIMEOUT_S.
+        Raises GitFailed, or EnvironmentFault if git is missing, the disk is full or not writable,
+        or the command took longer than TIMEOUT_S.
         """
         work_tree = work_tree or self.work_tree
         paths = {"GIT_DIR": self.git_dir, "GIT_WORK_TREE": work_tree, "GIT_INDEX_FILE": index}

@@ -22,14 +22,14 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "div": "/", "pow": 
          "matmul": "@"}
 
 
-def own_text(text: str) -> str:
+def without_rewrite(text: str) -> str:
     """Return the person's part of a source, without what an earlier rewrite added."""
     return text.partition(BEGIN)[0].rstrip() + "\n"
 
 
 def write(source: str, graph: ModuleGraph, known: Catalog, cut: Partition, reason: str) -> str:
     """Return the candidate's source; `reason` becomes ModelNew's docstring."""
-    person = own_text(source)
+    person = without_rewrite(source)
     writer = _ForwardWriter(graph, cut, names_of(person))
     pieces = [writer.use(region, fused(graph, known, region)) for region in cut.regions]
     kernels = "\n\n".join(dict.fromkeys(pieces))
@@ -66,7 +66,7 @@ class _ForwardWriter:
         self.used |= set(self.values.values())
 
     def use(self, region: Region, code: FusedCode) -> str:
-        """Note a region's call; return the text of the kernels that it needs."""
+        """Note a region's call; return the text of its kernels, "" if they were returned before."""
         plain = copy(region.template, code, ())
         key = region.template.name, plain.text
         made = copy(region.template, code, sorted(self.used)) if key not in self.copies else None

@@ -1,7 +1,7 @@
 """Replaces calls in a graph by equivalent ones, so that templates match them.
 
 A call that writes into its input, such as ReLU(inplace=True), makes a new tensor instead. This is
-equivalent if nothing but the call uses its input: nothing else reads the changed tensor.
+equivalent if nothing else reads the input's memory after the call.
 
 Attention whose heads are too long for one kernel becomes two products and a softmax: a row of such
 a head's result does not fit into the registers of a block. Where both lengths are large, the
@@ -22,13 +22,13 @@ FRESH = re.compile(
 """Functions whose result shares no memory with anything."""
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 LONGEST_HEAD = 256
-"""Values of a head that the template `attention` takes."""
+"""Most values of a head that the template `attention` takes."""
 LEAST_LENGTH = 512
 """Least number of queries and of keys at which products of float32 are faster."""
 
 
 def without_inplace(graph: ModuleGraph, known: Catalog) -> ModuleGraph:
-    """Return the graph in which calls no longer write into inputs that only they use."""
+    """Return the graph whose calls no longer write into an input if nothing reads it afterwards."""
     return replace(graph, nodes=tuple(
         replace(node, written=None, bound=node.bound | {"inplace": False} if "inplace" in node.bound
                 else node.bound) if _is_private(graph, known, node) else node
@@ -45,7 +45,7 @@ def _is_private(graph: ModuleGraph, known: Catalog, node: Node) -> bool:
 
 
 def _is_seen(graph: ModuleGraph, node: Node, written: Ref) -> bool:
-    """Return whether the tensor is used by anything that may read it after the call."""
+    """Return whether anything may read the written tensor's memory after the call."""
     users = [user for user in graph.users(written.name) if user is not node
              and any(ref in (written, Ref("node", written.name)) for ref in user.reads)]
     return any(int(user.name[1:]) > int(node.name[1:]) or not FRESH.search(user.target)

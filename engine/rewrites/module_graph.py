@@ -123,7 +123,7 @@ class ModuleGraph:
 
     def before(self, names: Iterable[str],
                follows: Callable[[Ref], bool] = lambda ref: True) -> set[str]:
-        """Return the named nodes and all that they depend on through refs that it `follows`."""
+        """Return the named nodes, and all that they depend on through refs that pass `follows`."""
         reached, waiting = set[str](), list(names)
         while waiting:
             name = waiting.pop()

@@ -46,7 +46,7 @@ def find(target: Target, tree: Path, baseline: Path, scratch: Path, *, python: s
     """Capture a tree's module and return its rewrites; `nothing` says why there are none."""
     try:
         text = (tree / target.source).read_text()
-        if "class ModelNew" in candidate_source.own_text(text):
+        if "class ModelNew" in candidate_source.without_rewrite(text):
             return ModuleRewrites(nothing=f"{target.source} already defines ModelNew")
         graph = module_graph.capture(target, tree, baseline, scratch, python=python,
                                      zygote=zygote)
@@ -63,7 +63,8 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     if how := expert_loops.by_value(graph):
         return ModuleRewrites(nothing=f"sizes depend on values: {how}")
     for node in graph.nodes:
-        if node.written is not None and node.written.kind != "attribute":  # not its own buffer
+        # a write into a buffer of the module is allowed
+        if node.written is not None and node.written.kind != "attribute":
             return ModuleRewrites(nothing=f"forward writes into a tensor: {_name(node)}")
     best = known.unrivalled()
     cuts = {"templates": regions.partition(graph, best),

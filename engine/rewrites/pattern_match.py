@@ -17,7 +17,7 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.Pow: "torch.pow", ast.MatMult: "torch.matmul"}
 CASTS = ("to", "type", "float", "half", "bfloat16", "char")
 USUAL: Mapping[str, Any] = {"alpha": 1, "approximate": "none", "beta": 1, "diagonal": 0}
-"""Arguments that an expression need not name; all others are then None or False."""
+"""Values of arguments that an expression does not name; any others must be None or False."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class _Matcher:
             self.value(dtype, SourceCode(f"torch.{node.form.dtype}"))
 
     def _usual(self, node: Node, named: set[Any]) -> bool:
-        """Return whether arguments that the expression does not name have their defaults."""
+        """Return whether arguments that the expression does not name are as USUAL says."""
         return all(value is None or value is False or USUAL.get(name, self) == value
                    for name, value in node.bound.items()
                    if name not in named and not name.startswith("_"))

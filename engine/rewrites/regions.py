@@ -181,7 +181,7 @@ class _Cutter:
         self.taken |= {node.name for node in region.nodes}
 
     def _before(self, core: Node, source: Ref) -> tuple[Node, ...]:
-        """Return the elementwise nodes that only lead to a core's input."""
+        """Return the elementwise nodes that lead to a core's input and nowhere else."""
         if source.kind != "node" or self.users[source.name] != {core.name}:
             return ()
         node = self.graph.node(source.name)

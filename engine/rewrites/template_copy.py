@@ -23,7 +23,7 @@ class TemplateCopy:
 
 
 def copy(template: TritonTemplate, code: FusedCode, used: Sequence[str]) -> TemplateCopy:
-    """Return a copy with fused lines whose names differ from all names that are `used`."""
+    """Return a copy with fused lines; no name that it defines is among the `used` ones."""
     text = _MARK.sub(lambda match: _filled(match, code), _body(template.text))
     names = _top_level(text)
     number = ""

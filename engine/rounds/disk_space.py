@@ -30,7 +30,7 @@ COPIES_PER_DEVICE = 4
 
 INTERVAL_S = 5.0
 IDLE_FACTOR = 20
-"""A look at the disk is followed by a pause of at least this many times its duration."""
+"""A check of the disk is followed by a pause of at least this many times its duration."""
 
 log = logging.getLogger("kopt.engine")
 
@@ -156,7 +156,7 @@ class DiskWatch:
 
     @contextmanager
     def slot(self, *places: Path) -> Iterator[WatchedSlot]:
-        """Watch a slot that writes to these places, until the block ends."""
+        """Watch a slot that writes to these paths, until the `with` block ends."""
         watched = WatchedSlot(places)
         watched.before_bytes = watched.written_bytes
         with self._lock:
@@ -170,7 +170,7 @@ class DiskWatch:
                 self._slots.remove(watched)
 
     def look(self) -> None:
-        """End the slot that has written most, if the slots have written too much."""
+        """End the slot that has written most, if space is short because of what slots wrote."""
         excess_bytes, shortage = self._shortage()
         if excess_bytes <= 0:
             return

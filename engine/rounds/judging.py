@@ -119,7 +119,7 @@ def _left_out(finished: WorkerFinished) -> str:
 def _start_retry(round: ActiveRound, task: Task, reason: str, repeat_of: str = "") -> bool:
     """Start another retry after one that produced nothing; return whether one was started.
 
-    Without a device it returns True: the next engine gives the slot its work back.
+    If no device is left, nothing starts and it returns True: the next engine starts the retry.
     """
     if not round.may_retry or not (task.repair or task.split):
         return False
@@ -128,7 +128,7 @@ def _start_retry(round: ActiveRound, task: Task, reason: str, repeat_of: str = "
 
 def request(round: ActiveRound, entry: CandidateTree, purpose: str = "verify", *,
             slot: str = "") -> None:
-    """Request a verdict, unless the candidate's files cannot be written.
+    """Request a verdict; reject a candidate whose files cannot be written.
 
     `slot` is the one that shows its progress, by default the candidate's own.
     """

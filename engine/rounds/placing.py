@@ -1,4 +1,4 @@
-"""Puts gains in their place: the fastest goes onto the tip, and the others are tried again on it.
+"""Commits the fastest gain on the tip, and tries the other gains again on it.
 
 The tip is the last commit of the waiting line, else the best. A gain on the best that conflicts
 with the waiting line is deferred until the line is decided, or replaces it if it is faster.
@@ -88,7 +88,7 @@ class Placing:
         except InputError:
             moved = None
             why = "does not apply without the gain that it builds on, which is not kept"
-            if self._is_on_line(entry):
+            if self._has_base_on_line(entry):
                 why = "conflicts with " + ("a gain that waits for approval" if line else
                                            "what was kept")
             if waiting_id and self._beats(gain, line):
@@ -107,8 +107,8 @@ class Placing:
             self.slots.refuse(entry, "runner-up", why, verdict=gain.verdict_id)
         return []
 
-    def _is_on_line(self, entry: CandidateTree) -> bool:
-        """Return whether a gain's base is the tree of a kept or waiting commit or the baseline."""
+    def _has_base_on_line(self, entry: CandidateTree) -> bool:
+        """Return whether the baseline or a kept or waiting commit has the tree of a gain's base."""
         repo = self.context.setup.repo
         return any(repo.has_tree(commit, entry.candidate.base_tree)
                    for commit in (repo.base, *repo.log(repo.tip, repo.base)))
@@ -169,8 +169,8 @@ class Placing:
     def _beats(self, gain: JudgedCandidate, line: Line) -> bool:
         """Return whether a gain is faster than a line that it conflicts with, measured directly.
 
-        A gain that is no faster than the line's first gain, or lost to the line before, is not
-        measured.
+        A gain that is no faster than the line's first gain, or has lost to the line already, is
+        not measured.
         """
         context, repo = self.context, self.context.setup.repo
         first = context.reader.verdicts(context.setup.id, candidate=line[0].id, limit=1)

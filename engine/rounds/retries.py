@@ -34,7 +34,7 @@ FAULTS = {"fault": ("build", "crash", "timeout", "tests"),
 def begin_next(round: ActiveRound, task: Task, reason: str, repeat_of: str = "") -> bool:
     """Begin the next retry after the retry `task` produced nothing; `reason` says why.
 
-    `task` may have repeated a known candidate (`repeat_of`): then another repair begins only if
+    `task` may have repeated a known candidate (`repeat_of`): then only a repair begins, and only if
     that candidate is wrong as well.
     """
     previous = task.repair or task.split
@@ -81,7 +81,10 @@ def resume(round: ActiveRound, candidate: Candidate) -> str | None:
 
 
 def _judged_before(round: ActiveRound, candidate: Candidate) -> JudgedCandidate | None:
-    """Return a candidate with its recorded verdict, and write its files; raises InputError."""
+    """Return a candidate with its recorded verdict and write its files; None without a verdict.
+
+    Raises InputError.
+    """
     entry = candidates.load(round.setup, candidate)
     judged = round.keeper.judged_before(entry)
     if judged is not None:  # its checkout may be deleted
@@ -178,9 +181,9 @@ def next_split(task: Task, entry: CandidateTree, tree: Path, verdict: Verdict, s
                split: bool = True, tries: int = 0, complaint: str = "") -> Task | None:
     """Return the task of splitting a candidate whose files are in `tree`, or None.
 
-    The backend `split` goes first, if the manifest has it (`split`) and the candidate changes the
-    file `source` alone, then the candidate's own agent; `tries` of them have been used up. None
-    also if the classes do not diverge, or if the candidate is a split itself.
+    The backend `split` is tried first, if the manifest has it (`split`) and the candidate changes
+    the file `source` alone, then the candidate's own agent; the first `tries` of them were tried.
+    None also if the classes do not diverge, or if the candidate is a split itself.
     """
     if task.split is not None or task.backend == SPLIT or not needs_split(verdict):
         return None

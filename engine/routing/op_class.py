@@ -34,7 +34,7 @@ class OpRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             (phrase for phrase in self.phrases if f" {phrase} " in text), "")
 
     def done_by(self, counts: dict[str, int]) -> bool:
-        """Return whether a source has all features of one of the alternatives in `does`."""
+        """Return whether a source meets an alternative in `does`: features to have or to lack."""
         return any(all(counts[part[3:]] == 0 if part.startswith("no-") else
                        counts[part] >= alternative.split().count(part)
                        for part in alternative.split()) for alternative in self.does)

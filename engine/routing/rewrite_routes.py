@@ -59,8 +59,8 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
     """Return the routes of a kernel of a class of ops, written in `source`, on a kind of device.
 
     `hosts`: `python` where a candidate may be Python. `languages` replaces the class's own order.
-    `spent` counts the rounds that each subagent has worked in without a gain. A language's general
-    subagent comes before the one that translates from this source.
+    `spent` counts the rounds that each subagent has worked in without a gain. Subagents that start
+    from any source come before those that translate from this one.
     """
     if device == "cpu":
         return Routing(op=op, source=source, left_out=("the kernel runs on the CPU",))

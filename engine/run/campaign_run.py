@@ -27,8 +27,9 @@ from harness.errors import KoptError, os_fault
 
 
 def run_campaign(context: EngineContext, *, decide_only: bool) -> None:
-    """Run a campaign until it stops and record how it ended; only apply approvals if `decide_only`.
+    """Run a campaign until it stops, and record how it ended.
 
+    With `decide_only`, only judge submitted patches and carry out people's requests.
     Raises KoptError for a fault that ends the campaign, LeaseLost if another engine has taken it.
     """
     campaign = RunningCampaign(context, decide_only=decide_only)

@@ -44,7 +44,7 @@ class ControlHandler:
     paused: bool = False
     stop_reason: str = ""
     decided: bool = False
-    """Whether a candidate was approved or rejected since the caller last looked."""
+    """Whether a candidate was approved or rejected since the caller last set this to False."""
     approvals: list[Control] = field(default_factory=list)
     reopening: list[Control] = field(default_factory=list)
     """Requests to resume for which this engine was started."""

@@ -44,7 +44,7 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
 
 
 def _accept_best(campaign: RunningCampaign) -> str:
-    """Roll back to the newest commit that passes acceptance; return why, "" if the best does."""
+    """Roll back to the newest commit that passes, if the best is incorrect; return why, or ""."""
     if not rollback.failing(campaign.context):
         return ""
     campaign.write_records()
@@ -81,7 +81,10 @@ def cut_short(campaign: RunningCampaign, state: CampaignState, reason: str) -> N
 
 
 def decide(campaign: RunningCampaign) -> None:
-    """Apply approvals to a campaign that no engine runs; it ends in the state it had."""
+    """Apply approvals to a campaign that no engine runs.
+
+    It keeps its state, but a campaign that is over is `waiting` or `finished`, whichever is true.
+    """
     context, before = campaign.context, campaign.before
     context.round = before.round
     campaign.controls.look()

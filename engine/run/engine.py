@@ -67,7 +67,7 @@ class Engine(threading.Thread):
         self._under_lease(writer, setup, self.decide_only)
         before: set[int | str] = set()
         while not self._stop_event.is_set():
-            # requested while the last engine released its lease and still looked alive
+            # these were made while this engine released its lease and still looked alive
             requests = writer.open_controls(self.campaign)
             resumes = any(control.verb == "resume" for control in requests)
             undone: set[int | str] = {control.id for control in requests

@@ -28,8 +28,8 @@ START_S = 20.0
 def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
     """Start a host for a campaign and return its pid once it holds the lease.
 
-    Raises EnvironmentFault if it ends before that (its output is in logs/host.log), Refused if
-    another engine runs the campaign.
+    Raises EnvironmentFault if it ends before that (its output is in logs/host.log) or has no lease
+    after START_S, Refused if another engine runs the campaign.
     """
     with contextlib.closing(Reader(workspace)) as reader:
         row = reader.campaign(campaign)

@@ -33,7 +33,7 @@ from harness.verdict import Verdict, rejected
 
 
 class OneShotCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate from the command line: exactly one of these, or none for the project's files."""
+    """A candidate from the command line: one field is set, or none for the project's files."""
 
     patch: bytes | None = None
     config: Mapping[str, object] | None = None
@@ -147,7 +147,7 @@ class OneShot:
                                settings=self.settings(plan, candidate_id=identity, same=not change))
 
     def settings(self, plan: Plan, *, candidate_id: str = "", same: bool = False) -> Settings:
-        """Return the harness's settings; with `same`, the incumbent's own code is timed too."""
+        """Return the harness's settings; with `same` a candidate without a change is timed too."""
         scratch = self.folder / "scratch"
         scratch.mkdir(exist_ok=True)
         return Settings(scratch=str(scratch), plan=plan, python=self.judged.manifest.python,

@@ -30,7 +30,10 @@ from engine.workers import registry
 
 
 class RunningCampaign:
-    """The components that a run's steps share. A `decide_only` run only applies approvals."""
+    """The components that a run's steps share.
+
+    A `decide_only` run only judges submitted patches and carries out people's requests.
+    """
 
     def __init__(self, context: EngineContext, *, decide_only: bool) -> None:
         self.context, self.decide_only = context, decide_only
@@ -84,7 +87,7 @@ class RunningCampaign:
                 "state": state, "phase": phase, "reason": with_doubt(reason, doubt)})
 
     def show_phase(self, phase: str) -> Campaign:
-        """Show a phase; return the row before. A `decide_only` run leaves the state unchanged."""
+        """Show a phase; return the row as it was. A `decide_only` run leaves the state as it is."""
         before = self.row()
         self.set_state(before.state if self.decide_only else "running", phase, before.reason,
                        before.doubt)
@@ -92,7 +95,7 @@ class RunningCampaign:
 
     @contextmanager
     def phase(self, phase: str) -> Iterator[None]:
-        """Show a phase until the block ends without an error."""
+        """Show a phase during a `with` block, then the earlier one, unless the block raises."""
         before = self.show_phase(phase)
         yield
         self.set_state(before.state, before.phase, before.reason, before.doubt)
@@ -108,7 +111,7 @@ class RunningCampaign:
             self.measure_headline()
 
     def end_slots(self) -> None:
-        """Update each slot's last stage to its candidate's state after the round."""
+        """Update each slot's last stage to what became of its candidate after the round."""
         reader, campaign = self.context.reader, self.setup.id
         stages = {(n.n, slot.slot): slot.stage for n in reader.rounds(campaign)
                   for slot in reader.slots(campaign, n.n)}
@@ -137,10 +140,10 @@ class RunningCampaign:
         return before if before.base_tree == placed.base_tree else placed
 
     def measure_headline(self) -> None:
-        """Measure the best against the baseline again, and roll back if its headline has fallen.
+        """Measure the best against the baseline if that is due; roll back if it is not accepted.
 
         The headline is never a product of gains. A recorded one is not repeated; an engine that
-        was killed may have left either step undone.
+        was killed may have left either step undone. Then measure the provisional best likewise.
         """
         if headline.due(self.context):
             self.write_records()
@@ -152,13 +155,13 @@ class RunningCampaign:
         headline.measure_tip(self.context)
 
     def roll_back(self, *, ends: bool) -> str:
-        """Go back to the newest commit that passes, and release what rested on the best."""
+        """Go back to the newest commit that passes; release the gains that rested on the best."""
         reason = rollback.roll_back(self.context, self.planner.may_accept, ends=ends)
         provisional.recover(self.context.writer, self.context.reader, self.setup.repo)
         return reason
 
     def step_back(self, why: str, *, ends: bool) -> str:
-        """Go back by one kept commit, and release what rested on the best."""
+        """Go back by one kept commit, and release the gains that rested on the best."""
         reason = rollback.step_back(self.context, why, ends=ends)
         provisional.recover(self.context.writer, self.context.reader, self.setup.repo)
         return reason
@@ -169,7 +172,10 @@ class RunningCampaign:
         return Placing(RoundSlots(self.context, self.keeper, self.context.round), self.records)
 
     def adopt(self, waited: Sequence[Candidate]) -> None:
-        """Put the fastest gain that waited without a line onto the line; rounds try the others."""
+        """Put the fastest of the gains that an older kopt left waiting onto the line.
+
+        Rounds try the others.
+        """
         setup = self.setup
         tree = setup.repo.tree_of(setup.repo.tip)
         on_tip = [gain for gain in self.placing.judged(waited)

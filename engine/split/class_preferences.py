@@ -160,7 +160,10 @@ def _gain(contender: Contender, name: str) -> float:
 
 
 def _serves(contender: Contender, name: str, preferred: ClassGain, least: float) -> bool:
-    """Return whether a contender is as good for a class as its preferred one, within the noise."""
+    """Return whether a contender surely gains in a class, about as much as the preferred one.
+
+    They may differ by `least` or by the noise of both.
+    """
     gain = contender.gain_in(name)
     if gain is None or gain.sure <= 0 or gain.gain <= least:
         return False
@@ -205,8 +208,9 @@ def dispatch_columns(language: Language, source: str, names: Iterable[str],
                      tuned: Iterable[str]) -> dict[str, str]:
     """Return the columns that a dispatcher can test, with the argument that holds each.
 
-    An argument has the name of its column, or a comment `kopt: column NAME is ARGUMENT` maps it. It
-    belongs to every entry that depends on the `tuned` names, else to the entry with most arguments.
+    An argument has the name of its column, or a comment `kopt: column NAME is ARGUMENT` maps it.
+    Every entry that depends on the `tuned` names has these arguments; if the entries have none in
+    common, they are those of the entry with most arguments.
     """
     text, _ = language.read(source)
     affected = {item.function for item in dependents(language.items(text), tuned)}

@@ -39,7 +39,7 @@ def dispatch_parameters(language: Language, source: str, target: Target | Comman
 def entry_parameters(language: Language, source: str, target: Target) -> dict[str, str]:
     """Return the expression for each size of a task: an argument or, in Python, `x.shape[1]`.
 
-    The task's arguments are matched with the entry's by their places.
+    The task's arguments are matched with the entry's by position.
     """
     _, blocks = language.read(source)
     names = {target.entry, *(block.default for block in blocks if block.entry == target.entry)}

@@ -24,7 +24,10 @@ _SUFFIX = re.compile(r"_(?:base|v[0-9]+)\Z")
 def add_dispatchers(language: Language, text: str, blocks: tuple[DispatchBlock, ...],
                     functions: Collection[str], condition: Condition,
                     ) -> tuple[str, tuple[DispatchBlock, ...]]:
-    """Rename the entries among `functions` to `…_base`; return the text and all dispatchers."""
+    """Rename the entries among `functions` to `…_base`; return the text and all dispatchers.
+
+    The text has no dispatcher: `with_variants` writes the old and the new ones into it.
+    """
     items = language.items(text)
     dispatched = {kernel for block in blocks for kernel in block.kernels}
     entries = [item.function for item in items
@@ -73,7 +76,7 @@ class Variant:
 def with_variants(language: Language, text: str, blocks: Sequence[DispatchBlock],
                   condition: Condition, points: Sequence[Point], classes: Sequence[str],
                   variant_of: Callable[[DispatchBlock, str], Variant | None]) -> tuple[str, str]:
-    """Return the text up to its last dispatcher, with dispatchers added, and the rest."""
+    """Write all dispatchers into the text; return it up to the last of them, and the rest."""
     item_of = {item.function: item for item in language.items(text)}
     out, at = [], 0
     for block in sorted(blocks, key=lambda block: block.at):

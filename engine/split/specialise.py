@@ -32,8 +32,9 @@ def split(source: str, groups: Sequence[ClassGroup], parameter_of: Mapping[str, 
           start: Config, language: Language = PLAIN_C) -> str:
     """Return the source with a variant for each group of classes.
 
-    `start` is the source's own configuration; a variant copies what differs from it. Raises Refused
-    where a variant cannot be made, InputError for a source that cannot be parsed.
+    `start` is the source's own configuration; a variant copies what depends on knobs with other
+    values. Raises Refused where a variant cannot be made, InputError for a source that cannot be
+    parsed.
     """
     variants: dict[tuple[str, str], str] = {}
     for group in groups:
@@ -88,7 +89,7 @@ def merge(old: str, new: str, condition: Condition, points: Sequence[Point],
 
 
 def changed_names(old: str, new: str, language: Language = PLAIN_C) -> tuple[str, ...]:
-    """Return the names that the new source adds or defines differently."""
+    """Return the names that the new source adds or defines differently, and all that use them."""
     changed, _ = _changes(language, *(language.items(language.read(source)[0])
                                       for source in (old, new)))
     return tuple(sorted({name for item in changed for name in item.defines}))
@@ -159,7 +160,10 @@ def _checked(source: str, language: Language) -> str:
 
 def _changes(language: Language, old: Sequence[Item], new: Sequence[Item],
              ) -> tuple[list[Item], list[str]]:
-    """Return the changed items and new headers. Raises Refused where the old kernel changes too."""
+    """Return the items that are changed or use changed ones, and new headers.
+
+    Raises Refused where the old kernel would change too.
+    """
     old_texts = {item.text.strip() for item in old}
     changed = [item for item in new if item.text.strip() not in old_texts]
     headers = [item.text for item in changed if language.is_header(item)]

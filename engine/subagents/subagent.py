@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 MARKER_BYTES = 8 << 10
-"""Markers of a language are looked for in this many bytes of a source."""
+"""Markers of a language are looked for in this many bytes at a source's start."""
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 
@@ -25,7 +25,7 @@ class PromptParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class LanguageMatch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The sources that a subagent is for: an extension and at least one marker must match."""
+    """The sources that a subagent is for: an extension must match, and a marker if it has any."""
 
     extensions: tuple[str, ...]
     markers: tuple[str, ...] = ()

@@ -19,7 +19,10 @@ from harness.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class KeptResult:
-    """A kernel campaign's best; `verdict` compares it with the baseline, None without a keep."""
+    """A kernel campaign's best; `verdict` compares it with the baseline.
+
+    It is None if nothing was kept or the best was not measured.
+    """
 
     row: Campaign
     target: Target
@@ -63,7 +66,7 @@ def of(view: JournalView) -> KeptResult:
 
 
 def measured_verdict(result: KeptResult) -> Verdict:
-    """Return the verdict on the best. Raises Refused if nothing was kept or it is not accepted."""
+    """Return the verdict on the best. Raises Refused without a kept best or a correct verdict."""
     if result.row.best_commit == result.row.base_commit:
         raise Refused(f"{result.row.id} has kept nothing yet",
                       fix="kopt show lists what it tried")

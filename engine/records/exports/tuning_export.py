@@ -22,7 +22,8 @@ _SUFFIX = re.compile(r"_v\d+$")
 def by_class(result: KeptResult, manifest: Manifest) -> Table:
     """Return each config class's configuration by class name, in the form of `triton.Config`.
 
-    Raises Refused for a source without knobs.
+    Raises Refused for a source without knobs, or with a dispatcher that tests what is not a size of
+    the classes.
     """
     return {each.name: _config(result, manifest, each.shape) for each in result.target.classes}
 

@@ -22,7 +22,7 @@ class ProgressPoint(msgspec.Struct, frozen=True, kw_only=True):
     """A round's speedups.
 
     `best` is that of the best over the baseline, after the round. `tried` is that of the round's
-    own try over the best before the round, None if nothing was measured.
+    kept or fastest candidate over the best before the round, None if nothing was measured.
     """
 
     round: int
@@ -70,14 +70,14 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def progress(points: Sequence[ProgressPoint]) -> Chart | None:
-    """Return the best after each round as steps and each round's try as a sign; None for less than
-    two rounds.
+    """Return the best after each round as steps and what each round tried as a sign; None for less
+    than two rounds.
     """
     if len(points) < 2:
         return None
     before, tries = 1.0, []
     for point in points:
-        kept = point.outcome == "keep"  # the try is the best now, and may rest on earlier keeps
+        kept = point.outcome == "keep"  # then it is the best now, and may rest on earlier keeps
         tries.append(None if point.tried is None else point.best if kept else point.tried * before)
         before = point.best
     low, high = _span([p.best for p in points] + [t for t in tries if t is not None])
@@ -105,7 +105,7 @@ def progress(points: Sequence[ProgressPoint]) -> Chart | None:
 
 
 def speedups(values: Sequence[SpeedupBar], label: str) -> Chart | None:
-    """Return bars around 1x with their intervals, the slowest first; None without values."""
+    """Return bars around 1x with their intervals, the MOST_CLASSES slowest; None without values."""
     shown = sorted(values, key=lambda speedup: speedup.value)[:MOST_CLASSES]
     if not shown:
         return None
@@ -142,7 +142,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start", style: str = "",
 
 
 def _levels(low: float, high: float) -> Iterator[float]:
-    """Yield the round speedups of an axis, at most nine."""
+    """Yield the speedups at which an axis has lines: at most nine round numbers."""
     step = 10 ** math.floor(math.log10(high - low))
     step = next(s for s in (step / 5, step / 2, step, step * 2) if (high - low) / s <= 8)
     for number in range(math.ceil(low / step), math.floor(high / step) + 1):

@@ -17,7 +17,7 @@ from engine.records.templates import environment, render_markdown
 from harness.formats.text import one_line, plain
 
 LONGEST, LONGEST_LINE = 2000, 600
-"""Characters of one text on a page and in Markdown; the rest is cut."""
+"""Most characters of one text in HTML and in Markdown; the rest is cut."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """The page may load nothing; a browser enforces that even if markup should get through."""
 MARKUP = re.compile(

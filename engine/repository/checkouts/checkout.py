@@ -53,14 +53,14 @@ def missing(clone: Clone) -> tuple[str, ...]:
 
 
 def fill(clone: Clone, folder: Path, commit: str, directory: Path) -> None:
-    """Complete a checkout of a commit."""
+    """Add submodules, LFS contents and built files to a checkout of a commit."""
     submodules.fill(clone, commit, directory)
     lfs.fill(clone, commit, directory)
     _fill_built(clone, commit, directory, folder / FOLDER, _carried(folder / FOLDER))
 
 
 def skip_reason(clone: Clone, folder: Path, commit: str, directory: Path) -> SkipReason:
-    """Return the function that tells a capture which paths to skip."""
+    """Return a function that tells a capture which paths to skip; see `worktree.SkipReason`."""
     pointers = lfs.pointers(clone, commit)
     carried = frozenset(_carried(folder / FOLDER).names)
 
@@ -92,8 +92,8 @@ MOST_BYTES = 64 << 30
 class Carried(msgspec.Struct, frozen=True, kw_only=True):
     """The `names` of the copied files, and the times of the sources that they were built from.
 
-    `stamps` holds blob and time (ns) of the project's tracked files, submodules' included, but for
-    files that differ from the commit: what depends on these is built again.
+    `stamps` holds blob and time (ns) of the project's tracked files, submodules' included. Files
+    that differ from the commit are left out: what depends on them is built again.
     """
 
     names: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ def entries(clone: Clone, commit: str) -> dict[str, TreeEntry]:
 
 
 def tracked(project: Project) -> dict[str, TreeEntry]:
-    """Return the entries of the submodules present here, by path, at the project's commit."""
+    """Return the entries of the submodules that the project has here, by path, at its commit."""
     around = [project.path, *_git_dirs(project.path)]
     return dict(_tracked(Clone(project.git_dir), project.head, around, ""))
 

@@ -1,4 +1,4 @@
-"""What is dropped from a candidate silently, and what makes it a violation."""
+"""Finds the files that are dropped from a candidate, and the changes that are violations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Violation(msgspec.Struct, frozen=True):
 def clean(patch: Patch, edit: Sequence[str] = (), tracked: Collection[str] = ()) -> Patch:
     """Drop binary sections, build output, caches and helper files.
 
-    By-products are dropped only if the section adds the file or no edit glob names it. With edit
+    By-products stay if `edit` names them exactly, or matches them and they are not new. With edit
     globs, other new files outside of them are dropped too (notes, test scripts). `tracked` are the
     folders of the base commit; see `by_product_kind`.
     """

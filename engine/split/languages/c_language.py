@@ -33,8 +33,8 @@ _UNKNOWN_TO_GRAMMAR = re.compile(
     r"|__attribute__\s*\(\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\)"
     r"|\b__(?:global|device|host|shared|constant|managed|forceinline|noinline)__\b"
     r"|\b__launch_bounds__\s*\([^()]*\)", re.MULTILINE)
-"""Blanks after an empty macro, linkage for C++, attributes and the like of CUDA; a macro's body may
-be anything."""
+"""What the grammar cannot parse: blanks after an empty macro, linkage for C++, attributes, words of
+CUDA. Whole macros match too, so that nothing in their bodies does."""
 _TAGGED = ("struct_specifier", "union_specifier", "enum_specifier")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _NAMES = ("identifier", "type_identifier", "primitive_type")

@@ -1,4 +1,4 @@
-"""Few conditions that separate some rows of a table from others: equalities and thresholds."""
+"""Finds the simplest condition (equalities, thresholds) that tells some rows from others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_COMPARISONS = 2
 _OPERATORS: dict[str, Callable[[int, int], bool]] = {
     "==": operator.eq, "<=": operator.le, ">=": operator.ge}
 FAR = 2**31 - 1
-"""The open end of a range."""
+"""Stands for a range's missing end."""
 _VALUE = re.compile(r"(?P<column>[^\s=<>]+)=(?P<value>-?\d+)(?:\.0*)?")
 _RANGE = re.compile(r"(?:(?P<low>-?\d+)(?:\.0*)?<)?(?P<column>[^\s=<>]+)<=(?P<high>-?\d+)(?:\.0*)?")
 _ABOVE = re.compile(r"(?P<column>[^\s=<>]+)>(?P<low>-?\d+)(?:\.0*)?")

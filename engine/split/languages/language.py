@@ -82,7 +82,10 @@ class Language(Protocol):
         """Return the code of a dispatcher with the signature of its default kernel."""
 
     def calls(self, code: str, kernel: str, condition: Condition | None) -> bool:
-        """Return whether code (single blanks) calls a kernel under a condition; None: in `else`."""
+        """Return whether code calls a kernel under a condition, or for None in its `else`.
+
+        Each run of blanks in the code was replaced by a single one.
+        """
 
     def comment(self, text: str) -> str:
         """Return a comment on lines of its own."""

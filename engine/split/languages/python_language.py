@@ -28,7 +28,7 @@ _ARGUMENT = re.compile(r"([A-Za-z_]\w*)(?:\.[A-Za-z_]\w*|\[(?:\d+|'[^']*'|\"[^\"
 
 
 class Python(Language):
-    """Python: knobs are a module's constants, entries are functions that it does not use itself."""
+    """Python: knobs are module constants; entries are public functions that no other item uses."""
 
     gap = "\n\n"
     block = _BLOCK

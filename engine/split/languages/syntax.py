@@ -69,7 +69,7 @@ def walk(node: Node, *, leaves: Collection[str] = ()) -> Iterator[Node]:
 
 
 def parts(node: Node, *types: str) -> Iterator[Node]:
-    """Yield what has one of the types, among a node and everything below it."""
+    """Yield the nodes that have one of the types, among a node and everything below it."""
     return (part for part in walk(node) if part.type in types)
 
 

@@ -119,7 +119,7 @@ def _pointers(c: ParsedC, function: Node) -> Iterator[Node]:
 
 
 def _is_called_with_aliases(c: ParsedC, name: str) -> bool:
-    """Return whether a call in the source passes one variable for two arguments."""
+    """Return whether a call in the source passes one pointer variable for two arguments."""
     for function in c.functions:
         types = c.types(function)
         for part in parts(function, "call_expression"):

@@ -36,16 +36,16 @@ class CountedLoop:
 
     @property
     def head(self) -> str:
-        """The statement that sets the variable, for loops that begin without an initializer."""
+        """The statement that sets the variable, to write before a loop without an initializer."""
         value = f"{self.variable} = {self.start};"
         return f"{self.declared} {value}" if self.declared else value if self.start else ""
 
 
 def loops(c: ParsedC, function: Node, *, with_pragmas: bool = False) -> Iterator[CountedLoop]:
-    """Yield the counted loops of a function that nothing leaves early, the outer ones first.
+    """Yield a function's counted loops that no statement leaves early, the outer ones first.
 
-    Short ones, those that do the rest of a loop in larger steps and, unless they are asked for,
-    those with a pragma are left out.
+    Left out are short loops, loops that do the remainder of a loop in larger steps, and without
+    `with_pragmas` those with a pragma.
     """
     for node in parts(function, "for_statement"):
         if (loop := _counted(c, node)) \
@@ -61,7 +61,7 @@ def is_innermost(loop: CountedLoop) -> bool:
 
 
 def _is_remainder(c: ParsedC, loop: CountedLoop) -> bool:
-    """Return whether a loop goes on where the loop before it, in larger steps, has ended."""
+    """Return whether a loop continues where the preceding loop, with larger steps, has ended."""
     before = loop.node.prev_named_sibling
     return not loop.start and before is not None and before.type == "for_statement" \
         and loop.variable in c.names_in(before, "update")

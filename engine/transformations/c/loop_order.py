@@ -1,8 +1,8 @@
 """`c-loop-order` and `c-blocking`: two loops, one inside the other, in another order.
 
-A result depends on the order of two iterations only where both reach one element. Here they then
-have one of the two counters in common, and both forms keep the order along the other one. Different
-pointers are taken to point to different arrays.
+A result depends on the order of two iterations only where both reach one element. In the loops that
+are changed such iterations have one of the two counters in common, and both forms keep the order
+along the other one. Different pointers are taken to point to different arrays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PARALLEL = re.compile(r"#\s*pragma\s+omp\s+(parallel\s+)?for(\s+(schedule|num_t
 
 @dataclass(frozen=True, kw_only=True)
 class _Nest:
-    """A loop whose body is a loop, and how often each counter moves along contiguous memory."""
+    """A loop whose body is a loop, and how many indices each counter moves by one element."""
 
     outer: CountedLoop
     inner: CountedLoop
@@ -125,7 +125,7 @@ def _nests(c: ParsedC) -> Iterator[_Nest]:
 
 
 def _is_free(c: ParsedC, outer: CountedLoop, inner: CountedLoop, types: dict[str, str]) -> bool:
-    """Return whether the two loops may change places and go in blocks."""
+    """Return whether the two loops may be exchanged and divided into blocks."""
     written = c.written(inner.body)
     inner_head = c.names_in(inner.node, "initializer", "condition")
     heads = c.names_in(outer.node, "initializer", "condition") | inner_head
