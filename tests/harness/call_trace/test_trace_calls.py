@@ -55,7 +55,7 @@ def test_calls_are_counted_per_shape(program: str, calls: dict[tuple[str, ...], 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_calls_of_all_processes_are_counted(method: str, tmp_path: Path) -> None:
-    """Workers of a pool are killed by a signal when it is left."""
+    """A pool kills its workers by a signal when its `with` block ends."""
     program = START + (
         "import multiprocessing\n"
         "def work(n):\n    return scale(A(2, n), A(2, n))\n"

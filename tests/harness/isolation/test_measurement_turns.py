@@ -33,7 +33,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def burner_progress(folder: Path) -> int:
-    """Return the counter of the busy loop, which may be stopped while its file is empty."""
+    """Return the counter that the busy loop writes, -1 if its file stays empty for 30 s."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         text = (folder / "progress").read_text() if (folder / "progress").exists() else ""
