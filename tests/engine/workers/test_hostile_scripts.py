@@ -39,7 +39,7 @@ def slot_bench(setup: Setup, name: str) -> WorkerBench:
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, dict[str, str], str]:
-    """Return a campaign, what came of each attack, and the digests from before all attacks."""
+    """Return a campaign, the result of each attack, and the digests from before all attacks."""
     root = tmp_path_factory.mktemp("attacked")
     setup, marker = campaigns.create(root), root / "harm"
     before, results = outside_of_slots(setup), {}

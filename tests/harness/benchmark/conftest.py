@@ -1,4 +1,4 @@
-"""The tests of this folder share one process that reads the benchmarks' tables."""
+"""The tests of each file here share one process that reads the benchmarks' tables."""
 
 from tests.support.shared_readers import one_reader
 

@@ -53,7 +53,7 @@ def finding_of(verdict: Verdict) -> Finding:
 
 
 def flagged(verdict: Verdict) -> str:
-    """Return why a gain is not confirmed."""
+    """Return why a gain is not confirmed, as its finding says."""
     detail = finding_of(verdict).detail
     assert detail.startswith(UNCONFIRMED.detail)
     return detail.removeprefix(UNCONFIRMED.detail)

@@ -86,7 +86,7 @@ def test_numpy_arrays_and_scalars_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("of", "calls"), [
     ("kernel.py:Model.forward", {("5", "6", "1"): 1}), ("kernel:scale", {KIND: 1}),
     ("other.py:scaled", {("7", "7", "2"): 1})])
-def test_other_function_with_same_arguments_is_not_counted(of: str,
+def test_only_the_chosen_function_is_counted(of: str,
                                                            calls: dict[tuple[str, ...], int],
                                                            tmp_path: Path) -> None:
     task = {"language": "c", "source": "scale.c", "returns": False}
@@ -159,7 +159,7 @@ def test_texts_are_read_back_from_the_file_as_written() -> None:
 
 # the score
 
-def test_verdict_uses_counted_weights(tmp_path: Path) -> None:
+def test_counted_calls_become_weights_of_the_classes(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START + TWO * 3 + "scale(A(8, 8), A(8, 8))\n",
                        target={"kind": "kernel", "task": "task.yaml", "weights": "shapes.csv"})
     assert answer(trace(manifest, "--json", "--output", "shapes.csv"))["weights"] == "shapes.csv"

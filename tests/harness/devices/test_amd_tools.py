@@ -20,7 +20,7 @@ def test_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
         "ROCR_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0"})
     now = inventory.state(cards[0])
     assert (now.temperature_c, now.power_w, now.clock_mhz) == (34.0, 39.0, 300.0)
-    assert now.processes == ()  # the listed process does not use any card
+    assert now.processes == ()  # the listed process uses no card
 
 
 def test_newer_keys_and_missing_values_of_rocm_smi_are_read() -> None:

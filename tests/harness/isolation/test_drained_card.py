@@ -48,7 +48,7 @@ def yielding(device: str) -> Iterator[None]:
     os.close(active)
 
 
-def test_lock_is_acquired_only_when_the_card_is_idle() -> None:
+def test_lock_is_acquired_when_the_card_has_become_idle() -> None:
     answers = iter([False, False, True])
     with yielding("card"), device_lock.acquire("card", is_idle=lambda: next(answers)):
         assert list(answers) == []
