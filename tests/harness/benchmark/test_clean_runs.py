@@ -147,8 +147,8 @@ with open("hot", "a") as file:
 @pytest.mark.parametrize(("more", "why"), [
     ("", "4 runs in a row were disturbed: thermal slowdown, while none of the incumbent's was"),
     ("def after():\n    raise SystemExit('burnt')\n", "exited with 1: burnt")])
-def test_candidate_is_rejected_if_only_its_runs_are_disturbed(more: str, why: str, tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidate_is_rejected_if_only_its_runs_are_disturbed(
+        more: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, Heated(tmp_path))
     verdict = judge(tmp_path, kernel(80.0, HEATS + more))
     assert not verdict.valid and verdict.rejected_reason == why

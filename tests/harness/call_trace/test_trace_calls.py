@@ -86,9 +86,8 @@ def test_numpy_arrays_and_scalars_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("of", "calls"), [
     ("kernel.py:Model.forward", {("5", "6", "1"): 1}), ("kernel:scale", {KIND: 1}),
     ("other.py:scaled", {("7", "7", "2"): 1})])
-def test_only_the_chosen_function_is_counted(of: str,
-                                                           calls: dict[tuple[str, ...], int],
-                                                           tmp_path: Path) -> None:
+def test_only_the_chosen_function_is_counted(
+        of: str, calls: dict[tuple[str, ...], int], tmp_path: Path) -> None:
     task = {"language": "c", "source": "scale.c", "returns": False}
     manifest = project(tmp_path / "p", task=task,
                        program=START + "from other import scaled\nscaled(A(7, 7), w=2)\n"
