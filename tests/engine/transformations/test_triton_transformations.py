@@ -68,7 +68,7 @@ def test_weights_of_a_persistent_kernel_are_loaded_before_its_loop() -> None:
     assert "rms_kernel[(min(rows, RMS_KERNEL_PROGRAMS * processors()),)](" in source
 
 
-def test_knobs_of_a_rewritten_module_stand_after_the_import_that_they_need() -> None:
+def test_knobs_of_a_rewritten_module_are_declared_after_the_import_that_they_need() -> None:
     """The module's own classes precede that import."""
     rewritten = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass\n\n\n" + ADD
     source = found("triton-persistent-grid").apply(rewritten).source

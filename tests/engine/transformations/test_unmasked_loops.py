@@ -33,7 +33,7 @@ def test_split_loops_compute_the_same_bits(tmp_path: Path) -> None:
     assert [why for _, why in triton_pairs.changes(cases, tmp_path)] == [""] * 4
 
 
-def test_first_loop_has_no_mask_and_second_one_is_as_it_was() -> None:
+def test_first_loop_has_no_mask_and_second_loop_keeps_the_original_body() -> None:
     source = UnmaskedLoops().apply(ROW).source
     main, _, rest = source.partition("for k in tl.range(whole, cols, BLOCK, num_stages=1):\n")
     assert "whole = cols // BLOCK * BLOCK\n    for k in range(0, whole, BLOCK):\n" in main
@@ -49,7 +49,7 @@ def test_masks_of_other_dimensions_are_kept() -> None:
     assert "mask=(cols[None, :] < N), other=0.0)" in main and "depth[None, :] < K" not in main
 
 
-def test_mask_that_is_looked_at_stays_and_is_true() -> None:
+def test_mask_whose_value_is_used_stays_and_is_always_true() -> None:
     main = UnmaskedLoops().apply(triton_pairs.SEGMENTS).source.partition("num_stages=1")[0]
     assert "inside = (tl.arange(0, BLOCK) < BLOCK)\n" in main
     assert "values = tl.load(x + at + lanes)\n" in main
@@ -71,13 +71,13 @@ def test_mask_that_is_looked_at_stays_and_is_true() -> None:
     ("for k in range(0, cols, BLOCK)", "for k in tl.static_range(0, 64, BLOCK)", "no loop"),
     ("for k in range(0, cols, BLOCK)", "for k in range(0, tl.cdiv(cols, BLOCK))", "false only"),
 ])
-def test_loop_whose_mask_may_be_false_earlier_is_refused(old: str, new: str, why: str) -> None:
+def test_loop_that_cannot_be_split_is_refused_with_the_reason(old: str, new: str, why: str) -> None:
     assert old in ROW
     with pytest.raises(DoesNotApply, match=why):
         UnmaskedLoops().apply(ROW.replace(old, new))
 
 
-def test_mask_of_the_step_before_is_not_dropped() -> None:
+def test_mask_computed_in_the_previous_step_is_kept() -> None:
     late = ROW.replace("        mask = at < cols\n", "").replace(
         "other=0.0)\n", "other=0.0)\n        mask = at < cols\n").replace(
         "    for k", "    mask = lanes < 1\n    for k")
@@ -92,7 +92,7 @@ def test_mask_that_gives_a_load_its_shape_stays() -> None:
     assert "mask = (tl.arange(0, BLOCK) < BLOCK)" in main
 
 
-def test_count_alone_and_masks_with_a_new_dimension_are_understood() -> None:
+def test_range_of_one_argument_and_mask_with_an_added_dimension_are_understood() -> None:
     source = triton_pairs.STEPPED.replace("range(0, tl.cdiv", "range(tl.cdiv").replace(
         "        a = tl.load(a_ptrs, mask=offs_k[None, :] < K - k * BK,",
         "        left = offs_k + k * BK < K\n        a = tl.load(a_ptrs, mask=left[None, :],")

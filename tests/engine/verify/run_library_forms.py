@@ -1,8 +1,9 @@
 """Runs modules in forms that call a library; a stand-in with the same contract replaces each call.
 
 The contracts (layouts, causal masks aligned to the last key, grouped heads) are those of the
-sources that knowledge/api_names.yaml states; the libraries themselves need a GPU. Prints
-form, module and `same`, or the last word of the reason why the form does not apply.
+sources that knowledge/api_names.yaml states; the libraries themselves need a GPU. For each form
+and module it prints both names and `same` (equal results), or the last word of the reason why the
+form does not apply.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def run_canary(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *
     return warnings
 
 
-def test_benchmark_of_edited_files_costs_one_run(tmp_path: Path) -> None:
+def test_benchmark_that_reads_the_editable_file_is_accepted_after_one_run(tmp_path: Path) -> None:
     assert run_canary(commit(tmp_path, FILES), tmp_path) == ()
 
 
@@ -94,7 +94,7 @@ def test_unread_kernel_is_refused_and_another_unread_file_warned_about(tmp_path:
     assert warning.startswith("the benchmark does not read kernel.py: candidates' changes there")
 
 
-def test_few_files_are_broken_alone_and_the_kernel_first(tmp_path: Path) -> None:
+def test_all_files_are_broken_at_once_then_the_kernel_and_some_others_alone(tmp_path: Path) -> None:
     files = ["README.md", *(f"a{n}.py" for n in range(9)), "k.py"]
     repo = commit(tmp_path, dict.fromkeys(files, "x\n"))
     judged: list[set[str]] = []
@@ -142,7 +142,7 @@ with open("bench.csv", "w", newline="") as file:
 @pytest.mark.parametrize(("lib", "seen"), [("./lib.so", True), ("{root}/lib.so", False)])
 def test_failed_build_does_not_prove_that_the_benchmark_runs_the_file(tmp_path: Path, lib: str,
                                                         seen: bool) -> None:
-    """Both builds read the source; in one case the benchmark links an installed library."""
+    """Both builds read the source; in the second case the benchmark loads an installed library."""
     lib = lib.format(root=tmp_path)
     files = {"scale.c": "double scale(void) { return 100.0; }\n",
              "bench.py": C_BENCH.format(lib=lib)}
@@ -173,7 +173,7 @@ except Exception:
     ("0", "rows[:-1]", True),        # a missing row
     ("0", "rows", False),            # a fall-back implementation
 ])
-def test_benchmark_that_catches_errors_passes_only_if_its_rows_show_the_breakage(
+def test_benchmark_that_catches_errors_is_accepted_only_if_its_rows_show_the_breakage(
         tmp_path: Path, err: str, rows: str, seen: bool) -> None:
     caught = BENCH.replace("import kernel\n", CAUGHT.format(err=err, rows=rows))
     repo = commit(tmp_path, {**FILES, "bench.py": caught})
@@ -184,7 +184,7 @@ def test_benchmark_that_catches_errors_passes_only_if_its_rows_show_the_breakage
             run_canary(repo, tmp_path)
 
 
-def test_tests_of_another_copy_are_warned_about(tmp_path: Path) -> None:
+def test_test_command_that_imports_another_copy_is_warned_about(tmp_path: Path) -> None:
     files = {**FILES, "check.py": installed(tmp_path) + "import kernel\n",
              "honest.py": "import kernel\n"}
     repo = commit(tmp_path, files)
@@ -262,7 +262,8 @@ def test_kernel_source_needs_no_canary(tmp_path: Path) -> None:
     (replace(rejected("x"), evidence=(Evidence(kind=harness_canary.SHOWN, detail=""),)), False),
     (replace(rejected("x"), evidence=(Evidence(kind=harness_canary.UNSEEN, detail=""),)), True),
 ])
-def test_breakage_shows_in_verdict(verdict: Verdict, unseen: bool) -> None:
+def test_breakage_is_unseen_if_the_verdict_is_correct_or_states_it(
+        verdict: Verdict, unseen: bool) -> None:
     assert canary.unseen(verdict) is unseen
 
 

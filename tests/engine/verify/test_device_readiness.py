@@ -1,4 +1,4 @@
-"""An unreachable card ends its own work, and the campaign only if no card is left."""
+"""Which errors of torch blame a single card, and how an unreachable card is reported."""
 
 from __future__ import annotations
 

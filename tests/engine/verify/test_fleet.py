@@ -46,7 +46,7 @@ def lost(card: FleetDevice) -> str:
 
 
 def test_check_begun_before_a_loss_does_not_reopen_the_card() -> None:
-    """A loop's check of the card is still running when a verdict loses it."""
+    """A verdict loses the card while a loop's check of the same card is still running."""
     looking, go_on, stop = threading.Event(), threading.Event(), threading.Event()
     news: list[DeviceNotice] = []
 
@@ -118,7 +118,7 @@ def test_longest_waiting_verdict_gets_the_next_card() -> None:
 
 
 @pytest.mark.slow
-def test_candidate_that_loses_every_card_is_rejected(
+def test_candidate_that_loses_every_card_is_closed_and_the_campaign_finishes(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is so hot that every card it runs on slows down."""
     monkeypatch.setitem(inventory._READERS, "nvidia", lambda requests: [
@@ -147,7 +147,7 @@ def test_candidate_that_loses_every_card_is_rejected(
     (1, False, NoDeviceAvailable), (3, False, FailsOnHealthyDevices), (3, True, NoDeviceAvailable)])
 def test_work_failing_on_several_healthy_cards_is_suspect(
         count: int, stranger: bool, kind: type[NoDeviceAvailable]) -> None:
-    """Not if a stranger is on a card at the end of the work at least once."""
+    """Not on a single card, nor if a stranger was on a card, even once, when the work ended."""
     now, work = [0.0], [0]
 
     def fails(card: FleetDevice) -> str:

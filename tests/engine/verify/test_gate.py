@@ -41,14 +41,14 @@ from tests.support.fleet_case import GIB, IDLE, TimedFleet, card
     ({"throttle": ("hw-thermal",)}, None, "slowed down: hw-thermal"),
     ({"throttle": ("sw-power-cap", "idle")}, None, ""),
 ])
-def test_card_is_idle_without_processes_and_with_low_or_stable_memory(
+def test_busy_card_is_reported_with_what_makes_it_busy(
         change: dict[str, Any], before: dict[str, Any] | None, words: str) -> None:
     earlier = None if before is None else replace(IDLE, **before)
     why = gate.why_busy(replace(IDLE, **change), earlier)
     assert why == words if not words else words in why
 
 
-def test_just_left_card_may_show_utilization_but_no_process() -> None:
+def test_card_that_kopt_has_just_left_may_show_utilization_but_no_process() -> None:
     assert not gate.why_busy(replace(IDLE, utilization_pct=90.0), just_left=True)
     assert gate.why_busy(replace(IDLE, processes=(DeviceProcess(pid=1),)), just_left=True)
 

@@ -1,4 +1,4 @@
-"""Guards that a harness reports that it waits while another process measures, in any stage."""
+"""A harness reports, in any stage, that it waits while another process measures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class OtherKopt:
-    """Holds the device until the harness says that it waits; `stages` are those that it showed."""
+    """Holds the device until the harness reports that it waits; `stages` has all of its reports."""
 
     def __init__(self) -> None:
         self._held: device_lock.DeviceLock | None = device_lock.acquire("cpu")

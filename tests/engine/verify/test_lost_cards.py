@@ -1,4 +1,4 @@
-"""Work that a stranger disturbs or that loses its card is repeated elsewhere, or given up."""
+"""Work that a stranger disturbs or that loses its card is repeated, or given up."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_repeated_work_has_only_the_time_left() -> None:
     assert (timed.after(20.0).left_s, timed.after(70.0).left_s) == (40.0, 0.0)
 
 
-def test_verdict_never_alone_on_its_card_needs_recheck() -> None:
+def test_failed_verdict_or_one_beside_another_process_needs_recheck() -> None:
     alone = Verdict(valid=True, correct=True)
     beside = replace(alone, evidence=(Evidence(kind=COMPANY, detail="process 7"),))
     unknown = replace(alone, evidence=(Evidence(kind="foreign", detail=NOT_LISTED),))

@@ -29,7 +29,7 @@ CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-kept", a
 
 @pytest.fixture
 def load() -> list[float]:
-    """The utilization of a card in percent, as the last value."""
+    """A list whose last value is the utilization of a card in percent."""
     return [0.0]
 
 

@@ -22,7 +22,7 @@ ATTENTION, NORM = "torch.nn.functional.scaled_dot_product_attention", "torch.nn.
     ("nvidia", None, ATTENTION, ["compiled", "autotuned", "cudnn", "flashinfer-attention"]),
     ("amd", 7200.0, ATTENTION, ["compiled", "autotuned", "aiter-attention"]),
     ("amd", 7200.0, NORM, ["compiled", "autotuned", "aiter-norm"]),
-    ("nvidia", 600.0, ATTENTION, ["compiled", "cudnn"]),  # the others would take most of it
+    ("nvidia", 600.0, ATTENTION, ["compiled", "cudnn"]),  # others take most of the budget
 ])
 def test_forms_fit_the_device_the_budget_and_the_module(
         device: str, budget_s: float | None, call: str, keys: list[str]) -> None:

@@ -32,13 +32,13 @@ def test_only_the_ratio_to_the_module_counts_where_calls_are_launched_in_another
         "measured on this device"]
 
 
-def test_verdict_of_an_earlier_version_keeps_its_lines() -> None:
+def test_verdict_that_has_its_lines_already_is_unchanged() -> None:
     references = reference_lines.of_verdicts({"compiled": verdict(18.6, 40.0)}, {"full": 40.0})
     recorded = reference_lines.with_lines(verdict(20.0, 25.0), references)
     assert reference_lines.with_lines(recorded, references) == recorded
 
 
-def test_failing_torch_compile_leaves_eager_of_the_baseline() -> None:
+def test_failing_torch_compile_leaves_the_ratio_to_eager() -> None:
     references = reference_lines.of_verdicts({"compiled": rejected("no C++ compiler")},
                                              {"full": 40.0})
     assert lines(reference_lines.with_lines(verdict(20.0, 25.0), references)) == [

@@ -1,4 +1,4 @@
-"""Guards that a coding agent sees no GPU unless the manifest allows it."""
+"""A coding agent sees no GPU unless the manifest allows it."""
 
 from __future__ import annotations
 

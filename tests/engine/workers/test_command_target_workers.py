@@ -1,4 +1,4 @@
-"""Guards the search and split backends on command targets, which run the project's benchmark."""
+"""The backends search and split on command targets, where they run the project's benchmark."""
 
 from __future__ import annotations
 

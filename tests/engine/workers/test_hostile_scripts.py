@@ -39,7 +39,7 @@ def slot_bench(setup: Setup, name: str) -> WorkerBench:
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, dict[str, str], str]:
-    """Return a campaign, what came of each attack, and the digests from before all attacks."""
+    """Return a campaign, the result of each attack, and the digests from before all attacks."""
     root = tmp_path_factory.mktemp("attacked")
     setup, marker = campaigns.create(root), root / "harm"
     before, results = outside_of_slots(setup), {}
@@ -76,10 +76,10 @@ def outside_of_slots(setup: Setup) -> str:
     """Return the digests of what no worker may change: the project, the clone, the records."""
     user, campaign = setup.repo.project, setup.folder.path
     clone = campaign / "repo.git"
-    places = [user, *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
+    paths = [user, *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
               clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
-    files = [path for place in places
-             for path in ([place] if place.is_file() else sorted(place.rglob("*")))]
+    files = [path for each in paths
+             for path in ([each] if each.is_file() else sorted(each.rglob("*")))]
     return "\n".join(
         f"{path} {path.stat().st_mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
         for path in files if path.is_file())

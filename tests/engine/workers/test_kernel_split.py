@@ -1,4 +1,4 @@
-"""Guards the split backend on kernel targets: classes that prefer other knobs get own kernels."""
+"""The split backend on kernel targets: classes that prefer other knobs get their own kernels."""
 
 from __future__ import annotations
 

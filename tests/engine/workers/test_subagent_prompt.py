@@ -56,7 +56,7 @@ def test_prompt_names_all_files_that_a_candidate_may_change(tmp_path: Path) -> N
     assert "- Edit only `scale.c`, `*.h` in this folder. The kernel is in `scale.c`" in more
 
 
-def test_a_projects_subagent_is_used(tmp_path: Path) -> None:
+def test_a_projects_subagent_replaces_the_built_in_one(tmp_path: Path) -> None:
     own = tmp_path / "project" / "subagents" / "general-kernel-optimization"
     own.mkdir(parents=True)
     (own / "SUBAGENT.yaml").write_text("name: general-kernel-optimization\n")

@@ -1,4 +1,4 @@
-"""Guards that a slot's transcript stays bounded and plain, and is readable while it is written."""
+"""A slot's transcript stays bounded and plain, and can be read while it is written."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_reader_follows_no_link_and_waits_for_no_pipe(tmp_path: Path) -> None:
     assert [TranscriptReader(tmp_path / name).read() for name in ("link", "pipe")] == [[], []]
 
 
-def test_texts_are_plain_in_the_file_and_when_read(tmp_path: Path) -> None:
+def test_escape_sequences_are_removed_when_written_and_when_read(tmp_path: Path) -> None:
     path = tmp_path / TRANSCRIPT
     TranscriptWriter(path).add(TranscriptEntry(
         step=1, at=0.0, role="tool", text="\x1b[31mred\x1b]0;title\x07", command="ls\x1b[2J"))

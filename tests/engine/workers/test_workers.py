@@ -38,7 +38,7 @@ def agents(names: tuple[str, ...], marker: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, Path]:
-    """Run one round with a good worker and all hostile ones; return the marker of escapes too."""
+    """Run a good worker and all hostile ones; return also the file that an escape would make."""
     root = tmp_path_factory.mktemp("workers")
     marker = root / "harm"
     names = ("good", *HARM, *(("kills",) if not guard.confinement_problem() else ()))

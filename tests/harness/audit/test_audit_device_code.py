@@ -32,8 +32,9 @@ AT = "int i ="
     ("#define TILE", '__attribute__((constructor)) static void go() {}\n',
      ("flag", "hidden-code", "when it is loaded"))])
 @pytest.mark.parametrize("suffix", ["cu", "hip"])
-def test_source_is_audited(before: str, added: str, finding: tuple[str, str, str], suffix: str,
-                           tmp_path: Path) -> None:
+def test_added_code_in_a_device_source_is_reported(
+        before: str, added: str, finding: tuple[str, str, str], suffix: str,
+        tmp_path: Path) -> None:
     assert before in LAUNCHER
     target = device_case.target(launch=None, source=f"kernel.{suffix}",
                                 language="cuda" if suffix == "cu" else "hip")

@@ -1,4 +1,4 @@
-"""Verdicts here share the process that reads their tables."""
+"""The tests of each file here share one process that reads the benchmarks' tables."""
 
 from tests.support.shared_readers import one_reader
 

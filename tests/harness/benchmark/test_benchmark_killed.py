@@ -36,7 +36,7 @@ def create(root: Path, bench: str) -> campaigns_of.Setup:
 
 
 def run_of(setup: campaigns_of.Setup, side: str) -> int:
-    """Return the pid of the benchmark in a side's copy, 0 if it does not run."""
+    """Return the pid of a benchmark that runs in a side's copy, 0 if there is none."""
     for entry in Path("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
@@ -97,7 +97,7 @@ def test_incumbent_failing_after_the_baseline_is_retried_once(
 
 
 @pytest.mark.parametrize(("incumbent", "may_pass"), [("raise SystemExit(1)\n", True), ("", False)])
-def test_failed_run_of_the_incumbent_may_pass_but_not_a_malformed_command(
+def test_failed_run_of_the_incumbent_counts_as_temporary_and_a_malformed_command_does_not(
         incumbent: str, may_pass: bool, tmp_path: Path) -> None:
     for name, text in {**benchmark_case.FILES, "kernel.py": incumbent}.items():
         (tmp_path / "tree").mkdir(exist_ok=True)

@@ -198,7 +198,7 @@ def test_gain_under_2_percent_runs_three_more_pairs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_modes_with_same_rows_must_match(tmp_path: Path) -> None:
+def test_quick_command_with_other_rows_is_refused_if_same_rows_is_set(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         judge(tmp_path, kernel(50.0), wanted=target(
             quick_command="python bench.py --quick", same_rows=True))
@@ -213,7 +213,7 @@ def test_rows_with_equal_config_columns_are_one_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_constant_times_are_flagged(tmp_path: Path) -> None:
+def test_runs_that_write_equal_files_are_flagged(tmp_path: Path) -> None:
     made_up = "def spoil(rows): return sorted(({**r, 'at': 1, 'fwd_us': r['m'], 'bwd_us': r['n']} "\
         "for r in rows), key=str)\n"
     verdict = judge(tmp_path, kernel(50.0, made_up))

@@ -1,4 +1,4 @@
-"""Reading a benchmark's table: units, checks, faults, rows, classes, looks and the manifest."""
+"""Reading a benchmark's table: units, checks, faults, rows, classes and numbers of pairs."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def disturb(monkeypatch: pytest.MonkeyPatch, by: int | Disturbed) -> Disturbed:
 
 
 class Heated(Disturbed):
-    """A card that slows down during runs that write the time into a file `hot`."""
+    """A card that slowed down during a run if the run wrote the current time into a file `hot`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -73,7 +73,7 @@ class Heated(Disturbed):
         return "thermal slowdown" if any(begin_ns < at < end_ns for at in marks) else ""
 
 
-def test_foreign_process_voids_its_pair(
+def test_foreign_process_voids_the_pairs_that_it_disturbs(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     times, voided = 3, 2
     card = disturb(monkeypatch, times)
@@ -147,8 +147,8 @@ with open("hot", "a") as file:
 @pytest.mark.parametrize(("more", "why"), [
     ("", "4 runs in a row were disturbed: thermal slowdown, while none of the incumbent's was"),
     ("def after():\n    raise SystemExit('burnt')\n", "exited with 1: burnt")])
-def test_candidate_disturbed_alone_is_rejected(more: str, why: str, tmp_path: Path,
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidate_is_rejected_if_only_its_runs_are_disturbed(
+        more: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, Heated(tmp_path))
     verdict = judge(tmp_path, kernel(80.0, HEATS + more))
     assert not verdict.valid and verdict.rejected_reason == why
@@ -170,7 +170,7 @@ def programs(folder: Path, **sources: str) -> Trees:
 
 
 @pytest.mark.parametrize("incumbent", ["", HEATS])
-def test_disturbed_program_is_checked_with_the_incumbent(
+def test_disturbed_program_is_rejected_unless_the_incumbent_is_disturbed_too(
         incumbent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hot = Heated(tmp_path)
     disturb(monkeypatch, hot)

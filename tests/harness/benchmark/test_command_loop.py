@@ -216,7 +216,7 @@ def test_classes_get_turns_and_all_strategies_learn() -> None:
     assert {score for _, score in a.told} == {1.0} and {score for _, score in b.told} == {2.0}
 
 
-def test_single_class_gets_no_turns() -> None:
+def test_single_class_gets_no_strategy_of_its_own() -> None:
     made: list[Listed] = []
     rota = RoundRobin(lambda: made.append(Listed(0)) or made[-1])  # type: ignore[func-returns-value]
     rota.search_classes(("all",))

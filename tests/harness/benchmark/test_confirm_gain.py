@@ -43,7 +43,7 @@ def judged(folder: Path, launched: str, *, cost: float = 70.0, more: str = "", b
 
 
 def finding_of(verdict: Verdict) -> Finding:
-    """Return the only finding on a gain except on its source; it must be a flag."""
+    """Return the only finding on a gain that is not on its source; it must be a flag."""
     assert verdict.valid and verdict.correct and (verdict.speedup or 0) > 1.3
     assert {row.outcome for row in verdict.rows} == {"faster"}
     (finding,) = (finding for finding in verdict.audit
@@ -53,7 +53,7 @@ def finding_of(verdict: Verdict) -> Finding:
 
 
 def flagged(verdict: Verdict) -> str:
-    """Return why a gain is not confirmed."""
+    """Return why a gain is not confirmed, as its finding says."""
     detail = finding_of(verdict).detail
     assert detail.startswith(UNCONFIRMED.detail)
     return detail.removeprefix(UNCONFIRMED.detail)
@@ -133,7 +133,7 @@ def test_any_error_keeps_the_gain_unconfirmed(step: str, error: Exception, tmp_p
     (inventory.find("cpu"), BY_OWN_TIMES.detail, "keep"),
     (FAKE_CARD, f"{UNCONFIRMED.detail}: kernel time hardly changed (50 us to 50 us per call)",
      "ask")], ids=lambda value: "")
-def test_unconfirmed_gain_on_a_gpu_asks_a_person(
+def test_unconfirmed_gain_asks_a_person_on_a_gpu_and_is_kept_on_a_cpu(
         device: Device, detail: str, kept: str, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch) -> None:
     if device.kind != "nvidia":

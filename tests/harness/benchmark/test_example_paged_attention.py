@@ -46,7 +46,7 @@ def run(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the example with everything compiled but the kernel."""
+    """Return a copy of the example with others.c compiled and the kernel not."""
     copy = tmp_path_factory.mktemp("paged") / "project"
     shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("*.so", "*.csv", "__pycache__"))
     subprocess.run(["cc", "-O1", "-fPIC", "-c", "others.c"], cwd=copy, check=True)
@@ -132,7 +132,7 @@ def test_only_the_kernel_is_editable(folder: Path) -> None:
     {"ROWS": 8, "LANES": 4, "ONLINE": 1, "TILE": 4},
     pytest.param({"ROWS": 1, "LANES": 32, "ONLINE": 1, "TILE": 256}, marks=pytest.mark.slow),
 ], ids=str)
-def test_every_knob_choice_is_correct(folder: Path, config: dict[str, Value]) -> None:
+def test_configuration_of_the_knobs_is_correct(folder: Path, config: dict[str, Value]) -> None:
     declared = knobs.find(SOURCE, language="c")
     checked = knobs.check(declared, config, knobs.requirements(SOURCE, declared))
     assert not checked.faults and not checked.dropped

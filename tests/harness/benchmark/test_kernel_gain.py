@@ -99,8 +99,8 @@ def test_slower_rows_make_the_ruling_unclear() -> None:
 @pytest.mark.parametrize(("reported", "us", "ruling"), [
     (1.015, 29.55, "less"), (1.015, 30.0, "unclear"), (1.015, 30.4, "unclear"),
     (1.015, 30.7, "more"), (1.0, 22.0, "unclear"), (0.9, 36.0, "unclear")])
-def test_small_gain_counts_as_change(reported: float, us: float,
-                                     ruling: KernelTimeRuling) -> None:
+def test_small_gain_needs_only_a_small_change_of_kernel_time(
+        reported: float, us: float, ruling: KernelTimeRuling) -> None:
     after = profile({**SOFTMAX, "softmax": (N, us)})
     assert compare(profile(SOFTMAX), after, math.log(reported)).ruling == ruling
 

@@ -102,7 +102,7 @@ def test_row_without_a_countable_run_is_measured_once_more(
 @pytest.mark.slow
 def test_rows_are_measured_by_cupti_in_the_same_sequence(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a card: test_kernel_time_gpu.py, by `make test-gpu`."""
+    """The test on a real card is in test_kernel_time_gpu.py, run by `make test-gpu`."""
     library = str(kernel_time_case.cupti(tmp_path))
     monkeypatch.setattr(cupti, "cupti_libraries", lambda python: [library])
     def source(cost: float, ns: int) -> str:

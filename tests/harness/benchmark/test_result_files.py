@@ -158,7 +158,8 @@ BAD_MANIFESTS = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), BAD_MANIFESTS)
-def test_bad_command_target_is_one_line_with_place(old: str, new: str, message: str) -> None:
+def test_error_of_a_command_target_is_one_line_with_its_place(
+        old: str, new: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(OLD.replace(old, new), "m")
     assert str(caught.value) == message

@@ -74,7 +74,7 @@ def test_row_includes_the_unscored_time() -> None:
 
 
 class AgreeingSlots(TimedSlots):
-    """Slots in which both sides answer alike."""
+    """Slots in which both sides answer alike, but the candidate overwrites its input."""
 
     def draw(self, count: int) -> None:
         pass
@@ -87,7 +87,7 @@ class AgreeingSlots(TimedSlots):
 
 
 class FixedTimes(PairedBlocks):
-    """Paired blocks whose calls take the nanoseconds of `NS`."""
+    """Paired blocks whose calls take the nanoseconds in `NS`."""
 
     NS: ClassVar = {("incumbent", "graph"): 8_000, ("candidate", "graph"): 4_000,
                     ("incumbent", "wall"): 20_000, ("candidate", "wall"): 15_000}
@@ -123,7 +123,7 @@ def test_input_overwritten_in_the_judged_slot_is_damage() -> None:
     assert paired.damage == {"candidate": "overwrote its input x"}
 
 
-# small: 8 KiB and more at 1 GB/s
+# at 1 GB/s, the class small with its 8 KiB or more has a floor of at least 8 us
 FLOOR = Ceilings(gflops=1e6, levels=(Level(1e9, 1.0),), copy_gb_per_s=1.0)
 
 

@@ -64,13 +64,13 @@ def test_wall_time_counts_without_a_metric(tmp_path: Path) -> None:
     assert (verdict.speedup or 0.0) > 1.5, verdict
 
 
-def test_program_failing_only_with_the_best_is_rejected(tmp_path: Path) -> None:
+def test_program_that_fails_only_with_the_best_candidate_is_rejected(tmp_path: Path) -> None:
     verdict = judged(tmp_path, "raise SystemExit(3)", "print('step_ms: 10')",
                      Metric(name="step_ms"))
     assert not verdict.valid and "exited with 3" in (verdict.rejected_reason or "")
 
 
-def test_program_failing_without_the_best_is_bad_input(tmp_path: Path) -> None:
+def test_program_that_fails_without_the_best_candidate_is_bad_input(tmp_path: Path) -> None:
     for candidate in ("print('step_ms: 10')", "raise SystemExit(3)"):
         folder = tmp_path / str(len(candidate))
         folder.mkdir()

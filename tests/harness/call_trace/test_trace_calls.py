@@ -55,7 +55,7 @@ def test_calls_are_counted_per_shape(program: str, calls: dict[tuple[str, ...], 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_calls_of_all_processes_are_counted(method: str, tmp_path: Path) -> None:
-    """Workers of a pool are killed by a signal when it is left."""
+    """A pool kills its workers by a signal when its `with` block ends."""
     program = START + (
         "import multiprocessing\n"
         "def work(n):\n    return scale(A(2, n), A(2, n))\n"
@@ -86,9 +86,8 @@ def test_numpy_arrays_and_scalars_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("of", "calls"), [
     ("kernel.py:Model.forward", {("5", "6", "1"): 1}), ("kernel:scale", {KIND: 1}),
     ("other.py:scaled", {("7", "7", "2"): 1})])
-def test_other_function_with_same_arguments_is_not_counted(of: str,
-                                                           calls: dict[tuple[str, ...], int],
-                                                           tmp_path: Path) -> None:
+def test_only_the_chosen_function_is_counted(
+        of: str, calls: dict[tuple[str, ...], int], tmp_path: Path) -> None:
     task = {"language": "c", "source": "scale.c", "returns": False}
     manifest = project(tmp_path / "p", task=task,
                        program=START + "from other import scaled\nscaled(A(7, 7), w=2)\n"
@@ -159,7 +158,7 @@ def test_texts_are_read_back_from_the_file_as_written() -> None:
 
 # the score
 
-def test_verdict_uses_counted_weights(tmp_path: Path) -> None:
+def test_counted_calls_become_weights_of_the_classes(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=START + TWO * 3 + "scale(A(8, 8), A(8, 8))\n",
                        target={"kind": "kernel", "task": "task.yaml", "weights": "shapes.csv"})
     assert answer(trace(manifest, "--json", "--output", "shapes.csv"))["weights"] == "shapes.csv"

@@ -43,6 +43,6 @@ def test_second_process_takes_the_choice_of_the_first(tmp_path: Path) -> None:
 
     first = run(homes[0])
     assert first.startswith("tuned")
-    places = [home.joinpath(*compiler_cache.TRITON) for home in homes]
-    assert compiler_cache.adopt(places[0], homes[1], compiler_cache.TRITON) > 0
+    caches = [home.joinpath(*compiler_cache.TRITON) for home in homes]
+    assert compiler_cache.adopt(caches[0], homes[1], compiler_cache.TRITON) > 0
     assert run(homes[1]) == first.replace("tuned", "chosen before")

@@ -37,8 +37,8 @@ def test_every_cache_lies_in_a_private_home(name: str, tmp_path: Path) -> None:
     )
     assert one[name].startswith(str(tmp_path / "one" / "jit")) and one[name] != two[name]
     assert one["OTHER"] == "kept"
-    places = [value for value in compiler_cache.environment(tmp_path).values() if value != "1"]
-    assert len(set(places)) == len(compiler_cache.VARIABLES)
+    folders = [value for value in compiler_cache.environment(tmp_path).values() if value != "1"]
+    assert len(set(folders)) == len(compiler_cache.VARIABLES)
 
 
 def test_writes_to_a_seeded_copy_do_not_reach_the_kept_cache(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_writes_to_a_seeded_copy_do_not_reach_the_kept_cache(tmp_path: Path) -> 
     for slot in slots:
         assert baseline_cache.seed(campaign, slot) == 2
     mine = slots[0] / "jit" / "triton" / "ab" / "k"
-    with mine.open("r+") as file:  # in place: it would change the file of a hard link
+    with mine.open("r+") as file:  # in place: a hard link's write would reach the kept file
         file.write("EVIL!")
     (slots[0] / "jit" / "aiter" / "m" / "so").unlink()
     (slots[0] / "jit" / "triton" / "new").write_text("more")

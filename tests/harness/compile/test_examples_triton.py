@@ -182,12 +182,12 @@ def test_rows_are_read_in_wide_loads(tmp_path: Path, name: str) -> None:
     if name in ("whole", "persistent"):
         assert [kernel.threads for kernel in resources] == [256, 1024]
     if name == "persistent":
-        assert resources[1].shared_bytes > 32768 * 2  # the next row, while one is worked on
+        assert resources[1].shared_bytes > 32768 * 2  # with the row to be loaded next
     if name in ("half narrow", "narrow"):
         assert (resources[1].threads, resources[1].registers <= 128) == (
             256,
             True,
-        )  # room for two rows
+        )  # two programs fit on a multiprocessor
     assert len(task.classes) == 2
 
 

@@ -69,7 +69,7 @@ def test_precompiled_code_equals_that_of_another_process(tmp_path: Path, zygote:
         assert not list((tmp_path / "ahead" / key).rglob("kernel.py"))
         where = Path(
             compiler_cache.environment(other.home)["TRITON_CACHE_DIR"]
-        )  # as its runners have it
+        )  # the cache folder of its runners
         assert list(where.glob("*/*.cubin"))
     scratch = tmp_path / "second"  # its cache is a copy of a runner's
     (scratch / "home-aot").mkdir(parents=True)
@@ -207,7 +207,7 @@ def test_screening_refuses_unlaunchable_configurations_before_they_run(tmp_path:
         screen.close()
 
 
-def test_first_blocks_are_compared_with_the_best_trials() -> None:
+def test_quick_times_of_a_trial_are_compared_with_those_of_the_best_trial() -> None:
     leader = BestQuickTimes(target())
     assert leader.behind({"odd": 1e9}) == 0.0
     leader.take(None, {"odd": 1.0})

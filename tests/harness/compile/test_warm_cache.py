@@ -142,7 +142,7 @@ def test_cache_that_hides_changes_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_triton_reads_the_copy(tmp_path: Path) -> None:
+def test_installed_triton_reads_its_cache_from_the_copy(tmp_path: Path) -> None:
     """Uses the cache manager of the installed Triton."""
     pytest.importorskip("triton")
     write = ("from triton.runtime.cache import FileCacheManager as F\nf = F('ab' * 32)\n"

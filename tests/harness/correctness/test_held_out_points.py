@@ -28,7 +28,7 @@ def test_no_point_is_measured_and_each_differs_in_one_value(
 
 
 @given(MEASURED, st.integers(1, 4096), st.randoms(use_true_random=False))
-def test_both_sides_of_a_threshold_in_a_gap_have_a_point_that_nothing_measures(
+def test_a_point_lies_in_each_gap_between_measured_values_and_beyond_the_largest(
         measured: list[dict[str, int]], low: int, rng: random.Random) -> None:
     values = sorted({point["m"] for point in measured} | {low})
     found = {each.value for each in held_out_shapes.points([{"m": m} for m in values], ["m"], rng)}

@@ -162,7 +162,7 @@ def test_declared_tolerance_is_never_exceeded(tmp_path: Path) -> None:
     ("float32", 9, 9, False)])
 def test_baseline_of_low_precision_passes_its_own_check_where_a_tensor_has_half_precision(
         dtype: str, kept_bits: int, candidate_bits: int, right: bool, tmp_path: Path) -> None:
-    """Twice its own error on normal inputs is allowed, but never a tenth of the output's scale.
+    """Twice the baseline's error on normal inputs is allowed, never a tenth of the output's scale.
 
     A float32 kernel that is off by a percent computes something else than the reference.
     """

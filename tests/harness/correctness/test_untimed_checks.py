@@ -80,7 +80,7 @@ TIMES = HEAD.replace("int64_t n)", "int64_t n, float f)")
 
 @pytest.mark.parametrize(("task", "is_valid"), [
     (scaled(), False), (scaled(low=1.0, high=1.0), True)], ids=["any value", "fixed"])
-def test_scalar_that_is_left_out_counts_unless_the_task_fixes_it(
+def test_ignored_scalar_is_an_error_unless_the_task_fixes_its_value(
         task: Target, is_valid: bool, tmp_path: Path) -> None:
     verdict = judge(
         tmp_path, TIMES + f"{LOOP}out[i] = 2 * x[i];\n}}\n", task=task, plan=ONE_PAIR,

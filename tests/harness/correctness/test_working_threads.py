@@ -1,4 +1,4 @@
-"""Threads that work on after a call are told from those that only wait for a core."""
+"""Threads that go on working after a call are told apart from those that wait for a core."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def busy_core() -> Iterator[None]:
 
 
 def work_while(wanted: Callable[[], bool]) -> threading.Thread:
-    """Start a thread on the busy core that works outside of Python while it is wanted.
+    """Start a thread on the busy core that works outside of Python while `wanted()` is true.
 
-    It seldom waits for the interpreter, which would make it look idle.
+    The thread seldom waits for the interpreter, since waiting would make it look idle.
     """
     def work() -> None:
         os.sched_setaffinity(0, [CORE])
@@ -68,7 +68,7 @@ def test_thread_that_works_on_is_found_on_a_busy_core(busy_core: None) -> None:
         thread.join()
 
 
-def test_files_of_a_linked_virtual_environment_are_the_interpreters(
+def test_files_of_a_linked_virtual_environment_belong_to_the_interpreter(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = tmp_path / "venv/lib/torch/_inductor/reference.py"
     library.parent.mkdir(parents=True)

@@ -20,7 +20,7 @@ def test_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:
         "ROCR_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0"})
     now = inventory.state(cards[0])
     assert (now.temperature_c, now.power_w, now.clock_mhz) == (34.0, 39.0, 300.0)
-    assert now.processes == ()  # the listed process does not use any card
+    assert now.processes == ()  # the listed process uses no card
 
 
 def test_newer_keys_and_missing_values_of_rocm_smi_are_read() -> None:
@@ -106,7 +106,8 @@ def test_processes_on_some_cards_are_unknown_with_rocm_smi_alone(
     assert pids(amd_states()) == [[], []]
 
 
-def test_amd_smi_places_processes_by_the_pci_address(tools: Callable[[str, str], None]) -> None:
+def test_processes_are_assigned_to_cards_by_amd_smis_pci_addresses(
+        tools: Callable[[str, str], None]) -> None:
     process = json.loads((DEVICE_DATA / "process_two_procs_rocm6.2.json").read_text())
     running = {"PID420157": "TransferBench, 1, 512, 0, 0", "PID420315": "rvs, 1, 512, 0, 0"}
     tools("rocm-smi", rocm(2, running))

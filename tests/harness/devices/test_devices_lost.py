@@ -251,7 +251,7 @@ def test_concurrent_caller_gets_a_result_made_after_its_request() -> None:
     assert [late[1](), late[0](), early()] == [3, 2, 1]
 
 
-def test_late_caller_waits_no_longer_than_the_first() -> None:
+def test_caller_after_a_timeout_does_not_wait_for_its_own_limit() -> None:
     caller: BoundedCaller[bool] = BoundedCaller()
     free = threading.Event()
     first = caller.start(lambda: free.wait(60), 0.4)

@@ -1,4 +1,4 @@
-"""Foreign processes on a card are distinguished from ours for every way drivers list pids."""
+"""Foreign processes on a card are told apart from ours, however a driver lists their pids."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ CARDS = [(arch, card) for arch in datasheets.archs() for card in datasheets.card
 @pytest.mark.parametrize(("arch", "card"), CARDS, ids=[card.name for _, card in CARDS])
 def test_matrix_rates_of_an_architecture_are_those_of_its_cards(arch: Arch, card: CardModel,
                                                                 ) -> None:
-    """Data sheets assume a lower clock for matrix units (NVL: by 13 %), the B200 has variants."""
+    """Within 15 %: data sheets assume a lower clock for matrix units, and the B200 has variants."""
     for dtype in ("fp64", "tf32", "bf16", "fp16", "fp8", "int8"):
         rates = [row.flops_per_clock for row in arch.matrix if row.dtype == dtype]
         published = getattr(card, dtype)
@@ -32,7 +32,7 @@ def test_matrix_rates_of_an_architecture_are_those_of_its_cards(arch: Arch, card
     ("gfx942", "v_mfma_f32_16x16x8_xf32", 16), ("gfx942", "v_mfma_f32_32x32x2_f32", 64)])
 def test_clocks_of_an_instruction_are_those_of_amds_calculator(name: str, instruction: str,
                                                                clocks: int) -> None:
-    """Printed by amd_matrix_instruction_calculator 1.3.2 as execution cycles."""
+    """amd_matrix_instruction_calculator 1.3.2 prints them as execution cycles."""
     arch = datasheets.find_arch(name)
     assert arch is not None
     assert [row.clocks for row in arch.matrix if row.instruction == instruction] == [clocks]

@@ -1,4 +1,4 @@
-"""An AMD card is checked once for the whole measurement: its tools are too slow for every block."""
+"""An AMD card is checked once for a whole measurement: its tools are too slow for each block."""
 
 from __future__ import annotations
 

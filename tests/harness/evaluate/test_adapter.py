@@ -1,4 +1,4 @@
-"""A task's adapter calls the loaded source: a module gets each call's own weights and inputs."""
+"""A task's adapter calls the loaded source; a module gets the weights and inputs of each call."""
 
 from __future__ import annotations
 
@@ -104,6 +104,6 @@ def test_adapter_in_the_candidates_tree_is_not_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("adapter", "message"), [
     ("kopt_task/adapter.py", "is not FILE:FUNCTION"), ("../adapter.py:call", "inside the project"),
     ("model.py:call", "no candidate may edit the adapter")])
-def test_bad_adapter_is_refused_with_its_line(adapter: str, message: str) -> None:
+def test_bad_adapter_is_refused_with_the_reason(adapter: str, message: str) -> None:
     with pytest.raises(BadField, match=message):
         check(replace(TARGET, adapter=adapter))

@@ -1,4 +1,4 @@
-"""Guards a task whose reference is the baseline itself, and arguments that are constants."""
+"""A task whose reference is the baseline itself, and arguments that are constants."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.support.evaluate_c_case import ONE_CLASS, SHORT
 
 @pytest.fixture(autouse=True, scope="module")
 def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share one lock between all workers of a test run, which must not time at once."""
+    """Share one lock between all workers of a test run, which must not time kernels at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
         yield

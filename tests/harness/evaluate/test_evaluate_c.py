@@ -32,12 +32,12 @@ from tests.support.c_case import kernel as c
 from tests.support.evaluate_c_case import ONE_CLASS, SHORT
 
 SLOWEST = SLOW.replace("k < 4", "k < 40")
-"""Slow enough that no other load of the machine hides it."""
+"""So slow that no other load of the machine hides the difference from FAST."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share one lock between all workers of a test run, which must not time at once."""
+    """Share one lock between all workers of a test run, which must not time kernels at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
         yield

@@ -74,7 +74,7 @@ def test_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
     assert verdict.speedup is not None and verdict.speedup > 1.5
     faster = {row.config_class for row in verdict.rows if row.outcome == "faster"}
     assert faster >= {"tall", "square", "wide", "widest"}, verdict
-    for row in verdict.rows:  # odd takes less than a launch, which may take longer than it gains
+    for row in verdict.rows:  # odd is shorter than a launch, which may hide its gain
         assert row.outcome == "faster" or "less kernel time, but" in row.note, row
     launches = [entry.detail for entry in verdict.evidence if entry.kind == "launch"]
     assert all("graphs of" in detail or "no graph: a call takes more than 500 us" in detail
@@ -243,7 +243,7 @@ def test_endless_kernel_costs_its_limit_and_the_next_verdict_is_right(tmp_path: 
     source = DOUBLE.replace("    at = tl", endless)
     began = time.monotonic()
     verdict = judge(tmp_path / "hung", source, of=big(), device=card().id, wall_s=20.0)
-    assert time.monotonic() - began < 20.0 + 5.0 + 6.0  # and a start of torch, and the oracle's
+    assert time.monotonic() - began < 20.0 + 5.0 + 6.0  # plus the starts of torch and of the oracle
     assert not verdict.valid
     assert "ran past its limit" in (verdict.rejected_reason or "")
     following = judge(tmp_path / "next", DOUBLE, of=big(), device=card().id, plan=QUICK)

@@ -22,7 +22,7 @@ CAREFUL = replace(QUICK, alpha=0.001)
 
 @pytest.fixture(autouse=True, scope="module")
 def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Share one lock between all workers of a test run, which must not time at once."""
+    """Share one lock between all workers of a test run, which must not time kernels at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KOPT_LOCK_DIR", str(tmp_path_factory.getbasetemp().parent / "locks"))
         yield
@@ -114,7 +114,7 @@ def test_background_load_does_not_slow_the_incumbent(tmp_path: Path) -> None:
 
 
 def test_runner_that_underreports_time_is_caught(bench: Bench) -> None:
-    """The kernel interposes the runner's clock, which then runs at a tenth of the speed."""
+    """The kernel redirects the runner's clock to one that runs at a tenth of the speed."""
     source = c(SLOW.partition("{\n")[2][:-2], """
 #include <dlfcn.h>
 #include <sys/mman.h>

@@ -36,6 +36,6 @@ def test_relative_imports_resolve_in_the_package(
     assert load_python.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64
 
 
-def test_file_with_absolute_imports_stands_alone(load_python: Any, tmp_path: Path) -> None:
+def test_file_with_absolute_imports_belongs_to_no_package(load_python: Any, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import os\n")
     assert load_python.package_of(str(tmp_path / "a.py"), str(tmp_path)) is None

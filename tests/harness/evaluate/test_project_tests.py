@@ -17,7 +17,7 @@ SHORT = replace(QUICK, looks=(2,))
 BAD = "true" if guard.confinement_problem() else "sh -c 'echo bad > {file} || true'"
 
 
-def test_candidate_that_passes_the_tests_is_timed_and_they_cannot_change_it(
+def test_candidate_that_passes_the_tests_is_timed_and_the_tests_cannot_change_it(
         tmp_path: Path) -> None:
     source = tmp_path / "candidate" / "twice.c"
     verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT, test_command=(

@@ -1,4 +1,4 @@
-"""Guards inputs that a config class reads from a safetensors file of the baseline."""
+"""A config class can read inputs from a safetensors file of the baseline."""
 
 from __future__ import annotations
 

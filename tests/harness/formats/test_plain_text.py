@@ -1,4 +1,4 @@
-"""Guards that no text reaches a terminal with an escape sequence or a control character."""
+"""No text reaches a terminal with an escape sequence or a control character."""
 
 from __future__ import annotations
 

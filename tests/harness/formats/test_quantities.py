@@ -1,4 +1,4 @@
-"""Guards the one format of speedups, percentages, latencies, durations and sizes."""
+"""Speedups, percentages, latencies, durations and sizes have one format each."""
 
 from __future__ import annotations
 

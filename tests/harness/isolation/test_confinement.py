@@ -104,7 +104,7 @@ def test_confined_process_opens_no_block_device(tmp_path: Path) -> None:
     (("nvidia0", "nvidia12"), ["nvidia-caps", "nvidia0", "nvidia12", "nvidiactl"]),
     (("nvidia7",), ["nvidia-caps", "nvidia0", "nvidia1", "nvidia12", "nvidiactl"]),
 ])
-def test_confined_process_opens_only_its_own_cards(
+def test_confined_process_opens_its_own_cards_or_all_if_none_of_them_exists(
         nodes: tuple[str, ...], opened: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     devices = ["nvidia0", "nvidia1", "nvidia12", "nvidiactl", "nvidia-caps"]
     monkeypatch.setattr(namespaces.glob, "glob", lambda _: [f"/dev/{name}" for name in devices])

@@ -72,7 +72,7 @@ def test_program_that_makes_deep_folders_gets_a_verdict(tmp_path: Path) -> None:
     assert verdict.valid and not (tmp_path / "scratch" / "end-to-end").exists(), verdict
 
 
-def test_deep_folder_next_to_a_profile_is_not_a_crash(tmp_path: Path) -> None:
+def test_deep_folder_in_a_profile_gives_no_kernel_time_and_is_removed(tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     side = WorkingCopy("candidate", tmp_path / "tree", tmp_path / "side", CommandEnvironment())
     with pytest.raises(KernelTimeUnavailable):

@@ -37,7 +37,7 @@ def yielding(device: str) -> Iterator[None]:
                 break
             fcntl.flock(turn, fcntl.LOCK_UN)
             os.sched_yield()
-        time.sleep(5 * device_lock.POLL_S)  # as a supervisor, which looks every 20 ms
+        time.sleep(5 * device_lock.POLL_S)  # like a supervisor, which checks every 20 ms
         fcntl.flock(active, fcntl.LOCK_UN)
 
     thread = threading.Thread(target=stop_for_a_measurement)
@@ -48,7 +48,7 @@ def yielding(device: str) -> Iterator[None]:
     os.close(active)
 
 
-def test_lock_is_held_once_the_card_is_idle() -> None:
+def test_lock_is_acquired_when_the_card_has_become_idle() -> None:
     answers = iter([False, False, True])
     with yielding("card"), device_lock.acquire("card", is_idle=lambda: next(answers)):
         assert list(answers) == []

@@ -33,7 +33,7 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def burner_progress(folder: Path) -> int:
-    """Return the counter of the busy loop, which may be stopped while its file is empty."""
+    """Return the counter that the busy loop writes, -1 if its file stays empty for 30 s."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         text = (folder / "progress").read_text() if (folder / "progress").exists() else ""
@@ -119,7 +119,7 @@ int main(void) {
 
 
 def test_process_in_vfork_yields_to_a_measurement(tmp_path: Path) -> None:
-    """A stopped child keeps its parent in an uninterruptible wait in vfork, so it does not run."""
+    """The parent waits in vfork for its stopped child, uninterruptibly, and so does not run."""
     (tmp_path / "vforked.c").write_text(VFORKED)
     subprocess.run(["cc", "-o", "vforked", "vforked.c"], cwd=tmp_path, check=True)
     up = threading.Event()

@@ -1,5 +1,4 @@
-"""Memory that two processes map: sealed, passed over a socket, and read while a measurement runs.
-"""
+"""Shared memory, descriptors over a socket, and processes that may run during a measurement."""
 
 from __future__ import annotations
 
@@ -167,7 +166,7 @@ def progress(folder: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def stands_still(folder: Path) -> bool:
+def makes_no_progress(folder: Path) -> bool:
     """Return whether a process makes no progress during half a second."""
     before = progress(folder)
     return not until(lambda: progress(folder) not in ("", before), 0.5)
@@ -178,12 +177,12 @@ def test_exempted_process_runs_while_its_owner_measures(tmp_path: Path) -> None:
                  limits=Limits(wall_s=120), yields=device_lock.turnstile()) as guarded:
         assert until(lambda: progress(tmp_path) != "")
         with device_lock.acquire("cpu", timeout_s=60):
-            assert stands_still(tmp_path)
+            assert makes_no_progress(tmp_path)
             guarded.exempt(True)
             before = progress(tmp_path)
             assert until(lambda: progress(tmp_path) not in ("", before))
             guarded.exempt(False)
-            assert until(lambda: stands_still(tmp_path))
+            assert until(lambda: makes_no_progress(tmp_path))
         before = progress(tmp_path)
         assert until(lambda: progress(tmp_path) not in ("", before))
         guarded.kill()
@@ -197,11 +196,11 @@ def test_process_yields_to_others_after_its_exemption(tmp_path: Path) -> None:
         for _ in range(5):
             with device_lock.acquire("cpu", timeout_s=60):
                 guarded.exempt(True)
-                assert not stands_still(tmp_path)
+                assert not makes_no_progress(tmp_path)
                 guarded.exempt(False)
             assert until(_is_active), "it runs and does not hold the turnstile"
         with device_lock.acquire("cpu", timeout_s=60):
-            assert stands_still(tmp_path)
+            assert makes_no_progress(tmp_path)
         guarded.kill()
 
 

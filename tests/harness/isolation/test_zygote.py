@@ -251,7 +251,7 @@ LAYOUT = '"pid": [__import__("ctypes").addressof(__import__("ctypes").create_str
 
 
 def open_files(pid: int) -> list[str]:
-    """Return the paths of a process's open files; it may close some meanwhile."""
+    """Return the paths of a process's open files, without those that it closes meanwhile."""
     paths = list[str]()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):

@@ -174,7 +174,7 @@ def test_proxy_of_the_environment_is_used_or_its_failure_stated_in_one_line(
         assert (b"Proxy-Authorization: Basic dXNlcjpwQHNz" in asked[0]) == ("user" in setting)
 
 
-def test_program_that_forges_requests_harms_only_itself(
+def test_forged_requests_do_no_harm_and_open_connections_are_limited(
         tmp_path: Path, listen: Callable[..., Listener]) -> None:
     held = threading.Event()
 
