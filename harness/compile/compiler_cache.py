@@ -1,4 +1,4 @@
-"""Private compiler caches: one per place that runs a candidate, seeded with the baseline's.
+"""Private compiler caches: one for each HOME of runners, seeded with the baseline's cache.
 
 A cache shared by two candidates would let one run what the other compiled; an empty cache would
 recompile unchanged code for minutes. What one untrusted process compiled is copied into a folder
@@ -62,7 +62,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def private(env: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return an environment in which no cache is shared, replacing earlier settings."""
+    """Return an environment whose caches are all in a private HOME, replacing earlier settings."""
     return {**env, **environment(home)}
 
 
@@ -87,7 +87,7 @@ def seed(warm: Path, home: Path) -> int:
 def keep(home: Path, warm: Path) -> int:
     """Copy a HOME's caches, read-only, to `warm`, to seed others; return the number of files.
 
-    Does nothing if `warm` exists.
+    Returns 0 and does nothing if `warm` exists, or if the caches are empty or too large.
     """
     root = home / FOLDER
     if not root.is_dir() or warm.exists() or not any(root.iterdir()):
@@ -123,9 +123,10 @@ def adopt(cache: Path, home: Path, below: tuple[str, ...] = (), *,
           known: set[str] | None = None, appears_at: Path | None = None) -> int:
     """Copy a Triton cache into a folder `below` a home; return the number of entries copied.
 
-    Copies only plain files in folders with names as Triton makes them, and none of its indexes. The
-    home itself belongs to this process; no other may replace it. Entries in `known` are left out,
-    and copied ones added to it. `appears_at` is the home's path for the process that reads it.
+    Copies only plain files in folders with names as Triton makes them; its indexes are written
+    anew. The home itself belongs to this process; no other may replace it. Entries in `known` are
+    left out, and copied ones added to it. `appears_at` is the home's path for the process that
+    reads it.
     """
     known = set() if known is None else known
     count, files, size = 0, 0, 0
@@ -202,10 +203,10 @@ def _copy(source: str, target: int, name: str) -> bool:
 
 @contextmanager
 def _replacing(folder: int, name: str) -> Iterator[IO[bytes]]:
-    """Write a file that replaces its namesake only when it is complete.
+    """Write a file that replaces the one of its name only when it is complete.
 
-    A process that runs several configurations may have that module loaded, and would crash on a
-    partial file.
+    A process that runs several configurations may have loaded that file as a module, and would
+    crash if it were overwritten in part.
     """
     part = f".{name}.part"
     with suppress(FileNotFoundError):

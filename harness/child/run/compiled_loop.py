@@ -65,8 +65,8 @@ class CompiledLoop:
                      steps: Sequence[Callable[[], Any] | None], *, stop: bool) -> list[Any]:
         """Time a Python function as `block` does; return what each call returned.
 
-        `steps` are functions called around the calls on a GPU, None if not needed: fetch, ready,
-        begin, end, await, elapsed.
+        `steps` are functions that are called around the timed calls, each None if not needed:
+        fetch, ready, begin, end, await, elapsed.
         """
         block = self._library.kopt_python_block
         block.restype = ctypes.py_object
