@@ -65,7 +65,7 @@ def refuse(*rules: tuple[bool, str]) -> None:
 
 
 def os_fault(error: OSError) -> EnvironmentFault:
-    """Return an error of the operating system with a fix where one is known."""
+    """Return an error of the operating system as EnvironmentFault, with a fix if one is known."""
     return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""),
                             fix=_FIXES.get(error.errno or 0, ""))
 

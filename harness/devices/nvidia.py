@@ -34,7 +34,9 @@ class NvmlReader:
         self.nvml = nvml
 
     def devices(self) -> list[Device]:
-        """Return all cards, one that fails or hangs as unusable. Raises NVMLError without a count.
+        """Return all cards, with those that fail or hang as unusable ones.
+
+        Raises NVMLError if the driver does not even count them.
         """
         indices = range(self.nvml.nvmlDeviceGetCount())
         readings = [_list_callers.setdefault(index, BoundedCaller()).start(

@@ -30,7 +30,7 @@ def ceilings_of(session: Session, on_wait: Callable[[str], None] | None = None) 
 
 def peaks_of(session: Session, held: DeviceLock | None, on_measure: Callable[[], None],
              ) -> GpuCeilings | None:
-    """Return a card's peaks, measured now under the lock `held` if they never were.
+    """Return a card's peaks; measure them now, under the lock `held`, if they are not cached.
 
     None on a CPU, for several cards, and where they cannot be measured. On a card that takes a
     single process they are only read from the cache: this session has the card's process already.

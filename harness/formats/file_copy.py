@@ -36,7 +36,7 @@ def open_plain(path: str | Path, *, dir_fd: int | None = None) -> BufferedReader
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a plain file with its times. Raises OSError for a link."""
+    """Copy a plain file with its times. Raises OSError, also for a link."""
     target.unlink(missing_ok=True)
     with open_plain(source) as reading:
         status = os.fstat(reading.fileno())

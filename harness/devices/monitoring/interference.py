@@ -18,7 +18,7 @@ from harness.errors import DeviceFault
 from harness.verdict import Evidence
 
 RUNNERS = 24
-"""Maximum number of processes of one evaluation with a context: pairs, oracle, ending ones."""
+"""Maximum number of GPU contexts of one evaluation: pairs, oracle, processes that are ending."""
 SMI_S = 3.0
 """Seconds between two samples, where each sample starts a program."""
 COMPANY = "company"
@@ -127,8 +127,9 @@ def _watch(card: Device, runners: int) -> TelemetryWatch:
 def _strangers(detector: StrangerDetector, foreign: Set[int]) -> Set[int]:
     """Return the foreign pids on a card that no kopt started.
 
-    A second look excludes processes that are ending, which have left their process tree already.
-    Our own pid is added: foreign pids are only named where listed pids are of this namespace.
+    A second check excludes processes that are ending, which have left their process tree already.
+    This process's own pid is passed as well: it shows the detector that listed pids are of this
+    namespace, which is known wherever foreign pids are named.
     """
     strangers = detector.strangers({*foreign, os.getpid()}) if foreign else set()
     if strangers:

@@ -145,7 +145,7 @@ class TelemetryWatch:
         self._await(time.perf_counter_ns(), SLOW_S)
 
     def _await(self, end_ns: int, patience_s: float) -> None:
-        """Wait for a sample taken after `end_ns`; wait for a driver that hangs only once."""
+        """Wait for a sample started after `end_ns`; for a driver that hangs, wait only once."""
         with self._sampled:
             if self._tried_ns >= end_ns or self._closing.is_set() or not self._thread.is_alive():
                 return
