@@ -58,7 +58,8 @@ class Refused(KoptError):
 
 
 def refuse(*rules: tuple[bool, str]) -> None:
-    """Raise ValueError with the first message whose rule is broken."""
+    """Raise ValueError with the message of the first broken rule; rules are (is broken, message).
+    """
     for is_broken, message in rules:
         if is_broken:
             raise ValueError(message)

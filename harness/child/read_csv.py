@@ -108,7 +108,8 @@ def _parse(text: str) -> list[list[str]]:
 
 
 def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's table, or `error` if it cannot be read, or `missing`: why pandas is not."""
+    """Return a file's table, `error` if it cannot be read, or `missing` with pandas' import error.
+    """
     if import_error:
         return {"missing": import_error}
     try:

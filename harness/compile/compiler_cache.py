@@ -133,10 +133,10 @@ def adopt(cache: Path, home: Path, below: tuple[str, ...] = (), *,
     home.mkdir(parents=True, exist_ok=True)
     into = (appears_at or home).joinpath(*below)
     with ExitStack() as opened:
-        place = os.open(home, _FOLDER)
-        opened.callback(os.close, place)
+        folder = os.open(home, _FOLDER)
+        opened.callback(os.close, folder)
         for part in below:
-            place = _open_folder(place, part, opened)
+            folder = _open_folder(folder, part, opened)
         for entry in sorted(_listed(cache), key=lambda entry: entry.name):
             if not KEY.fullmatch(entry.name) or entry.name in known or \
                     not entry.is_dir(follow_symlinks=False):
@@ -144,7 +144,7 @@ def adopt(cache: Path, home: Path, below: tuple[str, ...] = (), *,
             known.add(entry.name)
             names = []
             with ExitStack() as finished:
-                target = _open_folder(place, entry.name, finished)
+                target = _open_folder(folder, entry.name, finished)
                 for file in sorted(_listed(entry.path), key=lambda file: file.name):
                     if file.name == "lock" or file.name.startswith(_GROUP):
                         continue
@@ -172,18 +172,18 @@ def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _open_folder(place: int, name: str, closing: ExitStack) -> int:
+def _open_folder(parent: int, name: str, closing: ExitStack) -> int:
     """Open a folder inside another; create it, also in place of anything that is not a folder."""
     for _ in range(2):
         with suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=place)
+            os.mkdir(name, 0o755, dir_fd=parent)
         try:
-            descriptor = os.open(name, _FOLDER, dir_fd=place)
+            descriptor = os.open(name, _FOLDER, dir_fd=parent)
             break
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
-            os.unlink(name, dir_fd=place)
+            os.unlink(name, dir_fd=parent)
     else:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
     closing.callback(os.close, descriptor)

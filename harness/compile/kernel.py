@@ -257,7 +257,7 @@ def _files(root: Path, importer: Path, level: int, name: str) -> list[Path]:
     for folder in folders:
         parts = name.split(".")
         for count in range(1, len(parts) + 1):
-            place = folder.joinpath(*parts[:count])
-            files += [file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py")
+            path = folder.joinpath(*parts[:count])
+            files += [file for file in (path.with_name(f"{path.name}.py"), path / "__init__.py")
                       if file.is_file()]
     return list(dict.fromkeys(files))

@@ -114,7 +114,7 @@ def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool 
     variables = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_HOME": str(home),
               "TRITON_CACHE_DIR": str(home / "triton"), "TRITON_DUMP_PTXAS_LOG": "1"}
     if not cached:
-        variables["TRITON_ALWAYS_COMPILE"] = "1"  # the cache's key contains neither variable
+        variables["TRITON_ALWAYS_COMPILE"] = "1"  # a cached kernel comes without ptxas' log
     return Peer("compile.aot", cwd=home, limits=limits, python=place.python, yields=yields,
                 env=clean_env({**place.env, **variables}, home=home), cancel=cancel, zygote=zygote,
                 confine=Confine(writable=(str(home),), cards=False))

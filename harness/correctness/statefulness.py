@@ -91,7 +91,8 @@ class StatefulnessCheck:
             self._reject("aliased-output", case, "the next call overwrote what it had returned")
 
     def _reread(self, case: Case, last: Errors, *, elsewhere: bool) -> Errors:
-        """Judge the last call's outputs again, after a wait or a call on another slot."""
+        """Judge the last call's outputs again: after a wait, and after another call if `elsewhere`.
+        """
         if elsewhere:
             other = self._memory.slots - 1
             self._memory.place(case, other, reverse=True)

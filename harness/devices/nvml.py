@@ -110,7 +110,7 @@ class Driver:
         return list(processes[:count.value])
 
     def _read(self, symbol: str, *inputs: Any) -> Any:
-        """Return what a function writes: a number, text or structure; a tuple unless it is one."""
+        """Return what a function writes: a number, a text, a structure or a tuple of them."""
         outputs = [output() for output in OUTPUTS[symbol]]
         lengths = [c_uint(len(output)) for output in outputs if isinstance(output, Array)]
         self._call(symbol, *(value.encode() if isinstance(value, str) else value

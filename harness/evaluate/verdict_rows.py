@@ -146,7 +146,8 @@ def _capped(row: Row) -> str:
 
 def _remark(results: EvaluationResults, outcome: ClassOutcome, value: Estimate,
             other: Estimate | None) -> str:
-    """Return a note on a small gain, confirmed or not, or on a gain in only one of two times."""
+    """Return a note on a small gain, confirmed or not, or on a gain with a loss in the other time.
+    """
     gain = f"{math.expm1(value.mean):.2%}"
     if compare.is_small_gain(value, results.plan.margin):
         return f"{gain} faster in two measurements in a row" if outcome == "faster" else \

@@ -62,9 +62,9 @@ class ProcessOutcome:
 
     @property
     def was_killed(self) -> bool:
-        """Whether its owner ended the process, or SIGKILL the process or its supervisor.
+        """Whether the process was ended by its owner or by SIGKILL, or its supervisor was killed.
 
-        SIGKILL comes when the machine's memory runs out; a shell reports it as 137.
+        SIGKILL is also sent when the machine's memory runs out; a shell reports it as 137.
         """
         return self.ended == "killed" or (
             self.ended == "exit" and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL))

@@ -27,7 +27,8 @@ BLOCKS = 2
 
 
 def graph_unit(call_ns: float, copies: int) -> int:
-    """Return the number of calls in a graph: enough to hide its launch, as many on each copy."""
+    """Return the number of calls in a graph: enough to hide its launch, equally many on each copy.
+    """
     unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
         max(1, round(GRAPH_NS / call_ns))
     return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies

@@ -1,4 +1,4 @@
-"""Sums up a loop's trial: its ratio to the initial configuration, within a verdict's floors."""
+"""Sums up a loop's trial: its ratio to the initial configuration, no latency below the floor."""
 
 from __future__ import annotations
 

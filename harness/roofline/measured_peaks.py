@@ -2,7 +2,7 @@
 
 They set the roofline and are evidence, but do not set the floor: a card under a power cap or with
 other work reaches less than it could, so only the published peaks of `ceilings` withhold latencies.
-They are measured under the device's lock in a guarded child; a failure of it fails no verdict.
+They are measured under the device's lock in a guarded child; if that fails, no verdict does.
 """
 
 from __future__ import annotations

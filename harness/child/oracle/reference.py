@@ -51,7 +51,7 @@ class Reference:
     def _arguments(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments by parameter: `name_` if the argument's name is a Python keyword.
 
-        Arguments without a parameter are left out. Raises TypeError for a parameter without one.
+        Arguments without a parameter are left out. Raises TypeError if a parameter has no argument.
         """
         if self.accepted is None:
             return values

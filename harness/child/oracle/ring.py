@@ -179,7 +179,7 @@ class Ring:
             else late.get(name) or self._changed(name, changed) for name in sides}}
 
     def _compared_slots(self, count: int, last: int) -> list[slice]:
-        """Return a random run of slots, which may wrap around, and the last call's."""
+        """Return slices of a random run of slots, which may wrap around, and of the slot `last`."""
         begin, number = self._rng.randrange(count), max(2, -(-count // COMPARED_EVERY))
         runs = [slice(begin, min(count, begin + number)), slice(0, begin + number - count)]
         return [*runs[:1 + (begin + number > count)], slice(last, last + 1)]
@@ -198,7 +198,10 @@ class Ring:
                 worst[slot] = max(worst[slot], excess)
 
     def _changed(self, name: str, suspects: list[tuple[dict[str, Any], range]]) -> str:
-        """Return as text which of the inputs in which the sides differ a side overwrote, or ""."""
+        """Return which of the `suspects`, inputs that differ between the sides, a side overwrote.
+
+        "" if it overwrote none of them.
+        """
         return next((damage for tensor, slots in suspects for slot in slots
                      if (damage := self.overwritten(name, slot, {
                          tensor["name"]: self._contents(tensor, slot)}))), "")

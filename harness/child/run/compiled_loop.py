@@ -52,9 +52,9 @@ class CompiledLoop:
         return ns
 
     def block(self, function: Any, rows: Any, order: Any, *, stop: bool) -> None:
-        """Wait for the owner's start, call as `run` does, and report the nanoseconds.
+        """Time a block of calls: wait for the owner's start, call as `run` does, report the time.
 
-        With `stop` this process then stops itself.
+        With `stop` this process then stops itself until it is resumed.
         """
         failed = self._library.kopt_block(function, rows, order, ctypes.c_int64(len(order)), stop)
         if failed:

@@ -172,7 +172,7 @@ def outside_store(error: BaseException) -> str:
 
 
 def refusal(error: BaseException) -> str:
-    """Return why the interpreter cannot run a kernel, empty if a GPU would fail on it as well."""
+    """Return why the interpreter cannot run a kernel, empty if it is not the cause of the error."""
     from triton.runtime.errors import InterpreterError
 
     seen: BaseException | None = error

@@ -75,7 +75,7 @@ class PreparedPython:
             self.synchronize()
 
     def store(self, slots: list[int]) -> None:
-        """Copy returned values into their slots, and slots from a GPU that shares no memory.
+        """Copy returned values into their slots; copy these from a GPU that shares no memory.
 
         Raises TypeError or ValueError for values that may not be copied.
         """

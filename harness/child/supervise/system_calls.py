@@ -69,9 +69,9 @@ def _install(numbers: tuple[int, int, int, int], steps: list[_Step], refused: in
         *steps]
     ends = {"allow": SECCOMP_RET_ALLOW, "missing": SECCOMP_RET_ERRNO | errno.ENOSYS,
             "refuse": SECCOMP_RET_ERRNO | refused}
-    places = {name: len(steps) + number for number, name in enumerate(ends)}
+    positions = {name: len(steps) + number for number, name in enumerate(ends)}
     code = b"".join(struct.pack("HBBI", code, *(
-        places.get(end, at + 1) - at - 1 for end in (yes, no)), int(value))
+        positions.get(end, at + 1) - at - 1 for end in (yes, no)), int(value))
         for at, (code, yes, no, value) in enumerate(steps))
     code += b"".join(struct.pack("HBBI", BPF_RETURN, 0, 0, value) for value in ends.values())
     buffer = ctypes.create_string_buffer(code, len(code))

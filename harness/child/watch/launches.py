@@ -32,6 +32,7 @@ class Launches:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
+        """Count the launches within the `with` block, and remember those that fail."""
         def run(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             number, self.seen = self.seen, self.seen + 1
             watched = sys.getprofile()
@@ -54,6 +55,7 @@ class Launches:
 
     @contextmanager
     def left_out(self) -> Iterator[None]:
+        """Leave out all launches within the `with` block."""
         def run(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             number, self.seen = self.seen, self.seen + 1
             if number in self._failures:
@@ -124,7 +126,7 @@ def profiled(observer: Callable[[Any, str, Any], None]) -> Iterator[None]:
 
 
 class Calls:
-    """Records as a profiler's observer whether a kernel call enters launchers or the reference."""
+    """Records, as an observer for `profiled`, whether a call enters launchers or the reference."""
 
     def __init__(self, reference: str, launchers: list[CodeType]) -> None:
         self._file, self._launchers = reference, launchers
