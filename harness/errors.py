@@ -58,14 +58,15 @@ class Refused(KoptError):
 
 
 def refuse(*rules: tuple[bool, str]) -> None:
-    """Raise ValueError with the first message whose rule is broken."""
+    """Raise ValueError with the message of the first broken rule; rules are (is broken, message).
+    """
     for is_broken, message in rules:
         if is_broken:
             raise ValueError(message)
 
 
 def os_fault(error: OSError) -> EnvironmentFault:
-    """Return an error of the operating system with a fix where one is known."""
+    """Return an error of the operating system as EnvironmentFault, with a fix if one is known."""
     return EnvironmentFault(error.strerror or str(error), where=str(error.filename or ""),
                             fix=_FIXES.get(error.errno or 0, ""))
 

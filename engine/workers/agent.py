@@ -171,7 +171,7 @@ class AgentSlot:
         begun_s = start - self._began - self._waited_s
 
         def wall_s() -> float:
-            self._child.look_at_limit()  # the child's loop is blocked by this command
+            self._child.apply_wall_limit()  # the child's loop is blocked by this command
             return min(self._spec.command_s, max(0.1, self._limits.wall_s - begun_s))
 
         limits = Limits(wall_s=wall_s(), output_bytes=4 << 20, memory_bytes=16 << 30)

@@ -1,4 +1,4 @@
-"""Read the CSV or JSON tables that a benchmark wrote, CSV with pandas; answers are JSON lines.
+"""Reads the tables that a benchmark wrote, CSV by pandas or JSON; answers with JSON lines.
 
 Cells stay text; the harness decides what they mean. pandas is imported once, and every file is read
 in a fork that has seen no other file.
@@ -67,8 +67,8 @@ def _bytes(path: str, most: int) -> bytes:
 def _records(text: str) -> list[list[str]] | None:
     """Return a JSON list of objects as a header and rows, None if the text is not JSON.
 
-    The list may also be the only one in an object, as Google Benchmark writes it. Cells that are
-    lists or objects are left out.
+    The list may also be the only list of objects in an object, as Google Benchmark writes it.
+    Cells that are lists or objects become empty. Raises UnreadableTable for other JSON.
     """
     if text.lstrip()[:1] not in ("[", "{"):
         return None
@@ -108,7 +108,8 @@ def _parse(text: str) -> list[list[str]]:
 
 
 def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's table, or `error` if it cannot be read, or `missing` without pandas."""
+    """Return a file's table, `error` if it cannot be read, or `missing` with pandas' import error.
+    """
     if import_error:
         return {"missing": import_error}
     try:

@@ -74,9 +74,9 @@ def _accepts(path: str, *flags: str) -> bool:
 
 def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = None,
           cancel: threading.Event | None = None) -> str:
-    """Compile the target's source in `tree` to the library `out`, and return its hash.
+    """Compile the target's source in `tree` to the library `out`, and return the library's hash.
 
-    A runner proves by the hash that it loaded this library.
+    A runner compares the hash with that of the file which it loads.
 
     The compiler runs inside `tree` with a relative path, so that equal sources give equal bytes.
     Code is aligned to cache lines unless the target's own flags say otherwise. Raises BuildError
@@ -128,7 +128,7 @@ _NO_WIDER = re.compile(r"^ scalar_type: .*?(?P<type>\w+|vector\(.*)$")
 
 @dataclass(frozen=True, kw_only=True)
 class Remark:
-    """One loop, by its line: its widest vectors (0: none), and why it has none."""
+    """A remark on one loop, by its line: its widest vectors (0: none), and why it has none."""
 
     line: int
     vector_bytes: int
@@ -155,7 +155,7 @@ def remarks_of(target: Target, tree: Path, scratch: Path, *,
 
 
 def parse_remarks(text: str, source: str, code: str = "") -> tuple[Remark, ...]:
-    """Parse `-fopt-info-vec` output; the widest of a loop's versions counts.
+    """Parse `-fopt-info-vec` output; of a loop's versions, the one with the widest vectors counts.
 
     A loop that `code` already writes with vector types is left out: gcc only finds no wider ones.
     """

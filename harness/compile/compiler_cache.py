@@ -1,4 +1,4 @@
-"""Private compiler caches: one per place that runs a candidate, seeded with the baseline's.
+"""Private compiler caches: one for each HOME of runners, seeded with the baseline's cache.
 
 A cache shared by two candidates would let one run what the other compiled; an empty cache would
 recompile unchanged code for minutes. What one untrusted process compiled is copied into a folder
@@ -62,7 +62,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def private(env: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Return an environment in which no cache is shared, replacing earlier settings."""
+    """Return an environment whose caches are all in a private HOME, replacing earlier settings."""
     return {**env, **environment(home)}
 
 
@@ -87,7 +87,7 @@ def seed(warm: Path, home: Path) -> int:
 def keep(home: Path, warm: Path) -> int:
     """Copy a HOME's caches, read-only, to `warm`, to seed others; return the number of files.
 
-    Does nothing if `warm` exists.
+    Returns 0 and does nothing if `warm` exists, or if the caches are empty or too large.
     """
     root = home / FOLDER
     if not root.is_dir() or warm.exists() or not any(root.iterdir()):
@@ -123,19 +123,20 @@ def adopt(cache: Path, home: Path, below: tuple[str, ...] = (), *,
           known: set[str] | None = None, appears_at: Path | None = None) -> int:
     """Copy a Triton cache into a folder `below` a home; return the number of entries copied.
 
-    Copies only plain files in folders with names as Triton makes them, and none of its indexes. The
-    home itself belongs to this process; no other may replace it. Entries in `known` are left out,
-    and copied ones added to it. `appears_at` is the home's path for the process that reads it.
+    Copies only plain files in folders with names as Triton makes them; its indexes are written
+    anew. The home itself belongs to this process; no other may replace it. Entries in `known` are
+    left out, and copied ones added to it. `appears_at` is the home's path for the process that
+    reads it.
     """
     known = set() if known is None else known
     count, files, size = 0, 0, 0
     home.mkdir(parents=True, exist_ok=True)
     into = (appears_at or home).joinpath(*below)
     with ExitStack() as opened:
-        place = os.open(home, _FOLDER)
-        opened.callback(os.close, place)
+        folder = os.open(home, _FOLDER)
+        opened.callback(os.close, folder)
         for part in below:
-            place = _open_folder(place, part, opened)
+            folder = _open_folder(folder, part, opened)
         for entry in sorted(_listed(cache), key=lambda entry: entry.name):
             if not KEY.fullmatch(entry.name) or entry.name in known or \
                     not entry.is_dir(follow_symlinks=False):
@@ -143,7 +144,7 @@ def adopt(cache: Path, home: Path, below: tuple[str, ...] = (), *,
             known.add(entry.name)
             names = []
             with ExitStack() as finished:
-                target = _open_folder(place, entry.name, finished)
+                target = _open_folder(folder, entry.name, finished)
                 for file in sorted(_listed(entry.path), key=lambda file: file.name):
                     if file.name == "lock" or file.name.startswith(_GROUP):
                         continue
@@ -171,18 +172,18 @@ def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _open_folder(place: int, name: str, closing: ExitStack) -> int:
+def _open_folder(parent: int, name: str, closing: ExitStack) -> int:
     """Open a folder inside another; create it, also in place of anything that is not a folder."""
     for _ in range(2):
         with suppress(FileExistsError):
-            os.mkdir(name, 0o755, dir_fd=place)
+            os.mkdir(name, 0o755, dir_fd=parent)
         try:
-            descriptor = os.open(name, _FOLDER, dir_fd=place)
+            descriptor = os.open(name, _FOLDER, dir_fd=parent)
             break
         except OSError as error:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
-            os.unlink(name, dir_fd=place)
+            os.unlink(name, dir_fd=parent)
     else:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name)
     closing.callback(os.close, descriptor)
@@ -202,10 +203,10 @@ def _copy(source: str, target: int, name: str) -> bool:
 
 @contextmanager
 def _replacing(folder: int, name: str) -> Iterator[IO[bytes]]:
-    """Write a file that replaces its namesake only when it is complete.
+    """Write a file that replaces the one of its name only when it is complete.
 
-    A process that runs several configurations may have that module loaded, and would crash on a
-    partial file.
+    A process that runs several configurations may have loaded that file as a module, and would
+    crash if it were overwritten in part.
     """
     part = f".{name}.part"
     with suppress(FileNotFoundError):

@@ -30,9 +30,10 @@ MOST_SIBLINGS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where kernels run: the interpreter, the folder they may write below, the device.
+    """Where kernels run: the device, the Python, and the folder below which they may write.
 
-    `device` is torch's name in a process that sees no other card: "cpu" or "cuda:0".
+    `device` is torch's name in a process that sees no other card: "cpu" or "cuda:0". `interpret`
+    says that Triton's interpreter runs the kernels.
     """
 
     device: str
@@ -113,7 +114,7 @@ IMPORTS_TRITON = re.compile(rb"^\s*(?:import|from)\s+triton\b", re.MULTILINE)
 
 
 def imports_triton(target: Target, *trees: str) -> bool:
-    """Return whether a Python target's source has Triton kernels in one of these trees."""
+    """Return whether the source of a Python target imports Triton in one of these trees."""
     sources = (Path(tree) / target.source for tree in trees)
     return target.language == "python" and any(
         IMPORTS_TRITON.search(source.read_bytes()) for source in sources if source.is_file())
@@ -123,7 +124,7 @@ def place_on(device: Device, language: str, *, scratch: str, python: str | None,
              env: Mapping[str, str], has_triton: bool = False) -> Place:
     """Return the place for kernels on a device; Triton is interpreted on the CPU.
 
-    `has_triton` says that Python sources contain Triton kernels.
+    `has_triton` says that the sources of a Python target import Triton.
     """
     on_cpu = device.kind == "cpu"
     return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
@@ -214,8 +215,9 @@ MOST_FILES = 200
 def one_stream(root: Path, source: Path) -> bool:
     """Return whether everything that a source of a project reaches runs on one stream of a card.
 
-    Nothing is run: no file of the project that it imports may mention streams, functions that
-    create them, or code that cannot be read here. If in doubt, the answer is False.
+    The files are only read: neither the source nor a project file that it imports may mention
+    streams, functions that create them, or code that cannot be read here. If in doubt, the answer
+    is False.
     """
     waiting, seen = [source], {source}
     while waiting:
@@ -255,7 +257,7 @@ def _files(root: Path, importer: Path, level: int, name: str) -> list[Path]:
     for folder in folders:
         parts = name.split(".")
         for count in range(1, len(parts) + 1):
-            place = folder.joinpath(*parts[:count])
-            files += [file for file in (place.with_name(f"{place.name}.py"), place / "__init__.py")
+            path = folder.joinpath(*parts[:count])
+            files += [file for file in (path.with_name(f"{path.name}.py"), path / "__init__.py")
                       if file.is_file()]
     return list(dict.fromkeys(files))

@@ -85,9 +85,9 @@ MOST_REASONS = 8
 
 
 def unlaunchable(kernel: KernelResources) -> tuple[str, ...]:
-    """Return why its architecture cannot launch a kernel, empty when it can or is unknown.
+    """Return why its architecture cannot launch a kernel; empty if it can, or is unknown itself.
 
-    The compiler does not check it: Triton compiles a config for sm_90 that needs 393,216 bytes of
+    The compiler does not check this: Triton compiles a config for sm_90 that needs 393,216 bytes of
     shared memory without an error, and the launch fails.
     """
     arch = datasheets.find_arch(kernel.arch)

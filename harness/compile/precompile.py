@@ -7,10 +7,10 @@ Each configuration therefore has a folder of its own, which no other process may
 that no candidate finds files planted by another. The shared part, C modules made from Triton's own
 text and a list of types, is built by a process that loads no candidate.
 
-The cache's key covers the kernel's text, line and module name, what it calls and reads, argument
-types, alignments and constants, options, architecture, Triton's own files, ptxas' version, and
-environment variables that are equal on both sides; it does not cover the file's path. But the index
-of each kernel contains absolute paths, and is rewritten when a cache is copied.
+The key of Triton's cache covers the kernel's text, line and module name, what it calls and reads,
+argument types, alignments and constants, options, architecture, Triton's own files, ptxas' version,
+and environment variables that are equal for compiler and runner; it does not cover the file's path.
+But the index of each kernel contains absolute paths, and is rewritten when a cache is copied.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NICE = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CompileResult:
-    """A configuration's resources, why no card can launch it, or the error of its compilation."""
+    """A configuration's resources, why its card cannot launch it, or why it does not compile."""
 
     resources: tuple[KernelResources, ...] = ()
     reasons: tuple[str, ...] = ()
@@ -103,15 +103,15 @@ class Precompiler:
         return self._futures[key]
 
     def give(self, key: str, kernel: Kernel) -> int:
-        """Copy compiled code to where the runners of a kernel with the same source look for it.
+        """Copy compiled code into the home of the runners of a kernel with the same source.
 
-        Returns the number of kernels and modules. No runner may have called the kernel yet.
+        Returns the number of kernels and modules copied. No runner may have called the kernel yet.
         """
         return sum(compiler_cache.adopt(cache, kernel.home, compiler_cache.TRITON) for cache in (
             triton_aot.cache_in(self._folder(key)), self._stubs / "triton"))
 
     def forget(self, key: str) -> None:
-        """Remove the compiled code of a source; it would be compiled again."""
+        """Remove the compiled code of a source; a later `expect` compiles it again."""
         with self._lock:
             future = self._futures.pop(key, None)
             self._sources.pop(key, None)

@@ -1,7 +1,7 @@
 """Builds the compiled loop that times a kernel's calls, once per signature and machine.
 
-`harness/child/run/timed_loop.c` is kopt's own and so compiled without a guard. It is kept where no
-confined process can write.
+`harness/child/run/timed_loop.c` is kopt's own and so compiled without a guard. The library is kept
+where no confined process can write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCALARS = {"float64": "double", "float32": "float", "int64": "int64_t", "int32":
 
 
 def library(target: Target, scratch: Path) -> Path:
-    """Return the built loop for a target's kernels; in `scratch` if the cache cannot be written.
+    """Return the built library's path for a target; in `scratch` if the cache cannot be written.
 
     Raises EnvironmentFault.
     """

@@ -1,4 +1,4 @@
-"""Compile Triton kernels ahead of time, to learn what they need of a GPU that is not present."""
+"""Compile Triton kernels ahead of time, to learn what they need of a GPU that may be absent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_CONFIGS = 64
 NARROW = 16
 """Bytes of the widest load that one thread can make."""
 NEAR_ROOFLINE = 90.0
-"""Percent of the roofline from which a class is not worth advice."""
+"""From this percentage of the roofline on, a class gets no advice."""
 
 
 class AotError(KoptError):
@@ -69,8 +69,8 @@ def inspect(target: Target, tree: Path, arch: str, scratch: Path, *,
 
     Everything compiled is written to the cache of the scratch folder, `cache_in`; `cached` also
     reads it. A cached kernel comes without the assembler's report: its spills may be unknown.
-    Raises InputError for an unknown architecture, BuildError for a source that is not Python, and
-    AotError when no class compiles.
+    Raises InputError for an unknown architecture, BuildError for a source that is missing or not
+    valid Python, and AotError when no class yields a kernel.
     """
     place = Place(device="cpu", scratch=str(scratch), python=python, env=dict(env or {}))
     compiled_for = _arch(arch)
@@ -114,7 +114,7 @@ def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool 
     variables = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_HOME": str(home),
               "TRITON_CACHE_DIR": str(home / "triton"), "TRITON_DUMP_PTXAS_LOG": "1"}
     if not cached:
-        variables["TRITON_ALWAYS_COMPILE"] = "1"  # the cache's key contains neither variable
+        variables["TRITON_ALWAYS_COMPILE"] = "1"  # a cached kernel comes without ptxas' log
     return Peer("compile.aot", cwd=home, limits=limits, python=place.python, yields=yields,
                 env=clean_env({**place.env, **variables}, home=home), cancel=cancel, zygote=zygote,
                 confine=Confine(writable=(str(home),), cards=False))
@@ -124,8 +124,9 @@ def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (
                    ) -> tuple[KernelLimit, ...]:
     """Return the limits of the kernels, the most important first.
 
-    A limit of an autotuned kernel counts only if all configs reach it. `rows` are the verdict's: a
-    class near its roofline is left out, the one furthest from it comes first.
+    Of an autotuned kernel, too much shared memory counts in any config, another limit only if all
+    configs have it. `rows` are the verdict's: a class near its roofline is left out; among equal
+    limits, the class furthest from its roofline comes first.
     """
     reached = {row.config_class: row.pct_of_roofline for row in rows
                if row.pct_of_roofline is not None}

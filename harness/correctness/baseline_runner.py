@@ -43,10 +43,10 @@ class BaselineRunner:
 
     def errors(self, case: Case, errors: Errors, candidate: Kernel,
                held: DeviceLock | None) -> Errors | None:
-        """Return the baseline's errors on a case; None if it does not run on it.
+        """Return the baseline's errors on a case; None if the baseline does not run on it.
 
         These are the candidate's own `errors` if it has the baseline's code. Raises
-        EnvironmentFault if the machine is the reason.
+        EnvironmentFault if the baseline fails because of the machine.
         """
         key = case.id, self._oracle.version(case)
         if key not in self._errors:
@@ -63,7 +63,7 @@ class BaselineRunner:
         answers = self._answers(case, held, calls=3)
         return answers is None or len({answer.digests for answer in answers}) == 1
 
-    def judge_alone(self, case: Case, held: DeviceLock | None) -> tuple[Kernel, Errors] | None:
+    def run_alone(self, case: Case, held: DeviceLock | None) -> tuple[Kernel, Errors] | None:
         """Return the baseline's kernel and its errors on a case; None if it does not run."""
         errors = self._run(case, held)
         return None if errors is None else (self.kernel(), errors)
@@ -88,9 +88,9 @@ class BaselineRunner:
 
     def _answers(self, case: Case, held: DeviceLock | None, *,
                  calls: int = 1) -> list[Errors] | None:
-        """Return the errors of several calls; None if two processes in a row fail.
+        """Return the errors of several calls; None if two processes in a row fail, or none starts.
 
-        Such a failure excuses no candidate. Raises EnvironmentFault if the machine is the reason.
+        Such a failure excuses no candidate. Raises EnvironmentFault if it comes from the machine.
         """
         for again in (False, True):
             try:

@@ -1,4 +1,4 @@
-"""Check that a candidate's PyTorch modules change the buffers that the baseline's do.
+"""Check that a candidate's calls change the buffers of PyTorch modules as the baseline's do.
 
 Outputs do not show such changes where an adapter keeps the module from call to call.
 """
@@ -23,7 +23,8 @@ from harness.runners.slots.case_memory import CaseMemory
 _KEEPS = re.compile(r"register_buffer|\bBuffer\(|BatchNorm|InstanceNorm|track_running_stats")
 CALLS = 3
 CLOSE = 0.01
-"""Largest difference of two buffers that count as equal, relative to their size."""
+"""Largest difference of two buffers' numbers that count as equal, relative to the larger root mean
+square."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ def buffer_problem(session: Session, oracle: Oracle, baseline: BaselineRunner, c
     """Return which buffers a candidate's calls leave unlike the baseline's, "" if none.
 
     Both are called equally often on the same inputs, in separate processes. Buffers that the
-    baseline does not reproduce are ignored, and so is a baseline that fails.
+    baseline does not reproduce are ignored; the result is "" if either of them fails.
     """
     def after_calls(kernel: Kernel) -> list[Sequence[ModuleBuffer]]:
         with session.runners.start(kernel, lock=held, yields=session.yields) as runner:
@@ -70,7 +71,7 @@ def buffer_problem(session: Session, oracle: Oracle, baseline: BaselineRunner, c
 
 
 def keeps_buffers(session: Session) -> bool:
-    """Return whether the baseline's source has buffers that outputs may not show."""
+    """Return whether the baseline may keep buffers that outputs do not show, and can be checked."""
     target, base = session.target, session.base
     return target.adapter is not None and base is not None and not session.in_process \
         and not any(arg.kind == "inout" for arg in target.args) \

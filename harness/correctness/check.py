@@ -56,8 +56,8 @@ class CorrectnessCheck:
         self.notes: list[str] = []
         self.evidence: list[Evidence] = []
         self.kinds: dict[str, list[str]] = {}
-        """By class, the kinds of input for timed calls: well-conditioned and not constant. The
-        candidate's answers have no influence on the choice."""
+        """By class, the kinds of input for timed calls: all checked ones but constant inputs and
+        those on which the baseline's own error was found to exceed the floor."""
         self.steps: tuple[TraceStep, ...] | None = None
         """What the kernel recognised over training steps, if `trace_weights` is set."""
         self.trace_weights: Collection[str] | None = None
@@ -289,7 +289,7 @@ class TrivialAnswers:
 
 
 def excused_errors(errors: Errors) -> Errors:
-    """Return the errors of a case that is not judged, since the baseline fails on it as well."""
+    """Return errors that count as right, for a case on which the baseline fails as well."""
     return Errors(absolute=0.0, relative=0.0, bad=0, each=(0.0,) * len(errors.each),
                   digests=errors.digests, used=0.0, over=0.0, allowed=0.0)
 

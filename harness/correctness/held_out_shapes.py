@@ -23,7 +23,7 @@ LEAST = 3
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutPoint:
-    """The measured point number `base` with another value of `name`.
+    """The measured point at index `base`, with another value of `name`.
 
     A kernel that is split by conditions takes another path on each side of a threshold. Both sides
     of every gap between measured values are points.
@@ -33,7 +33,7 @@ class HeldOutPoint:
     name: str
     value: int
 
-    def of(self, point: Mapping[str, int]) -> dict[str, int]:
+    def applied_to(self, point: Mapping[str, int]) -> dict[str, int]:
         """Return a measured point with this value instead of its own."""
         return {**point, self.name: self.value}
 
@@ -43,7 +43,9 @@ class HeldOutPoint:
 
 def points(measured: Sequence[Mapping[str, int]], names: Sequence[str],
            rng: random.Random) -> list[HeldOutPoint]:
-    """Return the points of some names, those between measured values first, else in random order.
+    """Return points with other values of `names`, those between measured values first.
+
+    The order is random otherwise.
     """
     between, beyond = list[HeldOutPoint](), list[HeldOutPoint]()
     for name in names:
@@ -68,7 +70,7 @@ def points(measured: Sequence[Mapping[str, int]], names: Sequence[str],
 
 def _chosen(measured: Sequence[Mapping[str, int]], name: str, choices: list[tuple[int, int]],
             rng: random.Random) -> Iterator[HeldOutPoint]:
-    """Yield one of some values, each with the measured value that it is near to."""
+    """Yield a point for a random one of `choices`, which are (nearest measured value, value)."""
     if choices:
         near, value = rng.choice(choices)
         bases = [at for at, point in enumerate(measured) if point[name] == near]
@@ -89,7 +91,7 @@ def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]
     yielded = 0
     for point in points([entry.shape for entry in target.classes], names, rng):
         base = target.classes[point.base]
-        changed = replace(base, shape=point.of(base.shape))
+        changed = replace(base, shape=point.applied_to(base.shape))
         try:
             check(replace(target, classes=(changed,)))
         except InputError:

@@ -15,7 +15,7 @@ def plan_inputs(classes: Sequence[str], kinds: Sequence[str],
     """Return the distributions of each class; the first of `kinds` (normal) is in every class.
 
     The others are dealt out cyclically, from a secret `start`, until each was used once and every
-    class has at least LEAST.
+    class has at least LEAST, or all there are.
     """
     if not kinds:
         return dict.fromkeys(classes, ())
@@ -27,7 +27,7 @@ def plan_inputs(classes: Sequence[str], kinds: Sequence[str],
 
 
 def strided_views(case: Case) -> list[dict[str, object]]:
-    """Return a case's tensors with strided layouts, alternating, for those that may be strided."""
+    """Return a case's tensors; those that may be strided get strided layouts, in alternation."""
     strided = [t["name"] for t in case.tensors if t["strided"]]
     layouts = {name: LAYOUTS[index % 2] for index, name in enumerate(strided)}
     return [{**t, "layout": "columns" if len(t["shape"]) < 2 else layouts[t["name"]]}

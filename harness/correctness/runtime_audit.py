@@ -75,7 +75,7 @@ def new_findings(findings: Iterable[Finding], known: Sequence[Finding]) -> list[
 
 
 def reject_reason(findings: Iterable[Finding]) -> str:
-    """Return why a candidate is rejected; empty if it is not."""
+    """Return why these findings reject a candidate; empty if they do not."""
     return next((f"tampered: {finding.detail}" for finding in findings
                  if finding.severity == "reject"), "")
 

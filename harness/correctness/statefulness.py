@@ -23,13 +23,13 @@ LARGE_BYTES = 32 << 20
 
 
 Judge = Callable[[Case, Errors, Errors | None], Errors]
-"""Compares errors with what is allowed, unless they are those of a known answer."""
+"""Judges errors by what is allowed; returns them as they are if they belong to a known answer."""
 
 
 class StatefulnessCheck:
     """Checks one class on the slot of a first, right call.
 
-    The check changes the contents of the case. It makes fewer calls if they are `slow` or their
+    The check changes the contents of the case. It makes fewer calls if calls are `slow` or the
     tensors large.
     """
 
@@ -91,7 +91,8 @@ class StatefulnessCheck:
             self._reject("aliased-output", case, "the next call overwrote what it had returned")
 
     def _reread(self, case: Case, last: Errors, *, elsewhere: bool) -> Errors:
-        """Judge the last call's outputs again, after a wait or a call on another slot."""
+        """Judge the last call's outputs again: after a wait, and after another call if `elsewhere`.
+        """
         if elsewhere:
             other = self._memory.slots - 1
             self._memory.place(case, other, reverse=True)
@@ -105,9 +106,9 @@ class StatefulnessCheck:
 
 
 def draw_moves(case: Case, most: int) -> dict[str, dict[int, int]]:
-    """Return moves {to: from} for every input: at most `most` elements from random places.
+    """Return moves {to: from} for every input: at most `most` elements from random positions.
 
-    Inputs with a structure or recorded values have no moves, which would destroy it.
+    Inputs with a structure or recorded values get none: moves would destroy these.
     """
     rng = random.Random(secrets.randbits(256))  # a system call for each number takes 0.1 s
     moves: dict[str, dict[int, int]] = {}

@@ -17,11 +17,12 @@ dtype for every kernel. Beyond that the floor allows:
 Beyond the floor the baseline runs on the same inputs, and FACTOR times its error is allowed
 (without that last rounding), for another order of summation or other fused operations. Since a
 baseline may by luck have no error (a blocked sum of equal values is exact), the typical effect on
-the output of as many roundings of the inputs is allowed too. A tolerance that the task declares is
-never exceeded. Without one, the usual tolerance of the dtype is the limit. Where a tensor has half
-precision or less, it is OF_BASELINE times the baseline's own error on normal inputs if that is
-more, up to LARGEST_OF_BASELINE: attention in bfloat16 rounds its weights, and is off by 3 % of the
-output's scale. A float32 kernel that is off by as much computes something else than the reference.
+the output of rounding the inputs is allowed too, times the floor's number of roundoffs. A tolerance
+that the task declares is never exceeded. Without one, the usual tolerance of the dtype is the
+limit. Where a tensor has half precision or less, or float32 may take TF32, the limit on normal
+inputs is OF_BASELINE times the baseline's own error if that is more, up to LARGEST_OF_BASELINE:
+attention in bfloat16 rounds its weights, and is off by 3 % of the output's scale. A float32 kernel
+that is off by as much computes something else than the reference.
 
 A row or column whose values are small beside all others could be left out within these errors. So
 its error relative to its own size counts too, if it is gross and the baseline's is small. Where
@@ -70,7 +71,7 @@ def rounding(dtype: str) -> float:
 
 
 def margin(dtype: str, precision: str | None) -> float:
-    """Return the error that is allowed beyond the last rounding, for any error of the baseline."""
+    """Return the error allowed beyond the last rounding, whatever the baseline's own error is."""
     computed = "tf32" if dtype == "float32" and precision == "tf32" else dtype
     return ROUNDINGS.get(computed, 1) * ROUNDOFF.get(computed, 0.0)
 
@@ -161,7 +162,8 @@ class Tolerance:
 
     def _with_small_values(self, case: Case, judged: Errors, candidate: Kernel,
                            held: DeviceLock | None) -> Errors:
-        """Return right errors as wrong if a row or column is lost that the baseline computes."""
+        """Return right errors, but as wrong ones if a row or column is lost only by the candidate.
+        """
         if judged.lost <= LOST:
             return judged
         standard = self.baseline.errors(case, judged, candidate, held)
@@ -172,7 +174,7 @@ class Tolerance:
 
     def baseline_is_right(self, case: Case, held: DeviceLock | None) -> bool:
         """Return whether the baseline itself is right on a case."""
-        alone = self.baseline.judge_alone(case, held)
+        alone = self.baseline.run_alone(case, held)
         if alone is None:
             return False
         kernel, errors = alone
@@ -192,7 +194,7 @@ class Tolerance:
         return problem
 
     def floor_of(self, case: Case, output: int) -> float:
-        """Return the allowed error of an output, for any error of the baseline."""
+        """Return an output's error that is allowed whatever the baseline's own error is."""
         return self._floors(case, output + 1)[output]
 
     def _floors(self, case: Case, count: int) -> list[float]:

@@ -23,7 +23,7 @@ from harness.tasks.target import DTYPE_TOLERANCE, ConfigClass, Target
 from harness.verdict import HELD_OUT, Evidence, Finding
 
 GROSS = 10.0
-"""On unusual cases an error counts from this multiple of the allowed one on."""
+"""On unusual cases an error counts only above this multiple of the allowed one."""
 VALUES = {"large": "values of several hundred", "far": "values near 1000",
           "extreme": "values near a million or infinite", "nan": "values that are not a number"}
 DECLARE = "declare low and high in the task if such values cannot occur"
@@ -38,7 +38,7 @@ class UnusualCase:
     remedy: str = DECLARE
     changed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     may_crash: bool = False
-    """Whether an honest kernel may crash on it, as the baseline does."""
+    """Whether honest kernels may crash on it, the baseline among them."""
 
 
 @dataclass(kw_only=True)

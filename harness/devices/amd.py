@@ -109,7 +109,7 @@ def _states_of_both(devices: list[Device], output: dict[str, Any]) -> list[Devic
     except FAULTS:
         return states
     by_bus = {bus: index for index, card in listed.items()
-              if (bus := _text(card, ("bdf",)).lower())}  # else the tools' indices are the same
+              if (bus := _text(card, ("bdf",)).lower())}  # without any, both tools' indices agree
     indices = {index: by_bus.get(_text(card, ("PCI Bus",)).lower(), -1) if by_bus else index
                for index, card in rocm_cards(output).items()}
     placed = {process.pid for processes in running.values() for process in processes}

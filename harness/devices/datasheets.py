@@ -117,7 +117,7 @@ class CardModel:
         return (self.highest_clock_mhz or self.clock_mhz) / self.clock_mhz
 
     def peak(self, dtypes: frozenset[str], *, loose: bool = False) -> float | None:
-        """Return the rate (TFLOP/s) that no kernel over these dtypes can exceed.
+        """Return the rate (TFLOP/s) that no kernel over these dtypes can exceed; None if unknown.
 
         float32 counts at the TF32 rate or a third of the bfloat16 rate: a product split into
         several narrow products has the accuracy of float32 and can exceed the plain float32 rate.

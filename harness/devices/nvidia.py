@@ -34,7 +34,9 @@ class NvmlReader:
         self.nvml = nvml
 
     def devices(self) -> list[Device]:
-        """Return all cards, one that fails or hangs as unusable. Raises NVMLError without a count.
+        """Return all cards, with those that fail or hang as unusable ones.
+
+        Raises NVMLError if the driver does not even count them.
         """
         indices = range(self.nvml.nvmlDeviceGetCount())
         readings = [_list_callers.setdefault(index, BoundedCaller()).start(
@@ -55,11 +57,11 @@ class NvmlReader:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             mig = self._has_mig(handle)
             card = self._device(handle, index, id, MIG_PARENT if mig else "")
-            places = self.ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) if mig else 0
+            most_instances = self.ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) if mig else 0
         except nvml.NVMLError as error:
             return [self._lost(handle, index, id, error)]
-        return [card, *(instance for place in range(places or 0)
-                        if (instance := self._instance(handle, index, place)))]
+        return [card, *(instance for number in range(most_instances or 0)
+                        if (instance := self._instance(handle, index, number)))]
 
     def state(self, device: Device) -> DeviceState:
         """Read one device; unsupported fields are None. Raises NVMLError if the device is lost."""
@@ -98,11 +100,11 @@ class NvmlReader:
         minor = self.ask(self.nvml.nvmlDeviceGetMinorNumber, handle)
         return () if minor is None or self._has_mig(handle) else (f"nvidia{minor}",)
 
-    def _instance(self, card: Any, index: int, place: int) -> Device | None:
-        id = f"cuda:{index}:{place}"
+    def _instance(self, card: Any, index: int, number: int) -> Device | None:
+        id = f"cuda:{index}:{number}"
         handle: Any = None
         try:
-            handle = self.ask(self.nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, place)
+            handle = self.ask(self.nvml.nvmlDeviceGetMigDeviceHandleByIndex, card, number)
             return None if handle is None else self._device(handle, index, id)
         except self.nvml.NVMLError as error:
             return self._lost(handle, index, id, error)

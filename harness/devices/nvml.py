@@ -70,7 +70,7 @@ OUTPUTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetCurrentClocksThrottleReasons": (c_ulonglong,),
     "nvmlDeviceGetMemoryInfo_v2": (_Memory,),
 }
-"""The library's functions, and what each writes behind its inputs."""
+"""The library's functions, and the types of the output arguments that follow the inputs of each."""
 
 
 class Driver:
@@ -110,7 +110,7 @@ class Driver:
         return list(processes[:count.value])
 
     def _read(self, symbol: str, *inputs: Any) -> Any:
-        """Return what a function writes: numbers, texts and structures; a tuple of several."""
+        """Return what a function writes: a number, a text, a structure or a tuple of them."""
         outputs = [output() for output in OUTPUTS[symbol]]
         lengths = [c_uint(len(output)) for output in outputs if isinstance(output, Array)]
         self._call(symbol, *(value.encode() if isinstance(value, str) else value

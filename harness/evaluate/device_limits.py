@@ -30,7 +30,7 @@ def ceilings_of(session: Session, on_wait: Callable[[str], None] | None = None) 
 
 def peaks_of(session: Session, held: DeviceLock | None, on_measure: Callable[[], None],
              ) -> GpuCeilings | None:
-    """Return a card's peaks, measured now under the lock `held` if they never were.
+    """Return a card's peaks; measure them now, under the lock `held`, if they are not cached.
 
     None on a CPU, for several cards, and where they cannot be measured. On a card that takes a
     single process they are only read from the cache: this session has the card's process already.
@@ -48,7 +48,7 @@ def peaks_of(session: Session, held: DeviceLock | None, on_measure: Callable[[],
 
 
 def not_judged(target: Target, failure: CandidateFailed) -> Verdict | None:
-    """Return the verdict on a candidate that this machine cannot run; None if it can."""
+    """Return the verdict for a failure because this machine cannot run the candidate, else None."""
     cause = failure.__context__  # what the check caught
     if not isinstance(cause, NotJudgedHere):
         return None
@@ -63,7 +63,7 @@ def compiled_only(target: Target, why: str) -> Verdict:
 
 
 def interpreted_note(target: Target) -> str:
-    """Return what a verdict by Triton's interpreter does not show."""
+    """Return a note on what a verdict by Triton's interpreter does not show."""
     small = [entry.name for entry in target.classes if entry.interpret_shape]
     on = f" on smaller shapes ({listed(small, 3)})" if small else ""
     return f"no GPU here: correctness by Triton's interpreter{on}, which shows no races and " \

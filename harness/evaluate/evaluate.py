@@ -104,7 +104,7 @@ class Evaluation:
             wall_s=round(time.monotonic() - began, 3))
 
     def _keep_findings(self, verdict: Verdict) -> None:
-        """Keep for people what failed, and the profiles of the kernels."""
+        """Write for people what failed, and the kernels' profiles, to the raw outputs."""
         failing = [f"class {row.config_class}: {row.note}" for row in verdict.rows
                    if not row.correct]
         raw_outputs.keep("failed-checks.txt", "".join(
@@ -183,8 +183,8 @@ class Evaluation:
                         oracle: Oracle, held: DeviceLock | None) -> None:
         """Start the runners that timing needs while the candidate compiles for its check.
 
-        Not earlier: contexts are made one after another, and these would delay the candidate's.
-        The incumbent is profiled once, not for each candidate.
+        Not earlier: contexts are created one after another, and those of these runners would delay
+        the one for the check. The incumbent is profiled once, not for each candidate.
         """
         runners = self.session.runners
         if held is not None and not self.session.in_process and self._is_timed(
@@ -221,7 +221,8 @@ class Evaluation:
                            held: DeviceLock | None) -> None:
         """Compile the incumbent's kernels once, as the check did the candidate's.
 
-        Otherwise each of its timed processes would. Profiling both sides does it, too.
+        Otherwise each of its timed processes would compile them. Does nothing if profiling has
+        compiled them already, or if the candidate's code leaves nothing to compile.
         """
         session = self.session
         session.runners.wait_profiles()

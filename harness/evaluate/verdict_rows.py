@@ -49,7 +49,8 @@ def rows(results: EvaluationResults) -> tuple[tuple[Row, ...], tuple[Finding, ..
 
 
 def _floor_finding(row: Row) -> Finding | None:
-    """Return the finding of a time below the floor: a reject, or a flag for the incumbent."""
+    """Return the finding of a time below the floor: a reject, or a flag if it is the incumbent's.
+    """
     if row.floor_us is None or row.log_ratio is not None:
         return None
     detail = f"class {row.config_class}: {row.note}"
@@ -145,7 +146,8 @@ def _capped(row: Row) -> str:
 
 def _remark(results: EvaluationResults, outcome: ClassOutcome, value: Estimate,
             other: Estimate | None) -> str:
-    """Return a note on a small gain that was measured again, or on times that disagree."""
+    """Return a note on a small gain, confirmed or not, or on a gain with a loss in the other time.
+    """
     gain = f"{math.expm1(value.mean):.2%}"
     if compare.is_small_gain(value, results.plan.margin):
         return f"{gain} faster in two measurements in a row" if outcome == "faster" else \

@@ -27,7 +27,7 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 class UnsupportedExpression(ValueError):
-    """Raised for a part that is not arithmetic, nor logic where that is allowed."""
+    """A part of an expression is neither arithmetic nor, where that is allowed, logic."""
 
 
 def parse(text: str, *, logic: bool = False) -> ast.expr:

@@ -36,7 +36,7 @@ def open_plain(path: str | Path, *, dir_fd: int | None = None) -> BufferedReader
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a plain file with its times. Raises OSError for a link."""
+    """Copy a plain file with its times. Raises OSError, also for a link."""
     target.unlink(missing_ok=True)
     with open_plain(source) as reading:
         status = os.fstat(reading.fileno())
@@ -99,19 +99,19 @@ def copy_folder(source: Path, target: Path, *, most_bytes: int, should_copy: Pat
     try:
         target.mkdir(parents=True, exist_ok=True)
         for entry, name in walk(source, enter):
-            place = target / name
+            copy = target / name
             if entry.is_symlink():
                 link = os.readlink(entry.path)
                 if should_copy(name) and _inside(name, link):
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    place.unlink(missing_ok=True)
-                    place.symlink_to(link)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    copy.unlink(missing_ok=True)
+                    copy.symlink_to(link)
             elif entry.is_file(follow_symlinks=False) and should_copy(name):
                 files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
                 if size > most_bytes or files > MOST_FILES:
                     raise FolderTooLarge(f"{source} holds more than {most_bytes >> 20} MiB")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                copy_file(Path(entry.path), place)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                copy_file(Path(entry.path), copy)
     except (FolderTooLarge, OSError):
         if is_new:
             remove(target)

@@ -16,7 +16,10 @@ LOCK_S = 2.0
 
 
 def append(path: Path, text: bytes, *, head: bytes = b"", sync: bool = False) -> None:
-    """Append whole lines, after `head` in an empty file; end a torn line first. Raises OSError."""
+    """Append whole lines, after `head` if the file is empty; first end a torn line.
+
+    Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o644)

@@ -12,7 +12,8 @@ CODES = {"int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "uint8": 
 
 
 def pack(tensors: Mapping[str, tuple[str, Sequence[int], bytes]]) -> bytes:
-    """Return a file's bytes. `tensors` gives by name: the format's dtype name, shape, bytes."""
+    """Return a file's bytes; `tensors` gives by name the format's dtype name, the shape, the bytes.
+    """
     header: dict[str, object] = {}
     content = b""
     for name, (dtype, shape, values) in tensors.items():

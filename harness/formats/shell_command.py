@@ -38,7 +38,7 @@ def needs_shell(command: str) -> bool:
 
 
 def _without_quoted(piece: re.Match[str]) -> str:
-    """Return a piece for the search for shell syntax: `x` for quoted or escaped text.
+    """Return a piece as shell syntax is searched for in it: `x` for quoted or escaped text.
 
     Double-quoted text with an expansion gives `$`."""
     text = piece[0]
@@ -53,22 +53,22 @@ def words_of(command: str) -> list[str]:
 
 
 def fill(command: str, values: Mapping[str, str]) -> str:
-    """Replace {name} by its value, quoted for its place to stay one word, and {{ }} by { }.
+    """Replace {name} by its value, quoted so that it stays one word there, and {{ }} by { }.
 
-    Raises ValueError for a place where no quoting keeps a value one word.
+    Raises ValueError where no quoting keeps a value one word.
     """
-    places, _ = _places(command)
+    constructs, _ = _places(command)
 
     def value(match: re.Match[str]) -> str:
         if match[1] is None or match[1] not in values:
             return match[0] if match[1] else match[0][0]
-        text, place = values[match[1]], places[match.start()]
-        if place in _UNQUOTABLE:
-            raise ValueError(f"{match[0]} stands in {_UNQUOTABLE[place]}, where it cannot be "
+        text, construct = values[match[1]], constructs[match.start()]
+        if construct in _UNQUOTABLE:
+            raise ValueError(f"{match[0]} stands in {_UNQUOTABLE[construct]}, where it cannot be "
                              "quoted: assign it to a variable first")
-        if place == "'":
+        if construct == "'":
             return text.replace("'", "'\\''")
-        return re.sub(r'([\\"$`])', r"\\\1", text) if place == '"' else shlex.quote(text)
+        return re.sub(r'([\\"$`])', r"\\\1", text) if construct == '"' else shlex.quote(text)
 
     return _PLACEHOLDER.sub(value, command)
 
@@ -76,18 +76,18 @@ def fill(command: str, values: Mapping[str, str]) -> str:
 def _places(command: str) -> tuple[list[str], list[str]]:
     """Return the construct around each character, and the stack of those open at the end.
 
-    A construct is its quote, the ")" that ends it, a key of _UNQUOTABLE, or "" for none.
+    A construct is named by its quote, the ")" that ends it, or a key of _UNQUOTABLE; "" is none.
     """
-    places, inside = list[str](), [""]
-    while (at := len(places)) < len(command):
-        char, place, width = command[at], inside[-1], 1
-        is_plain = place in ("", ")")
-        if place in _UNQUOTABLE or place == "'":
-            if char == {"#": "\n"}.get(place, place):
+    constructs, inside = list[str](), [""]
+    while (at := len(constructs)) < len(command):
+        char, construct, width = command[at], inside[-1], 1
+        is_plain = construct in ("", ")")
+        if construct in _UNQUOTABLE or construct == "'":
+            if char == {"#": "\n"}.get(construct, construct):
                 inside.pop()
         elif char == "\\":
             width = 2
-        elif char == place:
+        elif char == construct:
             inside.pop()
         elif command.startswith("$(", at):
             inside.append(")")
@@ -100,8 +100,8 @@ def _places(command: str) -> tuple[list[str], list[str]]:
             inside.append("<<")
         elif is_plain and char == "#" and (not at or command[at - 1] in " \t\n;|&("):
             inside.append("#")
-        places += [place] * width
-    return places, inside
+        constructs += [construct] * width
+    return constructs, inside
 
 
 def placeholders(command: str) -> list[str]:

@@ -35,7 +35,7 @@ def read_text(path: str | Path) -> str:
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text."""
+    """Return the set of a text's words."""
     return frozenset(text.split())
 
 

@@ -93,7 +93,7 @@ def scalar(text: str) -> Any:
 
 
 def kind(value: object) -> str:
-    """Return the kind of a parsed value in words."""
+    """Return in words what a parsed value is, for errors: `a list`, `the number 3`."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

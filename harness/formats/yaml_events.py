@@ -108,7 +108,7 @@ class _Builder:
         return value
 
     def key(self, event: yaml.Event, at: Key) -> str:
-        """Return a key of the mapping at a place."""
+        """Return a key of the mapping at `at`, and record its line."""
         self.refuse_alias_and_tag(event)
         if not isinstance(event, yaml.ScalarEvent):
             raise self.error("a key must be plain text", event)

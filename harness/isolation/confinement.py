@@ -14,7 +14,8 @@ MOST_ADDRESSES = 64
 class Reach:
     """The only addresses that a process reaches: IPv4 addresses and ports in its own network.
 
-    The descriptors of their listeners are sent over the socket `link`: in this order, one message.
+    The descriptors of their listeners are sent over the socket `link`: in one message, in the order
+    of `addresses`.
     The process sees the file `hosts` in place of /etc/hosts.
     """
 
@@ -30,7 +31,7 @@ class Confine:
     Without namespaces the process runs unconfined, or fails if `required`. `reach` replaces
     `network`. Of the device files of single GPUs it may open those in `nodes`, or all if that is
     empty. `binds` are pairs: a writable folder, and the path at which the process sees it.
-    `hidden` folders appear empty, except for the writable folders inside them.
+    `hidden` folders appear empty, except for the folders inside them that the process works in.
     """
 
     writable: tuple[str, ...] = ()
@@ -44,7 +45,7 @@ class Confine:
 
 
 def receive_listeners(link: socket.socket, count: int) -> list[socket.socket]:
-    """Wait for a process's listeners; return none if it runs unconfined or did not start."""
+    """Wait for a process's `count` listeners; return none if it is unconfined or did not start."""
     try:
         _, descriptors, _, _ = socket.recv_fds(link, 64, MOST_ADDRESSES, socket.MSG_CMSG_CLOEXEC)
     except OSError:  # closed at this end

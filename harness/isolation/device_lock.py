@@ -227,7 +227,7 @@ def _lock_file(name: str, wait: _LockWait) -> int:
 
 
 def _bind_address(fd: int, name: str, wait: _LockWait) -> int | None:
-    """Bind the socket address of a lock, which outlives its file; None if sockets are refused."""
+    """Bind a lock's address, which stays bound if its file is removed; None if that is refused."""
     while True:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bound:

@@ -107,7 +107,7 @@ class Guarded:
 
     @property
     def never_started(self) -> bool:
-        """Whether the process never started, because the zygote died before it forked it."""
+        """Whether the process never started, because the zygote died before forking it."""
         return self._process.pid == 0
 
     def hold(self, lock: DeviceLock) -> None:
@@ -118,7 +118,7 @@ class Guarded:
         """Let a yielding job run during this process's measurements; False ends the exemption."""
         self._order(b"run\n" if exempt else b"yield\n")
 
-    def look_at_limit(self) -> None:
+    def apply_wall_limit(self) -> None:
         """Apply the current wall-clock limit."""
         if self._wall_s is None or (wall_s := self._wall_s()) == self.limits.wall_s:
             return
@@ -152,7 +152,8 @@ class Guarded:
     def pause(self, *, stops_itself: bool = False) -> None:
         """Stop the job until `resume`; its wall-clock limit keeps running.
 
-        A job that `stops_itself` gets a moment to do so; otherwise it would stop after `resume`.
+        A job that `stops_itself` gets a moment to do so: if paused before that, it would stop
+        itself after `resume`.
         """
         if not self._paused:
             if stops_itself:
@@ -233,7 +234,7 @@ class Guarded:
         if time.monotonic() < self._next_poll:
             return
         self._next_poll = time.monotonic() + POLL_S
-        self.look_at_limit()
+        self.apply_wall_limit()
         if self._waits is not None:
             self._waits.poll()
 
@@ -268,7 +269,7 @@ def run(argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None,
         on_wait: Callable[[str], None] | None = None, cancel: threading.Event | None = None,
         zygote: Zygote | None = None, program: str = "", words: Sequence[str] = (),
         name: str = "", wall_s: Callable[[], float] | None = None) -> ProcessOutcome:
-    """Run an untrusted command and return how it ended; a failure raises nothing.
+    """Run an untrusted command and return how it ended; a failing command raises nothing.
 
     `on_wait` is called with what a yielding command waits for, and with "" when it continues.
     """

@@ -41,7 +41,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessOutcome:
-    """How a guarded process ended; a negative `returncode` is a signal, None means not started."""
+    """How a guarded process ended; a negative `returncode` is a signal.
+
+    None means that the process did not start, or that its supervisor was killed.
+    """
 
     ended: EndReason
     returncode: int | None
@@ -59,18 +62,19 @@ class ProcessOutcome:
 
     @property
     def was_killed(self) -> bool:
-        """Whether SIGKILL ended the process or its supervisor, as when memory runs out.
+        """Whether the process was ended by its owner or by SIGKILL, or its supervisor was killed.
 
-        A shell reports a killed command as 137.
+        SIGKILL is also sent when the machine's memory runs out; a shell reports it as 137.
         """
         return self.ended == "killed" or (
             self.ended == "exit" and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL))
 
     @property
     def reason_line(self) -> str:
-        """The line that most likely says how it ended; standard error comes before standard output.
+        """The printed line that most likely says why the process failed; "" if it printed none.
 
-        It is a compiler's first error, else the last line that make did not print; "" without any.
+        It is a compiler's first error, else the last line that make did not print: of standard
+        error, or else of standard output.
         """
         lines = (self.stdout + b"\n" + self.stderr).decode(errors="replace").splitlines()
         last = (line for line in reversed(lines) if line.strip() and not _MAKE.match(line))

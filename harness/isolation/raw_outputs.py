@@ -29,7 +29,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 class RawOutputs:
-    """A folder of numbered files, such as `07-candidate.stderr`; several threads may add some."""
+    """A folder of numbered files, such as `007-candidate.stderr`; several threads may add some."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -75,7 +75,7 @@ class RawOutputs:
 
 
 def table_row(cells: Sequence[str]) -> str:
-    """Return a line of a table, whose cells hold no tabs and line ends."""
+    """Return a line of a table; tabs and line ends within cells become spaces."""
     return "\t".join(one_line(cell, 500) for cell in cells) + "\n"
 
 
@@ -84,7 +84,7 @@ _recorder: RawOutputs | None = None
 
 @contextlib.contextmanager
 def recording(folder: str) -> Iterator[None]:
-    """Keep the outputs of every guarded process in a folder until the block ends; "" keeps none."""
+    """Keep every guarded process's outputs in a folder within the `with` block; "" keeps none."""
     global _recorder
     before, _recorder = _recorder, RawOutputs(Path(folder)) if folder else None
     try:
@@ -107,6 +107,7 @@ def keep(name: str, text: str | bytes) -> None:
 
 
 def keep_file(name: str, path: Path) -> None:
-    """Keep the start of a plain file that a candidate wrote, if outputs are recorded."""
+    """Keep a plain file that a candidate wrote, read up to 4 * FILE_BYTES, if outputs are recorded.
+    """
     with contextlib.suppress(OSError), file_copy.open_plain(path) as file:
         keep(name, file.read(4 * FILE_BYTES))

@@ -50,7 +50,7 @@ NEEDS_GPU = "NeedsGpu"
 
 
 class PeerDied(KoptError):
-    """The child ended instead of answering."""
+    """The child ended, or sent an invalid answer, instead of answering."""
 
     exit_code = 1
 
@@ -89,7 +89,8 @@ class Peer:
         self.key = b""
         """The key that seals a runner's reports of time; empty if it has none."""
         self.stamps: SendTimes | None = None
-        """OS times of a runner's messages that timed calls begin or end; None if there are none."""
+        """The times, by the operating system, of the messages with which a runner announces that
+        timed calls begin or end; None if it stamps no messages."""
         self._on_ending = on_ending or (lambda: None)
         self._on_ended = on_ended or (lambda: None)
         self.elapsed_ns = 0

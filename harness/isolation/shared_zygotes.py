@@ -16,14 +16,14 @@ _lock = threading.Lock()
 _kept: dict[tuple[str, ...], tuple[ZygoteKind, WarmStart]] = {}
 """This process's zygotes by language and imported modules."""
 _inherited: list[WarmStart] = []
-"""Those of the processes that forked this one: not freed, as their zygotes are not its children."""
+"""Zygotes of processes that forked this one; kept, since they are not this process's to end."""
 
 
 def zygote(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote | None:
     """Return this process's zygote of a kind: a zygote passed to this process, else a new one.
 
-    It replaces one with the same imports but another environment. With `yields`, its imports
-    wait while other processes measure on the CPU.
+    A zygote with the same imports but another environment is closed first. With `yields`, a new
+    zygote's imports wait while other processes measure on the CPU.
     """
     purpose = (kind.language, *kind.modules)
     with _lock:
@@ -43,7 +43,7 @@ def _close() -> None:
 
 
 def _forget() -> None:
-    """Make a fork of this process start its own zygotes, and let those of its parent end."""
+    """Make a fork of this process start its own zygotes, and release those of its parent."""
     global _lock
     _lock = threading.Lock()
     for _, warm in _kept.values():

@@ -52,7 +52,7 @@ def start(job: Mapping[str, object], passed: Sequence[int], held: Sequence[int],
     """Start a supervisor with its job; return the control socket and the supervisor.
 
     `passed` are the program's descriptors, `held` those of device locks. A fork of `zygote` runs
-    `program`; where nothing can be forked, a new interpreter gets `path`.
+    `program`; where nothing can be forked, a new interpreter is started with `path` as its PATH.
     """
     control, theirs = socket.socketpair()
     with theirs:

@@ -32,7 +32,7 @@ class WaitReporter:
 
 @contextmanager
 def watched(turnstile: Turnstile, on_wait: Callable[[str], None]) -> Iterator[None]:
-    """Report waits from a separate thread while the block lasts."""
+    """Report waits from a separate thread within the `with` block."""
     ended, reporter = threading.Event(), WaitReporter(turnstile, on_wait)
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""Keep-or-revert search over a kernel's knobs; trials are screening values, not verdicts.
+"""Keep-or-revert search over a kernel's knobs; times of trials are no verdicts.
 
 Face: loop.
 """

@@ -1,4 +1,4 @@
-"""Search a kernel's knobs, keep or revert. Trials are screening values, not verdicts."""
+"""Searches a kernel's knobs: keeps or reverts each trial. Times of trials are no verdicts."""
 
 from __future__ import annotations
 
@@ -158,7 +158,10 @@ class Forecast:
     def of(cls, target: Target, job: SearchJob, device: Device, settings: Settings,
            source_of: Callable[[Config], str | None],
            cancel: threading.Event | None) -> Forecast | None:
-        """Return the forecast for `settings.predict`, or None. Raises InputError if unusable."""
+        """Return the forecast for the card `settings.predict`; None if none is named.
+
+        Raises InputError if that card cannot be predicted, or this machine measures on another.
+        """
         card = card_for(settings.predict, target.language)
         if card is None:
             return None

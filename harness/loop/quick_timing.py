@@ -27,7 +27,8 @@ BLOCKS = 2
 
 
 def graph_unit(call_ns: float, copies: int) -> int:
-    """Return the number of calls in a graph: enough to hide its launch, the same on each copy."""
+    """Return the number of calls in a graph: enough to hide its launch, equally many on each copy.
+    """
     unit = GRAPH_CALLS if call_ns * GRAPH_CALLS < 6 * GRAPH_NS else \
         max(1, round(GRAPH_NS / call_ns))
     return min(MOST_IN_GRAPH // copies, math.ceil(unit / copies)) * copies
@@ -85,7 +86,7 @@ class QuickTimer:
         return [number % self.copies for number in range(calls)]
 
     def first(self) -> float:
-        """Prepare, warm up and return the fastest first block's nanoseconds per call.
+        """Prepare, warm up and return the nanoseconds per call of the fastest of BLOCKS blocks.
 
         Other work on the machine only makes blocks longer.
         """
@@ -107,7 +108,8 @@ class BestQuickTimes:
             self.log_ratio, self._first = log_ratio, dict(first)
 
     def behind(self, first: Mapping[str, float]) -> float:
-        """Return the mean log ratio of a trial's first blocks to the best's; above 0 if slower."""
+        """Return the mean log ratio of a trial's first blocks to the best trial's; above 0: slower.
+        """
         if not first or not self._first:
             return 0.0
         return self._mean({name: math.log(ns / self._first[name]) for name, ns in first.items()})

@@ -1,4 +1,4 @@
-"""Sum up one trial of a loop: its ratio to the initial configuration, with a verdict's guards."""
+"""Sums up a loop's trial: its ratio to the initial configuration, no latency below the floor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ScreenSummary:
                                             cold=SCREEN.cache == "cold")
 
     def clear_loser(self, first_ns: Mapping[str, float]) -> Screened | None:
-        """Return the result of a trial that its first blocks rule out, None for any other."""
+        """Return the result of a trial whose first blocks are far too slow, None for any other."""
         behind = self.best.behind(first_ns)
         if behind <= math.log(CLEAR):
             return None

@@ -40,7 +40,10 @@ MOST_EXPECTED = 400
 
 
 class Screening:
-    """A loop's session and oracle. Entering raises InputError if the source does not compile."""
+    """A loop's session and oracle. Entering raises InputError if the source does not compile.
+
+    Creating one raises InputError if kernels of this language need another device.
+    """
 
     def __init__(self, target: Target, job: SearchJob, device: Device, settings: Settings,
                  source: TunableSource, cancel: threading.Event | None = None,
@@ -149,7 +152,11 @@ class Screening:
         self.oracle.close()
 
     def _choose_method(self) -> TurnScreening | PairScreening:
-        """Make cases and initial kernel; return the method. One that tunes itself needs pairs."""
+        """Make the cases and the initial kernel; return the method.
+
+        Pairs are needed unless Triton was compiled ahead for one card and the initial kernel does
+        not tune itself.
+        """
         session, tree = self.session, Path(self.job.tree)
         tolerance = Tolerance(session, self.oracle, Path(self.job.reference))
         with session.working():

@@ -28,13 +28,13 @@ from harness.timing.plan import Plan
 from harness.timing.timed_block import TamperedTiming
 
 MOST_SHARING = 100
-"""Most kernels that one process may have loaded."""
+"""Most kernels that one process may have loaded if they share buffers."""
 MEMORY_SHARE = 4
-"""Buffers may take 1 / MEMORY_SHARE of a card's memory."""
+"""Buffers that are not shared may take 1 / MEMORY_SHARE of a card's memory."""
 FAILURES = (BuildError, TamperedTiming, PeerError, PeerDied)
 """What a kernel that does not work raises."""
 TRIES = 2
-"""Processes in which the initial kernel is tried: the first may have been killed from outside."""
+"""Number of processes in which the initial kernel is tried: something else may end the first."""
 
 
 @dataclass(kw_only=True)
@@ -138,9 +138,9 @@ class TrialProcess:
 
 
 def initial_fault(session: Session, error: KoptError, *, ran: bool) -> IncumbentFault | DeviceFault:
-    """Return the error of an initial kernel that fails in TRIES processes.
+    """Return the fault to raise for an initial kernel that fails in TRIES processes.
 
-    It is the card's if the kernel `ran` on it before.
+    It is a fault of the card if the kernel `ran` on it before.
     """
     if ran and not session.on_cpu:
         return DeviceFault("the loop's initial configuration ran there before and now fails: "

@@ -75,8 +75,9 @@ class TrialTurns:
     def trial(self, source: bytes, key: str) -> Iterator[RunningTrial]:
         """Yield a trial of a source; after any error in it, the next trial finds a working process.
 
-        Raises PeerError or PeerDied if the trial fails, and BuildError. If its process fails with
-        it and the initial kernel fails in a new one, raises IncumbentFault or DeviceFault instead.
+        Raises PeerError or PeerDied if the trial fails, and BuildError. If the process fails with
+        the trial and the initial kernel fails in a new process, raises IncumbentFault or
+        DeviceFault instead.
         """
         process = self._open()
         self.buffers_used_before = process.shares_buffers and self._trials_in_process > 0
@@ -122,7 +123,7 @@ class TrialTurns:
         return self._process
 
     def _prepare_initial(self, process: TrialProcess) -> None:
-        """Load and warm the initial kernel, if needed in a new process.
+        """Load and warm the initial kernel unless the process holds it; if it fails, in a new one.
 
         Raises IncumbentFault or DeviceFault.
         """
@@ -159,7 +160,7 @@ class RunningTrial:
     def first(self) -> dict[str, float]:
         """Load the trial, check its cheapest class and time its first blocks.
 
-        Returns the nanoseconds of each class's fastest one per call. Raises WrongResult.
+        Returns by class the nanoseconds per call of its fastest first block. Raises WrongResult.
         """
         self._process.load(self._loaded)
         self._check(self._turns._cheapest)
@@ -171,7 +172,8 @@ class RunningTrial:
         """Time blocks of the trial and of the initial kernel in alternating order.
 
         If the initial kernel fails, both are loaded into a new process. If it fails there too,
-        though it runs alone, the trial is the cause. Raises PeerError and PeerDied.
+        though it ran alone before the trial was loaded, the trial is the cause. Raises PeerError
+        and PeerDied.
         """
         try:
             return self._time()

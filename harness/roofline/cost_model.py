@@ -168,9 +168,9 @@ def _terms(kernel: KernelResources, work: LaunchWork, card: CardModel, arch: Arc
     full = fullest * card.multiprocessors / programs
     busy = min(1.0, min(fitting, fullest) * warps
                / (HIDING / 2 if kernel.matrix == "wgmma" else HIDING))
-    turns = [_turns(part, kernel, work, programs) for part in kernel.sections]
+    counts = [_run_count(part, kernel, work, programs) for part in kernel.sections]
     instructions = sum(part.instructions * count
-                       for part, count in zip(kernel.sections, turns, strict=True))
+                       for part, count in zip(kernel.sections, counts, strict=True))
     issue_ghz = card.clock_mhz / 1e3 * ISSUE * (4 if arch.backend == "cuda" else 1)
     moved = work.reads + work.writes
     far = moved if cold or moved > card.cache_bytes else 0.0
@@ -181,15 +181,15 @@ def _terms(kernel: KernelResources, work: LaunchWork, card: CardModel, arch: Arc
         "launch": LAUNCH_US,
         "memory": far / (card.gb_per_s * COPY) / 1e3,
         "cache": (_loaded(kernel, work, near) + work.writes) / (card.cache_gb_per_s * CACHE) / 1e3,
-        "spills": (kernel.spills or 0) * kernel.threads * programs * max(turns, default=1.0)
+        "spills": (kernel.spills or 0) * kernel.threads * programs * max(counts, default=1.0)
         / card.cache_gb_per_s / 1e3,
         "arithmetic": full * work.flops / (_tflops(kernel, work, card) * busy) / 1e6,
         "issue": full * instructions * warps * programs / card.multiprocessors / issue_ghz / 1e3,
         "latency": max(1.0, programs / (card.multiprocessors * fitting))
-        * _program_ns(kernel, turns, card, MEMORY_NS if far else CACHE_NS, near) / 1e3}
+        * _program_ns(kernel, counts, card, MEMORY_NS if far else CACHE_NS, near) / 1e3}
 
 
-def _turns(part: Section, kernel: KernelResources, work: LaunchWork, programs: int) -> float:
+def _run_count(part: Section, kernel: KernelResources, work: LaunchWork, programs: int) -> float:
     """Return how often one program runs a section, estimated from the work."""
     if part.loop and part.flops:
         return max(1.0, work.flops / (programs * part.flops))
@@ -213,11 +213,11 @@ def _tflops(kernel: KernelResources, work: LaunchWork, card: CardModel) -> float
     return share * (work.matrix_tflops if kernel.matrix else work.vector_tflops)
 
 
-def _program_ns(kernel: KernelResources, turns: list[float], card: CardModel, first_ns: float,
+def _program_ns(kernel: KernelResources, counts: list[float], card: CardModel, first_ns: float,
                 near: bool) -> float:
     """Return how long one program takes alone (ns); loads of its first loop take `first_ns`."""
     total, wait_ns = 0.0, first_ns
-    for part, count in zip(kernel.sections, turns, strict=True):
+    for part, count in zip(kernel.sections, counts, strict=True):
         step_ns = part.instructions * CYCLES * 1e3 / card.clock_mhz
         if part.flops and part.load_bytes:
             step_ns += CACHE_NS / max(1, kernel.stages - 1)

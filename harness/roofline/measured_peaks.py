@@ -2,7 +2,7 @@
 
 They set the roofline and are evidence, but do not set the floor: a card under a power cap or with
 other work reaches less than it could, so only the published peaks of `ceilings` withhold latencies.
-They are measured under the device's lock in a guarded child; no verdict fails with it.
+They are measured under the device's lock in a guarded child; if that fails, no verdict does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ COPIES, SQUARES = (1 << 28, 1 << 30, 1 << 32), (8192, 4096)
 BEGIN_S, WALL_S = 3.0, 5.0
 """Seconds in which new requests are sent, and the limit of the whole measurement."""
 TIMES_CACHE = 4
-"""A copy is at least this many times larger than the last cache, or the cache is measured."""
+"""A copy is at least this many times larger than the last cache, which it would else measure."""
 
 
 @dataclass(frozen=True, kw_only=True)

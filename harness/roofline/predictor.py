@@ -58,7 +58,7 @@ class SourcePrediction:
 
     @property
     def note(self) -> str:
-        """The note of a verdict with these latencies."""
+        """The note of a verdict with these latencies, or without any."""
         if self.latency_us is None:
             return f"no prediction for {self.card}: {self.error}"
         return (f"latencies are predicted for {self.card} from compiled code: nothing was "

@@ -44,17 +44,23 @@ def urgent() -> Iterator[None]:
 
 @contextmanager
 def patient(needed: threading.Event, *, patience_s: float | None = None) -> Iterator[None]:
-    """Wait for a turn to create a context, or until it is `needed`; hold the turn in the block."""
+    """Wait for a turn to create a context, at most `patience_s` and not once it is `needed`.
+
+    A turn is held within the `with` block.
+    """
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-    turn = _turn(needed, deadline)
+    turn = _wait_for_turn(needed, deadline)
     try:
         yield
     finally:
         _close(turn)
 
 
-def _turn(needed: threading.Event, deadline: float) -> int | None:
-    """Wait for a free turn and for the end of urgent work; None if no turn was free in time."""
+def _wait_for_turn(needed: threading.Event, deadline: float) -> int | None:
+    """Wait for a free turn and, at most until `deadline`, for the end of urgent work.
+
+    None if no turn was free in time.
+    """
     files = [_open(name) for name in (_URGENT, *_TURNS)]
     gate, *turns = files
     held = None

@@ -28,7 +28,7 @@ class ContextWarmup:
             pending.done = self._submit(lambda: pending.run(work, turn))
 
     def claim(self, peers: Iterable[Peer]) -> list[Future[None] | None]:
-        """Return the future to wait for before each runner is used; None if nothing is pending."""
+        """Return for each runner the future to wait for before its use; None if none is pending."""
         claimed = [self._pending.pop(peer, None) for peer in peers]
         for pending in claimed:
             if pending is not None:
@@ -42,7 +42,7 @@ class ContextWarmup:
         wait([pending.done for pending in self._pending.values()])
 
     def drop(self, peer: Peer) -> None:
-        """Cancel the context of a runner that is being ended."""
+        """Cancel the context of a runner that is being ended, if its creation has not begun."""
         if (pending := self._pending.get(peer)) is not None:
             pending.cancelled = True
             pending.needed.set()

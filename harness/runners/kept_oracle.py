@@ -19,8 +19,8 @@ from harness.isolation import process_tree
 from harness.isolation.supervisor_start import KeptProcess
 
 KEPT_S = 120.0
-"""Seconds; longer than the pauses between verdicts in a queue, but not endless: a kept oracle holds
-half a GB of a card, and the weights of the reference."""
+"""Seconds that a kept oracle waits: longer than the pauses between verdicts in a queue, but not
+endless, since it holds half a GB of a card, and the weights of the reference."""
 VARIABLE = "KOPT_ORACLE"
 """Environment variable with the numbers of the shelf's descriptors in a harness process."""
 MOST_BYTES, MOST_DESCRIPTORS = 1 << 16, 8
@@ -121,6 +121,6 @@ class OracleShelf:
             self.take("")
 
     def close(self) -> None:
-        """End the idle oracle and close the shelf's sockets."""
+        """Close the shelf's sockets; the idle oracle ends once no other process holds them."""
         for end in self._made or ():
             end.close()

@@ -14,7 +14,8 @@ from harness.verdict import Evidence, Finding
 CALLS = 10
 MOST_KERNELS = 8
 MISSING = 0.67
-"""Smallest accepted ratio of a timed call to a profiled call, which has colder caches."""
+"""Smallest accepted ratio of a timed call's time to that of a profiled one, which has colder
+caches."""
 SHORTEST_US = 2.0
 """Below this time the profiler's clock is too coarse for a finding."""
 
@@ -78,7 +79,9 @@ def evidence(profiles: Mapping[tuple[str, str], CallProfile], names: list[str], 
 
 def too_short(profiles: Mapping[tuple[str, str], CallProfile],
               timings: Mapping[str, ClassTiming]) -> list[Finding]:
-    """Return a flag for every class whose timed calls are shorter than the profiled kernels."""
+    """Return a flag for every class where the candidate's timed calls are far shorter than its
+    profiled kernels.
+    """
     findings = []
     for name, timing in timings.items():
         profile = profiles.get(("candidate", name))

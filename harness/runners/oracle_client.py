@@ -140,7 +140,7 @@ class Oracle:
               known: Errors | None = None, *, outputs_only: bool = False) -> Errors:
         """Compare the outputs in a slot of a memory with the expected values.
 
-        `returned` says what the kernel returned and where it is. Raises PeerError if a
+        `returned` says what the kernel returned and where it is. Raises PeerError if a returned
         dtype is not the declared one. Outputs identical to those of `known` have the same errors.
         """
         if not self.interpret:
@@ -178,7 +178,7 @@ class Oracle:
         return self._versions.get(case.id, 0)
 
     def drop(self, case: Case) -> None:
-        """Forget a case that is not needed any more."""
+        """Make the oracle forget a case that is not needed any more."""
         self.ask("drop", case=case.id)
 
     def new_case(self, like: Case) -> Case:

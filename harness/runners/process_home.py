@@ -40,8 +40,8 @@ def has_compiled(kernel: Kernel) -> bool:
 class ProcessHome:
     """The folder of one process, made for a kernel; other kernels may join a shared process.
 
-    `confined` is whether the process sees its own file system. `frozen` are the identities of
-    kernels that have been timed: what their processes compile is not kept.
+    `confined` is whether the process has its own view of the file system. `frozen` are the
+    identities of kernels that have been timed: what their processes compile is not kept.
     """
 
     def __init__(self, kernel: Kernel, *, confined: bool, frozen: Collection[str],

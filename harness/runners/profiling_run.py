@@ -119,9 +119,9 @@ class ProfilingRuns:
         self._pending.append(self._runs[side].add(case, oracle))
 
     def finish(self) -> list[Peer]:
-        """Wait for all profiles, at most FINISH_S; then end those that are missing.
+        """Wait for all profiles, at most FINISH_S; then end the runs that are not finished.
 
-        Returns the processes, for the caller to end.
+        Returns the processes that are left, for the caller to end.
         """
         if wait(self._pending, FINISH_S).not_done:
             self.end()

@@ -1,4 +1,4 @@
-"""The runner processes of one evaluation or loop: all new, some started before they are needed.
+"""The runner processes of one evaluation or loop, some of them started before they are needed.
 
 A GPU context takes most of a second, and importing torch and triton takes seconds where no zygote
 has done it. Such processes are started ahead, each under its own guard; they get their kernel and
@@ -95,8 +95,8 @@ class RunnerPool:
         """Return a runner for each kernel, to be timed; prestart `refill` more of each.
 
         They load concurrently; what they compile is not kept. Raises PeerError or PeerDied if
-        a kernel does not load, EnvironmentFault if the target's Python cannot run any, DeviceFault
-        if it does not reach the card.
+        a kernel does not load, EnvironmentFault if the target's Python can run no runner,
+        DeviceFault if a runner does not reach the card.
         """
         self.starter.freeze(kernels)
         return self._start_reachable(kernels, lock, None, refill)

@@ -63,7 +63,7 @@ class Session:
         self._shelf = shelf
         self.device, self.settings, self.cancel, self.base = device, settings, cancel, base
         self.on_wait: Callable[[str], None] | None = None
-        """Called with what the session waits for to lock the device, unless `lock` gets another."""
+        """Called with the reason while `lock` waits for the device, unless it gets an `on_wait`."""
         self.several = len(device.cards) > 1
         self.on_cpu = device.kind == "cpu"
         self.mode = interference.require_usable(device)

@@ -102,10 +102,10 @@ class ModelProcess:
         with contextlib.suppress(OSError):
             self._ours.sendall(msgspec.json.encode(answer) + b"\n")
 
-    def look_at_limit(self) -> None:
+    def apply_wall_limit(self) -> None:
         """Apply the child's time limit as it is now; `run` does so between two messages."""
         if self._guarded is not None:
-            self._guarded.look_at_limit()
+            self._guarded.apply_wall_limit()
 
     def run(self, system: str, prompt: str, *, wall_s: float, answer_s: float, tools: bool,
             name: str, yields: Turnstile | None, cancel: threading.Event,

@@ -1,4 +1,4 @@
-"""The reference of a task: a Python function, or the baseline's own entry where there is none."""
+"""A task's reference: a Python function or, where it has none, the baseline's entry function."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Reference:
-    """The task's reference: a function that takes the inputs by name, in float64 if it can."""
+    """The task's reference function, called with the inputs by name; in float64 if the job asks."""
 
     runs_on_host = True
 
@@ -28,10 +28,10 @@ class Reference:
         accepted = inspect.signature(self.function).parameters
         self.accepted = None if any(each.kind is each.VAR_KEYWORD for each in accepted.values()) \
             else accepted
-        """The parameters of the reference; None if it takes every argument."""
+        """The reference function's parameters; None if it has a `**` parameter."""
 
     def values(self, tensors: list[dict[str, Any]], drawn: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by name, but for outputs."""
+        """Return by name all arguments that are not outputs."""
         return {tensor["name"]: self._constant(tensor) if tensor["role"] == "scalar" else
                 self.arrays.widen(drawn[tensor["name"]], tensor["shape"], wide=self.wide)
                 for tensor in tensors if tensor["role"] != "output"}
@@ -49,7 +49,10 @@ class Reference:
         return list(result) if isinstance(result, tuple) else [result]
 
     def _arguments(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by parameter: `name_` if the argument's name is a Python keyword."""
+        """Return the arguments by parameter: `name_` if the argument's name is a Python keyword.
+
+        Arguments without a parameter are left out. Raises TypeError if a parameter has no argument.
+        """
         if self.accepted is None:
             return values
         named = {f"{name}_" if keyword.iskeyword(name) else name: value
@@ -102,7 +105,7 @@ class BaselineReference:
         return values
 
     def results(self, tensors: list[dict[str, Any]], values: dict[str, Any]) -> list[Any]:
-        """Call the entry; return what it wrote to its outputs and what it returned."""
+        """Call the entry; return its output and in-place tensors, then what it returned."""
         arguments = list(values.values())
         if self.compiled is not None:
             arguments = self.compiled.packed(tensors, [

@@ -1,8 +1,8 @@
-"""A ring of slots for timed calls: every call gets contents of its own, every answer is judged.
+"""A ring of slots for timed calls: each call gets its own contents, and each answer is judged.
 
-Each slot holds the inputs and outputs of one call. Inputs are windows, at random places, of a long
-row of values that is drawn once per tensor ("tape") and holds all usable kinds of input. Outputs
-hold what an earlier call left there, which is the answer to other contents, or NaN. Both sides get
+Each slot holds the inputs and outputs of one call. Inputs are windows, at random positions, of a
+long row of values that is drawn once per tensor ("tape") and holds all usable kinds of input.
+Before a call its outputs hold NaN, or an earlier call's answer to other contents. Both sides get
 equal contents, and their outputs are compared with each other, slot by slot.
 """
 
@@ -18,14 +18,14 @@ from .tape import Tape, TapePatch
 
 PARTS, SCATTER = 8, 256
 MOST_PATCHES = 64
-"""Large contents made of so many patches are written anew as a whole."""
+"""Large contents that consist of this many patches are replaced as a whole."""
 COMPARED_EVERY = 8
-"""After a block, the inputs of one slot in so many are compared between the sides."""
+"""After a timed block, about one in this many slots has its inputs compared between the sides."""
 MOST_SHOWN = 4
 
 
 class Ring:
-    """The slots of one class on both sides, the contents that they have, and what they answered."""
+    """The slots of one config class on both sides, their contents, and the sides' answers."""
 
     def __init__(self, arrays: Any, job: dict[str, Any], tapes: Mapping[str, Tape]) -> None:
         self.arrays, self.tapes, self.slots = arrays, tapes, job["slots"]
@@ -40,19 +40,21 @@ class Ring:
         self._count = self._blank = self._shift = 0
         self._new: dict[str, list[TapePatch]] = {}
         self._samples: dict[str, tuple[int, Any]] = {}
-        """By side, the first place and the values of a sample of its outputs after its block."""
+        """By side, the first position and the values of a sample of its outputs, taken after its
+        timed block."""
         self._flipped: dict[str, list[slice]] = {}
         """By side, the slots whose inputs are inverted at present."""
         self._patches: dict[str, list[TapePatch]] = {tensor["name"]: [] for tensor in self.inputs}
         """By tensor, the patches that make up the contents of its slots, in order."""
 
     def draw(self, count: int) -> None:
-        """Choose new contents for the first `count` slots.
+        """Choose new contents for the first `count` slots; a weight keeps the ones that it has.
 
-        Large inputs change in one of eight parts, and in single elements everywhere: every earlier
-        answer is then wrong, at an eighth of the cost. Every element has a random factor, so that
-        no value that a kernel has seen comes again. The place of the parts is a secret of this draw
-        and tensor; all slots share it, so that one operation writes them all.
+        In a large input only an eighth of its length is replaced, and single elements everywhere:
+        every earlier answer is then wrong, at an eighth of the cost. Floats are multiplied by
+        random factors, so that no value that a kernel has seen comes again. The position of the
+        replaced part is drawn anew for each draw and tensor; all slots share it, so that one
+        operation writes them all.
         """
         rng, self._count = self._rng, count
         kinds = [rng.randrange(self.kinds) for _ in range(self.slots)]
@@ -66,7 +68,7 @@ class Ring:
 
     def _chosen(self, tensor: dict[str, Any], old: list[TapePatch], kinds: list[int],
                 count: int) -> tuple[list[TapePatch], int]:
-        """Return new patches, and in how many slots they replace all earlier ones."""
+        """Return a tensor's new patches, and in how many slots they replace all earlier patches."""
         tape, rng, in_place = self.tapes[tensor["name"]], self._rng, tensor["role"] == "inout"
         written = old[0].slots if old else 0
         if tape.fixed and not in_place and written >= count:
@@ -83,8 +85,7 @@ class Ring:
                            at=at, step=SCATTER)], 0
 
     def fill(self, name: str) -> None:
-        """Write the chosen contents to a side's slots, and answers of other slots to its outputs.
-        """
+        """Write the chosen contents to a side's inputs, and NaN or other answers to its outputs."""
         side = self.sides[name]
         for tensor in self.inputs:
             rows = side.rows(tensor)
@@ -93,7 +94,7 @@ class Ring:
         self._spoil(side)
 
     def _spoil(self, side: SlotMemory) -> None:
-        """Fill every other slot's outputs with NaN; the others get what those held.
+        """Fill every other slot's outputs with NaN; what they held goes to the remaining slots.
 
         No slot keeps its own answer, of which a part may still be right. In-place arguments stay.
         """
@@ -110,8 +111,8 @@ class Ring:
     def flip(self, name: str) -> None:
         """Invert the bits of the inputs in some slots of a side; a second call restores them.
 
-        In between, the side copies what its calls returned: a value that is read from an input only
-        then is wrong.
+        Between the two calls the side copies its returned values to the slots: a value that is
+        read from an input only at that time is wrong.
         """
         if (slots := self._flipped.pop(name, None)) is None:
             begin = self._rng.randrange(1, max(2, self._count))
@@ -140,12 +141,13 @@ class Ring:
                                  for words in every])
 
     def compare(self, count: int, limits: list[float], order: list[int]) -> dict[str, Any]:
-        """Compare both sides' outputs in the slots of calls, and the inputs of some slots.
+        """Compare both sides' outputs in the slots that were called, and the inputs of some slots.
 
-        `order` are the slots that were called, of the first `count`; no later call can restore the
-        inputs of the last one. `limits` are the allowed relative differences by output. `differs`
-        are the slots with the largest excess, worst first; `excess` is text, as it may be infinite.
-        `damage` says what a side overwrote.
+        `order` are the called slots, all among the first `count`. The inputs of the last one are
+        always compared, since no later call can have restored them. `limits` are the allowed
+        relative differences by output. In the answer `differs` are the slots with the largest
+        excess, worst first; `excess` is text, as it may be infinite; `damage` says what a side
+        overwrote.
         """
         arrays, sides = self.arrays, self.sides
         outputs = [(*(sides[side].rows(sides[side].outputs[index])[:count]
@@ -177,14 +179,14 @@ class Ring:
             else late.get(name) or self._changed(name, changed) for name in sides}}
 
     def _compared_slots(self, count: int, last: int) -> list[slice]:
-        """Return a random run of slots, which may wrap around, and the last call's."""
+        """Return slices of a random run of slots, which may wrap around, and of the slot `last`."""
         begin, number = self._rng.randrange(count), max(2, -(-count // COMPARED_EVERY))
         runs = [slice(begin, min(count, begin + number)), slice(0, begin + number - count)]
         return [*runs[:1 + (begin + number > count)], slice(last, last + 1)]
 
     def _judge_rows(self, got: Any, want: Any, limit: float, bounds: list[float],
                     worst: dict[int, float]) -> None:
-        """Put into `worst` the excess of each of its slots that the bound does not clear."""
+        """Raise the values in `worst` to the exact excess, where a slot's bound exceeds 1."""
         slots = [slot for slot, bound in enumerate(bounds) if slot in worst and not bound <= 1]
         step = max(1, self.arrays.chunk // want.shape[1])
         for first in range(0, len(slots), step):
@@ -196,20 +198,23 @@ class Ring:
                 worst[slot] = max(worst[slot], excess)
 
     def _changed(self, name: str, suspects: list[tuple[dict[str, Any], range]]) -> str:
-        """Return which input a side overwrote, of those in which the sides differ."""
+        """Return which of the `suspects`, inputs that differ between the sides, a side overwrote.
+
+        "" if it overwrote none of them.
+        """
         return next((damage for tensor, slots in suspects for slot in slots
                      if (damage := self.overwritten(name, slot, {
                          tensor["name"]: self._contents(tensor, slot)}))), "")
 
     def overwritten(self, name: str, slot: int, contents: Mapping[str, Any]) -> str:
-        """Return which input a side overwrote in a slot, given its contents by tensor."""
+        """Return as text which input a side overwrote in a slot, given the contents, or ""."""
         rows = self.sides[name].rows
         return next((f"overwrote its input {tensor['name']}" for tensor in self.inputs
                      if tensor["role"] == "input" and tensor["name"] in contents and not
                      self.arrays.equal(rows(tensor)[slot], contents[tensor["name"]])), "")
 
     def contents(self, slot: int) -> dict[str, Any]:
-        """Return by tensor the input values of a slot, as they were given."""
+        """Return by tensor the input values that were written to a slot."""
         return {tensor["name"]: self._contents(tensor, slot) for tensor in self.inputs}
 
     def _contents(self, tensor: dict[str, Any], slot: int) -> Any:

@@ -17,7 +17,7 @@ GUARD_BYTES = 4096
 
 
 class SlotMemory:
-    """Slots of `slot_bytes` bytes; a tensor's `offset` and `stored` dtype are those in memory.
+    """Slots of `slot_bytes` bytes; a tensor lies at `offset` in each, with the dtype `stored`.
 
     `shared` is the memory, and its bytes as an array.
     """
@@ -39,7 +39,7 @@ class SlotMemory:
         return {"kind": self.memory.kind, "nbytes": self.memory.nbytes}
 
     def rows(self, tensor: dict[str, Any]) -> Any:
-        """Return the values of a tensor in all slots, one row a slot."""
+        """Return the values of a tensor in all slots, one row for each slot."""
         first = tensor["offset"]
         return self.arrays.typed(self.raw[:, first:first + tensor["nbytes"]], tensor["stored"])
 
@@ -51,7 +51,8 @@ class SlotMemory:
     def place(self, slot: int, values: dict[str, Any], *, reverse: bool = False) -> None:
         """Write inputs to a slot, and poison over all other bytes of it.
 
-        Integers with a structure or recorded values are not reversed: they would lose it.
+        With `reverse` their elements are written in reverse order, except where a tensor has a
+        structure, which it would lose, or recorded values.
         """
         self.raw[slot] = self.poison
         for zone, poison, _, _ in self._zones(slot, slot + 1):
@@ -66,22 +67,23 @@ class SlotMemory:
         self.arrays.finish()
 
     def words(self, tensor: dict[str, Any]) -> Any:
-        """Return the bytes of a tensor in all slots, one row a slot, as integers."""
+        """Return the bytes of a tensor in all slots as integers, one row for each slot."""
         first, size = tensor["offset"], math.gcd(8, tensor["nbytes"])
         return self.arrays.typed(self.raw[:, first:first + tensor["nbytes"]], f"int{8 * size}")
 
     def guards(self, first: int, end: int) -> list[Any]:
         """Return for each zone of poison in a range of slots whether something was written.
 
-        Each is a vector of one element, not yet waited for; `damage` says what was written.
+        Each answer is a vector of one element, which a GPU may still have to compute; `damage`
+        says what was written.
         """
         return [self.arrays.differ(zone, poison)
                 for zone, poison, _, _ in self._zones(first, end)]
 
     def damage(self, first: int, end: int) -> str:
-        """Return what was written outside of tensors in the slots from `first` to `end`.
+        """Return as text the first write outside of tensors in the slots from `first` up to `end`.
 
-        Empty if nothing was written.
+        Empty if nothing was written there.
         """
         written = self.arrays.fetched(self.guards(first, end))
         for (zone, poison, before, behind), [is_written] in zip(self._zones(first, end), written,
@@ -99,7 +101,8 @@ class SlotMemory:
     def _zones(self, first: int, end: int) -> list[tuple[Any, int, str, str]]:
         """Return each zone in the slots of a range with its poison and the tensors around it.
 
-        Between two tensors the first half belongs to the one before.
+        The first half of a zone between two tensors belongs to the first of them. The halves are
+        separate zones if they have different poison.
         """
         raw, begin, before, poison = self.raw[first:end], 0, "", self.poison
         zones = []

@@ -1,9 +1,10 @@
 """The values of one input tensor, from which the contents of its slots are taken.
 
 A tape is a long vector that is drawn once: the values of each usable kind of input, one kind after
-another. The contents of a slot are a window of the tape at a random place, changed by a window of a
-second vector, the noise. Kinds of few distinct values get further noise when the tape is drawn. So
-even a few elements depend on two independent places, and neither a value nor a short row repeats.
+another. The contents of a slot are a window of the tape at a random position, changed by a window
+of a second vector, the noise. Kinds of few distinct values get further noise when the tape is
+drawn. So even a few elements depend on two independent positions, and neither a float nor a short
+row of values repeats.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from .inputs import OF_ROWS, draw, two_values
 
 LEAST_EXTRA = 64
 WHOLE = 16
-"""The least number of places, for each kind, where contents may begin on the tape of a structured
-tensor. Its contents are replaced only as a whole, and begin where its structure does."""
+"""The least number of positions, for each kind, at which contents may begin on the tape of a
+tensor with a structure. Its contents are replaced only as a whole, and begin where its structure
+does."""
 FEW = 1 << 14
-"""Elements beyond the contents on such a tape, so that short contents seldom repeat."""
+"""About the least number of elements that such a tape has for each kind beyond the contents of one
+slot, so that short contents seldom repeat."""
 MORE_NOISE = 4096
 """Elements that the noise has beyond the values, so that short inputs have many contents too."""
 ALIKE = "constant", "tied"
@@ -42,7 +45,7 @@ PRIME, where that is exact in float64: it has no noise, and rotation alone would
 class TapePatch:
     """New values for every `step`th element from `at` on, `length` in all, in the first slots.
 
-    `starts` and `noises` are the places in the tape and in its noise, one for each slot; `places`
+    `starts` and `noises` are positions in the tape and in its noise, one for each slot; `places`
     holds both, as an array on the device.
     """
 
@@ -57,7 +60,7 @@ class TapePatch:
     def slots(self) -> int:
         return len(self.starts)
 
-    def of(self, rows: Any) -> Any:
+    def changed_elements(self, rows: Any) -> Any:
         """Return the elements that the patch changes; each row holds the values of one slot."""
         return rows[:, self.at:self.at + (self.length - 1) * self.step + 1:self.step]
 
@@ -96,7 +99,7 @@ class Tape:
             self._draw(tensor, seed + 7919 * index, kind, index * self.length)
 
     def _draw(self, tensor: dict[str, Any], seed: int, kind: str, begin: int) -> None:
-        """Draw the values of one kind; a large tape has no room for a copy of them."""
+        """Draw the values of one kind, in parts: memory may not hold a large tape twice."""
         arrays, end = self._arrays, begin + self.length
         for number, first in enumerate(range(begin, end, self.count)):
             drawn = draw(arrays, tensor, seed + number, kind)
@@ -107,7 +110,7 @@ class Tape:
                     part.shape[0], seed + number + 37, OWN_STEPS)[None], arrays.places([[0]]))
 
     def _noise(self, count: int, seed: int, each: int = STEPS) -> Any:
-        """Return factors for floats, else integer steps, one in `each` of them not zero."""
+        """Return factors for floats, else integer steps of which about one in `each` is not 0."""
         arrays = self._arrays
         if self.is_float and self.ends is None:
             return arrays.noise(count, seed, self.values)
@@ -132,7 +135,7 @@ class Tape:
 
     def write(self, rows: Any, patch: TapePatch, first: int = 0) -> None:
         """Write a patch to `rows`, each the values of one slot; the first row is slot `first`."""
-        view, count = patch.of(rows), rows.shape[0]
+        view, count = patch.changed_elements(rows), rows.shape[0]
         if self.fixed or not patch.length:
             self._arrays.put(view, self.values[:patch.length][None])
             return
@@ -153,10 +156,10 @@ class Tape:
             self._change(some, values, noise, noises[:, None])
 
     def _chunks(self, view: Any, places: Any) -> Iterator[tuple[Any, Any, int]]:
-        """Yield parts of rows, the places of their values and noise, and their length.
+        """Yield parts of `view`, the positions of their values and noise, and their row length.
 
-        Parts are whole rows. If one is too large and the tensor has a structure of rows, parts are
-        rows of the tensor's last dimension.
+        A part holds the values of whole slots. If those of one slot are too many and the tensor
+        has a structure of rows, a part holds some whole rows of the tensor's last dimension.
         """
         (count, length), most = view.shape, self._arrays.chunk
         step = max(1, most // length)

@@ -22,7 +22,7 @@ class TorchDifferences:
     kernels: Any
 
     def differ(self, left: Any, right: Any) -> Any:
-        """Return whether any values differ, as a vector of one; do not wait for the GPU."""
+        """Return whether any values differ, as a vector of one element; do not wait for the GPU."""
         return (left != right).any().reshape(1)
 
     def excess(self, got: Any, want: Any, limit: float) -> Any:
@@ -48,7 +48,8 @@ class TorchDifferences:
         """Return the largest relative difference of each row, infinite where one is not finite.
 
         A difference is relative as in `errors`. Values that are finite on neither side agree.
-        In bfloat16, those below `limit` are only nearly exact: that takes a third of the time.
+        With a `limit`, bfloat16 differences below it are only nearly exact: that takes a third of
+        the time.
         """
         torch = self.torch
         short = got.dtype == want.dtype and got.dtype in (torch.float32, torch.bfloat16, torch.half)

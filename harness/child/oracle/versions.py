@@ -11,7 +11,7 @@ def of_libraries() -> dict[str, str]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    from importlib import metadata  # 70 ms, which torch has spent already
+    from importlib import metadata  # takes 70 ms, but torch has imported it already
 
     built = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
     triton = sys.modules.get("triton")

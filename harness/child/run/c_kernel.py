@@ -59,7 +59,7 @@ class PreparedC:
         return int(self.kernel.loop.run(self.kernel.function, self.rows, order_of(order)))
 
     def close(self) -> None:
-        """Unmap the slots: nothing may use them any more."""
+        """Forget the slots, which nothing may use any more; their memory is unmapped with them."""
         self.slots.clear()
 
     def store(self, slots: list[int]) -> None:
@@ -67,7 +67,7 @@ class PreparedC:
 
 
 def _zones(job: dict[str, Any]) -> list[int]:
-    """Return the offsets of pages without contents: one before all tensors, one after each."""
+    """Return the offsets of each slot's empty pages: one before all tensors, one after each."""
     ends = [tensor["offset"] + tensor["nbytes"] for tensor in job["tensors"]
             if tensor["role"] != "scalar"]
     return [slot * job["slot_bytes"] + -(-end // PAGESIZE) * PAGESIZE

@@ -52,9 +52,9 @@ class CompiledLoop:
         return ns
 
     def block(self, function: Any, rows: Any, order: Any, *, stop: bool) -> None:
-        """Wait for the owner's start, call as `run` does, and report the nanoseconds.
+        """Time a block of calls: wait for the owner's start, call as `run` does, report the time.
 
-        With `stop` this process then stops itself.
+        With `stop` this process then stops itself until it is resumed.
         """
         failed = self._library.kopt_block(function, rows, order, ctypes.c_int64(len(order)), stop)
         if failed:
@@ -65,8 +65,8 @@ class CompiledLoop:
                      steps: Sequence[Callable[[], Any] | None], *, stop: bool) -> list[Any]:
         """Time a Python function as `block` does; return what each call returned.
 
-        `steps` are functions called around the calls on a GPU, None if not needed: fetch, ready,
-        begin, end, await, elapsed.
+        `steps` are functions that are called around the timed calls, each None if not needed:
+        fetch, ready, begin, end, await, elapsed.
         """
         block = self._library.kopt_python_block
         block.restype = ctypes.py_object

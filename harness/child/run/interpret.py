@@ -69,7 +69,7 @@ PROPERTIES = {"multi_processor_count": 1, "multiprocessor_count": 1, "warp_size"
 
 
 class NoCard:
-    """Stands for the driver of a card: host code may ask what it runs on, and choose a card."""
+    """Replaces the driver of a card: host code may ask what it runs on, and choose a card."""
 
     def __init__(self) -> None:
         self.utils = SimpleNamespace(get_device_properties=lambda *_: dict(PROPERTIES))
@@ -121,7 +121,10 @@ def do_without_card() -> None:
 
 
 def prepare() -> None:
-    """Let this process's host code run without a card; kernels may store only in their tensors."""
+    """Let host code of this process run without a card, with the first config of each autotuner.
+
+    Kernels may store only in their tensors.
+    """
     from . import store_bounds
 
     store_bounds.install()
@@ -130,7 +133,7 @@ def prepare() -> None:
 
 
 def install() -> None:
-    """Patch the Triton of this process."""
+    """Patch this process's Triton as `prepare` does, and make bfloat16 values raise NeedsGpu."""
     from triton.runtime import interpreter
 
     prepare()
@@ -148,7 +151,7 @@ def install() -> None:
 
 
 def _index_by_one_element(interpreter: Any) -> None:
-    """Let a tensor of one element bound a loop, which Triton 3.6 cannot with NumPy 2.4."""
+    """Let a tensor of one element be a loop's bound: with NumPy 2.4, Triton 3.6 fails on it."""
     original = interpreter._patch_lang_tensor
 
     def patch(tensor: Any, *scope: Any) -> None:
@@ -159,7 +162,7 @@ def _index_by_one_element(interpreter: Any) -> None:
 
 
 def outside_store(error: BaseException) -> str:
-    """Return where a kernel stores outside its tensors, empty if that is not the error."""
+    """Return where a kernel stores outside its tensors, empty if the error is another one."""
     from .store_bounds import StoreOutside
 
     seen: BaseException | None = error
@@ -169,7 +172,7 @@ def outside_store(error: BaseException) -> str:
 
 
 def refusal(error: BaseException) -> str:
-    """Return why the interpreter cannot run a kernel, empty if the error is the kernel's own."""
+    """Return why the interpreter cannot run a kernel, empty if it is not the cause of the error."""
     from triton.runtime.errors import InterpreterError
 
     seen: BaseException | None = error
@@ -177,7 +180,7 @@ def refusal(error: BaseException) -> str:
     while seen is not None:
         if isinstance(seen, NeedsGpu):
             return str(seen)
-        if interpreted:  # below the interpreter: the host's own code fails in the same way on a GPU
+        if interpreted:  # raised in the interpreter: host code would fail in the same way on a GPU
             for kind, pattern, reason in LACKS:
                 if type(seen) is kind and re.search(pattern, str(seen)):
                     return f"{reason} ({seen}): checking it needs a GPU"

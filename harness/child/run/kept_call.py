@@ -10,13 +10,13 @@ from .load_python import POISON, Call
 
 
 class KeptCall:
-    """A kernel and a call of it whose outputs were right; its inputs are those of that call."""
+    """A kernel, and the arguments and buffers of one of its calls, whose outputs were right."""
 
     def __init__(self, kernel: Any, tensors: list[dict[str, Any]], call: Call) -> None:
         self.kernel, self.tensors, self.buffers = kernel, tensors, call
 
     def remember(self) -> None:
-        """Keep what in-place arguments contain now, for `renew`."""
+        """Keep the present contents of in-place arguments, for `renew`."""
         self._in_place = [None if buffer is None or buffer.role != "inout" else buffer.raw.clone()
                           for buffer in self.buffers.buffers]
 
@@ -28,7 +28,7 @@ class KeptCall:
                 buffer.raw.copy_(before)
 
     def fresh(self) -> Call:
-        """Return a call on memory of its own with the same contents, and poisoned outputs."""
+        """Return a call on new memory with the same contents, and poisoned outputs."""
         end = max(tensor["offset"] + tensor["nbytes"] for tensor in self.tensors
                   if tensor["role"] != "scalar")
         like = next(buffer for buffer in self.buffers.buffers if buffer is not None)

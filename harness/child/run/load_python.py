@@ -23,6 +23,7 @@ POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 _current_root = [""]
 """The tree whose modules are importable at present; see `turn_to`."""
 _parked: dict[str, tuple[dict[str, Any], list[str]]] = {}
+"""By tree, its modules and its part of sys.path while another tree is current."""
 
 
 class TensorBuffer:
@@ -213,7 +214,9 @@ def import_file(path: str, root: str) -> Any:
 
 
 def package_of(path: str, root: str) -> tuple[str, str] | None:
-    """Return the folder above a file's package and its dotted name; None if it imports absolutely.
+    """Return the folder above a file's package, and the dotted name of the file's module.
+
+    None if the file has no relative imports, or lies in `root` itself.
     """
     with open(path, "rb") as file:
         tree = ast.parse(file.read())
@@ -244,9 +247,9 @@ def module_of(name: str, path: str) -> Any:
 
 
 def turn_to(root: str) -> None:
-    """Switch sys.modules and sys.path to one tree's.
+    """Switch sys.modules and sys.path to those of one tree.
 
-    Where two kernels share a process, each then imports its own modules at any time.
+    So each of two kernels that share a process always imports modules of its own tree.
     """
     current = _current_root[-1]
     if root == current:

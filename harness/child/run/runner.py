@@ -38,9 +38,9 @@ class Runner:
         self.root = ""
         self.prepared: dict[str, Any] = {}
         self.mapped: list[Any] = []
-        """Memory of earlier slots, to which a kernel may still refer."""
+        """Memory of earlier slots that stays mapped, since a kernel may still refer to it."""
         self.received: list[int] = []
-        """The file descriptors that came with the request."""
+        """The file descriptors that came with the present request."""
 
     def turn(self) -> None:
         """Switch to this kernel's modules, in a process that several kernels share."""
@@ -93,7 +93,7 @@ class Runner:
         return {"steps": trace(self._kept(job), job["weights"], job["steps"])}
 
     def _kept(self, job: dict[str, Any]) -> Any:
-        """Return a call on a prepared slot, for further calls in this process."""
+        """Return the call on a prepared slot, to be repeated in this process."""
         from .kept_call import KeptCall
 
         case = self.prepared[job["case"]]

@@ -20,10 +20,10 @@ def attach() -> None:
 
 
 def gpu_events(work: Callable[[], object]) -> list[Any]:
-    """Return the kineto events of some work on the GPU.
+    """Return the profiler's (kineto) events of running `work`, those on the GPU.
 
-    Uses the class below `torch.profiler.profile`. That one reads a setting of torch._inductor and
-    so imports 900 modules, which costs every process three seconds.
+    Uses the class on which `torch.profiler.profile` is built: the latter reads a setting of
+    torch._inductor and so imports 900 modules, which costs every process three seconds.
     """
     try:
         watching: Any = profile(use_device="cuda", use_cpu=False, use_kineto=True)
@@ -45,10 +45,10 @@ def _gpu_events_slowly(work: Callable[[], object]) -> list[Any]:
 
 
 def spans(case: Any, calls: int) -> dict[str, Any]:
-    """Profile calls on prepared buffers, after as many warm-up calls.
+    """Profile `calls` calls on prepared buffers, after as many warm-up calls.
 
-    `busy_ns` is what a call would take if each launch of a kernel took its shortest time:
-    other processes on the card can only make a launch longer.
+    `busy_ns` is the time of a call's kernels if each launch took the shortest time seen for that
+    kernel: other processes on the card can only make a launch longer.
     """
     def run() -> None:
         case.run(calls)

@@ -20,13 +20,13 @@ class StoreOutside(RuntimeError):
 
 
 class LaunchedTensors:
-    """The memory of the present launch's tensors: first address, last one and name of each."""
+    """The memory of the present launch's tensors: first address, end address and name of each."""
 
     def __init__(self) -> None:
         self.ranges: tuple[tuple[int, int, str], ...] = ()
 
     def check(self, pointers: Any, mask: Any, size: int) -> None:
-        """Raise StoreOutside if a store of `size` bytes at a pointer is in no tensor."""
+        """Raise StoreOutside if a store of `size` bytes at any pointer lies in no tensor."""
         if not self.ranges:
             return
         at = np.asarray(pointers)[np.asarray(mask, dtype=bool)].astype(np.int64)
@@ -41,8 +41,8 @@ class LaunchedTensors:
         where = f"{first - end} bytes past the end" if first >= begin else \
             f"{begin - first} bytes before the beginning"
         values = "a value" if count == 1 else f"{count} values"
-        return (f"{_place()} stores {values} outside its tensors, the first {where} of {name}: "
-                "give the store a mask, or correct its offsets")
+        return (f"{_storing_line()} stores {values} outside its tensors, the first {where} of "
+                f"{name}: give the store a mask, or correct its offsets")
 
 
 def install() -> None:
@@ -93,8 +93,8 @@ def _ranges(named: Any) -> Iterator[tuple[int, int, str]]:
             yield storage.data_ptr(), storage.data_ptr() + storage.nbytes(), name
 
 
-def _place() -> str:
-    """Return the line of the kernel that stores: `double.py:9, _kernel`."""
+def _storing_line() -> str:
+    """Return the line of the kernel that stores, such as `double.py:9, _kernel`."""
     frame, not_own = sys._getframe(1), (os.path.dirname(triton.__file__) + os.sep, __file__)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(not_own):
         frame = frame.f_back

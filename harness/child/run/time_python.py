@@ -22,7 +22,7 @@ from ..memory.host_memory import HostMemory
 from .returned_memory import memories_of
 
 COPYING = ("copy_", "detach", "view", "view.dtype", "select.int", "slice.Tensor", "as_strided")
-"""The operations of torch that copy a returned value after the clock has stopped."""
+"""The operations of torch by which `store` copies returned values, after the clock has stopped."""
 _kernels_of = torch._C._dispatch_dump
 KERNELS = {name: _kernels_of(f"aten::{name}") for name in COPYING}
 
@@ -75,7 +75,10 @@ class PreparedPython:
             self.synchronize()
 
     def store(self, slots: list[int]) -> None:
-        """Copy returned values into their slots, and slots from a GPU that shares no memory."""
+        """Copy returned values into their slots; copy these from a GPU that shares no memory.
+
+        Raises TypeError or ValueError for values that may not be copied.
+        """
         if self.regions and modes():
             raise TypeError("a mode of torch is active, which may compute what was returned")
         if self.regions and (name := overridden()):
@@ -193,7 +196,7 @@ def capture(case: PreparedPython, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _captured(work: Any, pool: Any) -> Any:
-    """Return a graph of the calls; graphs of one case share the `pool` of their own memory.
+    """Return a graph of the calls; graphs of one case take their tensors' memory from one `pool`.
 
     Sharing is safe: what a graph returned is read before another one is replayed.
     """

@@ -32,7 +32,7 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 TERMINALS, MULTIPLEXER = "/dev/pts", "/dev/ptmx"
 HOSTS = "/etc/hosts"
 CARDS = ("nvidia*", "dri", "kfd", "dxg")
-"""What a program may open below /dev. As root it could otherwise write to the raw disk."""
+"""With DEVICES, all that a program may open below /dev: root could otherwise write to the disk."""
 NUMBERED = re.compile(r"/dev/nvidia[0-9]+")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -78,13 +78,14 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     """Move this process into its own namespaces and fork; return in the innermost child.
 
     Only `writable` and a private /dev/shm are writable. Of the machine's /dev/shm, and of `hidden`
-    folders, only the folders that this process works in remain. `binds` are folders that appear,
-    writable, in place of others. Other processes are invisible and cannot be signalled. Without
-    `network` not even a local socket can be reached, except that with `reach` the owner answers at
-    some addresses (`own_network`). Without `cards` no GPU can be opened; with `nodes`, only these
-    of the numbered devices below /dev. The intermediate processes wait and exit as the innermost
-    one does. Its wait status and the number of processes it left are written to the descriptor
-    `report`. Raises OSError, before any fork, if the kernel refuses.
+    folders, only the folders that this process works in remain. `binds` are pairs (folder, path):
+    the folder appears, writable, at the path. Other processes are invisible and cannot be
+    signalled. Without `network` not even a local socket can be reached, except that with `reach`
+    the owner answers at some addresses (`own_network`). Without `cards` no GPU can be opened; with
+    `nodes`, only these of the numbered devices below /dev. The intermediate processes wait and
+    exit as the innermost one does. Its wait status and the number of processes it left are written
+    to the descriptor `report`. Raises OSError if the kernel refuses: for namespaces and mounts,
+    before any fork.
     """
     parent = os.getppid()
     _map_ids()
@@ -123,7 +124,7 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
 
 
 def _mount_terminals() -> None:
-    """Mount pseudo-terminals of this namespace's own: the machine's are people's terminals."""
+    """Mount this namespace's own pseudo-terminals: the machine's belong to its users."""
     try:
         _mount("devpts", TERMINALS, "devpts", MS_NOSUID | MS_NOEXEC,
                "newinstance,ptmxmode=0666,mode=620")
@@ -134,7 +135,7 @@ def _mount_terminals() -> None:
 
 
 def _empty(folder: str, needed: Sequence[str], options: str) -> None:
-    """Mount an empty file system that keeps only the folders which contain these paths.
+    """Mount an empty file system over `folder`, with only those of its folders that are `needed`.
 
     People set TMPDIR to /dev/shm, so a working folder may be there.
     """
@@ -152,7 +153,7 @@ def _empty(folder: str, needed: Sequence[str], options: str) -> None:
 
 
 def _devices(names: Sequence[str], nodes: Sequence[str]) -> list[str]:
-    """Return the existing devices of these names; of numbered cards only `nodes`, if any exist."""
+    """Return the existing devices of these names; of numbered cards only `nodes`, if one exists."""
     candidates = [path for name in names for path in glob.glob(f"/dev/{name}")
                   if not os.path.islink(path)]
     allowed = {f"/dev/{name}" for name in nodes}.intersection(candidates)

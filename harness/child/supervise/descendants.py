@@ -12,7 +12,7 @@ def descendants() -> dict[int, str]:
 
 
 def _below() -> dict[int, tuple[int, str]]:
-    """Return pid -> (parent, state letter), parents first."""
+    """Return pid -> (parent, state letter) of every descendant, parents first."""
     own_pid = os.getpid()
     parents = {} if os.path.exists(f"/proc/self/task/{own_pid}/children") else _parents()
     below: dict[int, tuple[int, str]] = {}

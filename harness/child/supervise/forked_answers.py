@@ -1,7 +1,7 @@
 """Answers each question in its own fork, so that one question cannot affect the next.
 
-Slow imports happen once, before the first fork. A fork that crashes, hangs or leaves processes
-behind is killed with all of them. It cannot reach its parent's memory or descriptors.
+Slow imports happen once, before the first fork. A fork that has answered, crashed or exceeded its
+time is killed with all its descendants. It cannot reach its parent's memory or descriptors.
 Standard library only.
 """
 
@@ -31,7 +31,7 @@ Work = Callable[[dict[str, Any]], dict[str, Any]]
 def serve(descriptor: int, work: Work, limit_s: float) -> None:
     """Answer JSON lines until the owner closes the socket.
 
-    If a fork ends without an answer, the answer is {"died": reason}.
+    If a fork sends no valid answer in time, the answer is {"died": reason}.
     """
     prctl = ctypes.CDLL(None).prctl
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -36,7 +36,7 @@ class ForwardedOutput:
             self.pending.clear()
 
     def forward_all(self, room: int) -> None:
-        """Read all that the program has printed, and write as much as the owner can take now."""
+        """Read what the program has printed, and write as much as the owner can take now."""
         while self.open and self.seen <= room:
             before = self.seen
             self.read(room)
@@ -46,6 +46,6 @@ class ForwardedOutput:
             self.write()
 
     def forget(self) -> None:
-        """Reset the count of bytes seen, and drop output that no owner has read."""
+        """Reset the count of bytes seen, and drop output that has not been written."""
         self.seen = 0
         self.pending.clear()

@@ -19,7 +19,7 @@ BACKLOG = 64
 
 
 def pass_listeners(link: int, addresses: Sequence[Sequence[Any]]) -> None:
-    """Make a listener for each IPv4 address and port; send all in one message over `link`."""
+    """Make a listener for each (IPv4 address, port); send all of them in one message on `link`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         _set_up(control)
         for number, address in enumerate(dict.fromkeys(host for host, _ in addresses)):

@@ -31,9 +31,9 @@ TICK_S = 0.02
 COUNT_TICK_S = 0.1
 ORDERLY_S, END_S = 3.0, 10.0
 KEPT = b"kept\n"
-"""Tells the owner, after its order `keep`, that all output so far has been forwarded."""
+"""Tells the owner, after its order `keep`, that no more of the output so far will be forwarded."""
 UNREAD_S = 10.0
-"""How long the owner may take to read on, before the rest of the output is dropped."""
+"""After the end: how long the owner may read nothing, before the rest of the output is dropped."""
 
 
 def start(job: dict[str, Any], out: int, err: int, report: int) -> int:
@@ -110,7 +110,7 @@ class Supervisor:
         self.leftover = 0
         self.held = held
         self.kept_until = math.inf
-        """When to end a job that its owner has left, by `time.monotonic`."""
+        """The `time.monotonic` at which a kept program ends unless an owner sends an order."""
         self.orders = b""
         self._obey(orders)
 
@@ -187,7 +187,7 @@ class Supervisor:
             self._receive_orders()
 
     def _receive_orders(self) -> None:
-        """Receive device locks and orders from the owner; treat end-of-file as its end."""
+        """Receive device locks and orders from the owner; end-of-file ends the program."""
         data, fds, _, _ = socket.recv_fds(self.control, 64, 64)
         if not data:
             self.ended = "killed"
@@ -197,8 +197,8 @@ class Supervisor:
     def _obey(self, data: bytes) -> None:
         """Carry out each whole line.
 
-        `run` exempts the program from the yield gate, `yield` ends that, `wall_s` sets another time
-        limit, and `keep` keeps the program for another owner.
+        `run` exempts the program from the yield gate, `yield` ends the exemption, `wall_s` sets
+        another time limit, and `keep` keeps the program for another owner.
         """
         *lines, self.orders = (self.orders + data).split(b"\n")
         for line in lines:

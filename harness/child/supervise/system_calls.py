@@ -20,12 +20,12 @@ SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_SPEC_ALLOW = 1, 4
 SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO = 0x7FFF0000, 0x00050000
 BPF_LOAD, BPF_EQUAL, BPF_AT_LEAST, BPF_AND, BPF_RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 NUMBER, ARCHITECTURE, FIRST, SECOND = 0, 4, 16, 24
-"""Where a filter reads the call, the architecture and the first two arguments."""
+"""The offsets at which a filter reads the call, the architecture and the first two arguments."""
 SOCKET_KIND = 0xF
 
 _Step = tuple[int, str, str, int]
-"""An instruction's code, where to jump if its comparison holds, where if not, and its value. A jump
-to "" leads to the next step."""
+"""An instruction's code, the jump target if its comparison holds, the one if not, and its value.
+The target "" is the next step."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -55,7 +55,10 @@ def refuse_foreign_sockets() -> None:
 
 
 def _install(numbers: tuple[int, int, int, int], steps: list[_Step], refused: int) -> None:
-    """Install a filter that ends in "allow", or in "refuse" with an error number."""
+    """Install a filter of these steps: "refuse" fails with the error number `refused`.
+
+    Raises OSError if the kernel refuses the filter.
+    """
     architecture, seccomp, _, _ = numbers
     steps = [
         (BPF_LOAD, "", "", ARCHITECTURE),
@@ -66,9 +69,9 @@ def _install(numbers: tuple[int, int, int, int], steps: list[_Step], refused: in
         *steps]
     ends = {"allow": SECCOMP_RET_ALLOW, "missing": SECCOMP_RET_ERRNO | errno.ENOSYS,
             "refuse": SECCOMP_RET_ERRNO | refused}
-    places = {name: len(steps) + number for number, name in enumerate(ends)}
+    positions = {name: len(steps) + number for number, name in enumerate(ends)}
     code = b"".join(struct.pack("HBBI", code, *(
-        places.get(end, at + 1) - at - 1 for end in (yes, no)), int(value))
+        positions.get(end, at + 1) - at - 1 for end in (yes, no)), int(value))
         for at, (code, yes, no, value) in enumerate(steps))
     code += b"".join(struct.pack("HBBI", BPF_RETURN, 0, 0, value) for value in ends.values())
     buffer = ctypes.create_string_buffer(code, len(code))

@@ -31,7 +31,7 @@ class YieldGate:
         """Whether this process holds `active`."""
         self._signalled = False
         self.exempt = False
-        """Whether the program's owner measures, and lets it run meanwhile."""
+        """Whether the program's owner is measuring itself, and lets the program run meanwhile."""
 
     def enter(self) -> bool:
         """Try to become active; False while another process measures."""
@@ -48,7 +48,7 @@ class YieldGate:
         if not self.files:
             return
         turn, active = self.files
-        if self.exempt:  # it was stopped by our own measurement, and now runs without `active`
+        if self.exempt:  # its owner's measurement had stopped it; now it runs without `active`
             self._resume()
             self._holds = False
         elif self.stopped_since is not None or not self._holds:

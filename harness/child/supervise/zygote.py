@@ -74,7 +74,7 @@ def main(descriptor: int) -> None:
 
 @contextmanager
 def _active(yields: list[str] | None) -> Iterator[None]:
-    """Run the block only while no other process measures on the shared CPU."""
+    """Enter the `with` block when no other process measures on the CPU; none begins within it."""
     gate = YieldGate(yields)
     while not gate.enter():
         time.sleep(TICK_S)

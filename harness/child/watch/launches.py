@@ -20,7 +20,7 @@ HELD_BLOCKS = 4
 class Launches:
     """Intercepts a candidate's Triton launches: counts them, or leaves them out.
 
-    A launch that failed while counted fails in the same way while left out.
+    A launch that failed when launches were counted fails again when they are left out.
     """
 
     def __init__(self) -> None:
@@ -32,6 +32,7 @@ class Launches:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
+        """Count the launches within the `with` block, and remember those that fail."""
         def run(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             number, self.seen = self.seen, self.seen + 1
             watched = sys.getprofile()
@@ -54,6 +55,7 @@ class Launches:
 
     @contextmanager
     def left_out(self) -> Iterator[None]:
+        """Leave out all launches within the `with` block."""
         def run(real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             number, self.seen = self.seen, self.seen + 1
             if number in self._failures:
@@ -114,7 +116,7 @@ def _refuse_unknown(function: Any, kwargs: dict[str, Any]) -> None:
 
 @contextmanager
 def profiled(observer: Callable[[Any, str, Any], None]) -> Iterator[None]:
-    """Show this thread's calls to an observer, through Python's profiler."""
+    """Report this thread's function calls to an observer, through Python's profiler."""
     before = sys.getprofile()
     sys.setprofile(observer)
     try:
@@ -124,7 +126,7 @@ def profiled(observer: Callable[[Any, str, Any], None]) -> Iterator[None]:
 
 
 class Calls:
-    """Records, through Python's profiler, whether a call enters launchers or the reference."""
+    """Records, as an observer for `profiled`, whether a call enters launchers or the reference."""
 
     def __init__(self, reference: str, launchers: list[CodeType]) -> None:
         self._file, self._launchers = reference, launchers
@@ -144,8 +146,8 @@ class Calls:
 def trial(kept: Any, moves: dict[str, Any], reference: str, *, triton: bool) -> list[str]:
     """Return findings about work that the kernel does not do itself, empty if there are none.
 
-    `reference` is the task's reference file, relative to a tree. `kept` are the buffers of a case
-    whose outputs were right; `moves` change its inputs, so that its old outputs become wrong.
+    `reference` is the task's reference file, relative to a tree. `kept` is a call whose outputs
+    were right; `moves` change its inputs, so that its old outputs become wrong.
     """
     kernel, buffers = kept.kernel, kept.buffers
     launches = Launches()
@@ -197,7 +199,7 @@ def _outputs(kernel: Any, call: Any) -> list[Any]:
 
 
 def _spoil(like: list[Any]) -> None:
-    """Overwrite memory that new tensors of these sizes would get: it must hold no answer."""
+    """Overwrite the free memory that new tensors of these sizes would get: it may hold answers."""
     torch = sys.modules["torch"]
     held = [torch.empty_like(tensor) for tensor in like for _ in range(HELD_BLOCKS)]
     for block in held:

@@ -35,7 +35,7 @@ TORCH = """
     cuda.graph.__enter__ cuda.graph.__exit__ cuda.set_device cuda.current_stream"""
 OF_COMPILE = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_CACHE_DIR", "KMP_DUPLICATE_LIB_OK",
               "CUBLAS_WORKSPACE_CONFIG")
-"""What torch.compile sets for itself."""
+"""How the names begin of environment variables that torch.compile sets for itself."""
 TOOLS = ("TRITON_PTXAS_PATH", "TRITON_LIBDEVICE_PATH")
 """torch.compile sets these too, to files installed with torch."""
 FLAGS = """
@@ -129,7 +129,7 @@ class ProcessWatch:
         return [kernel, getattr(kernel, "function", None), getattr(self._runner, "clock", None)]
 
     def _shadowed(self) -> list[str]:
-        """Return the methods of the runner's objects that an instance attribute hides."""
+        """Return a finding for each method of the runner's objects that an attribute hides."""
         runner = self._runner
         objects = [runner, runner.kernel, *getattr(runner, "prepared", {}).values()]
         return [f"{type(item).__name__}.{name} was replaced" for item in objects if item is not None
@@ -174,7 +174,7 @@ def _fingerprint(value: Any) -> tuple[Any, ...]:
 
 
 def _alike(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Return whether all code objects are identical and nothing within them changed."""
+    """Return whether two fingerprints have the same code objects, with nothing changed in them."""
     return len(before) == len(after) and all(
         a is b if isinstance(a, CodeType) else a == b for a, b in zip(before, after, strict=True))
 

@@ -42,7 +42,7 @@ def children() -> dict[int, int]:
 def of_python(file: str) -> bool:
     """Return whether a file belongs to the interpreter or to what is installed beside it.
 
-    Both may be reached by links, as a virtual environment in a linked home.
+    Links are followed, such as those to a virtual environment in a linked home.
     """
     return path.realpath(file).startswith(
         (path.realpath(sys.prefix) + "/", path.realpath(f"{sys.base_prefix}/lib")))
@@ -68,7 +68,7 @@ def running(tasks_before: set[int]) -> list[str]:
         sleep(SAMPLE_S)
         now = tasks() | children()
         busy = {task for task in busy & now.keys()
-                if now[task] - last[task] >= BUSY_NS or _waits_for_a_core(task)}
+                if now[task] - last[task] >= BUSY_NS or _is_runnable(task)}
         late = {task for task in busy if now[task] - first[task] > PATIENCE_NS}
         last = now
     threads = len(late & thread_ns.keys())
@@ -76,13 +76,13 @@ def running(tasks_before: set[int]) -> list[str]:
         (threads, "thread(s)"), (len(late) - threads, "child process(es)")) if count]
 
 
-def _waits_for_a_core(task: int) -> bool:
-    """Return whether a thread, or the first one of a process, runs or would if it had a core."""
+def _is_runnable(task: int) -> bool:
+    """Return whether a thread, or the first one of a process, runs or waits for a core."""
     return _read(f"/proc/{task}/stat").rpartition(") ")[2][:1] == "R"
 
 
 def _spins() -> bool:
-    """Return whether the task's environment asks for OpenMP threads that never sleep."""
+    """Return whether the task sets environment variables by which OpenMP threads never sleep."""
     return environ.get("OMP_WAIT_POLICY", "").lower() == "active" \
         or environ.get("KMP_BLOCKTIME", "").lower() == "infinite"
 
@@ -100,7 +100,7 @@ def _ticks(folder: str) -> int | None:
 class Code:
     """Compares the executable mappings of this process with those before the kernel was loaded.
 
-    `root` is the candidate's tree: nothing in it may be mapped but the `artifact`.
+    `root` is the candidate's tree: of its files only the `artifact` may be mapped as code.
     """
 
     def __init__(self, artifact: str, root: str, *, native: bool) -> None:

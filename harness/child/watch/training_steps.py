@@ -24,7 +24,7 @@ class CallWork:
         self._launches = Launches()
         self._torch = 0
 
-    def of(self, call: Callable[[], Any]) -> int:
+    def count(self, call: Callable[[], Any]) -> int:
         self._torch = 0
         with self._launches.counted(), profiled(self._entered):
             call()
@@ -72,7 +72,7 @@ class Steps:
 
 
 def _roll(buffer: Any, by: int) -> None:
-    """Roll every element by some places, which also increments the tensor's version."""
+    """Roll a tensor by some positions, which also increments its version."""
     flat = buffer.stored.view(-1)
     if flat.dtype.itemsize == 1:
         flat = flat.view(sys.modules["torch"].uint8)
@@ -86,14 +86,14 @@ def trace(kept: Any, weights: list[str], steps: int) -> list[dict[str, int]]:
         sequence.next()
         sequence.call(hold=True)
     sequence.next()
-    cold = work.of(lambda: sequence.call(hold=True))
+    cold = work.count(lambda: sequence.call(hold=True))
     sequence.held.clear()
     seen = []
     for _ in range(steps):
         sequence.next()
-        first, second = work.of(sequence.call), work.of(sequence.call)
+        first, second = work.count(sequence.call), work.count(sequence.call)
         sequence.next()
-        seen.append((first, second, work.of(sequence.call)))
+        seen.append((first, second, work.count(sequence.call)))
     cold = max(cold, *(first for first, _, _ in seen))
     return [{"step": number + 1, "weight_hits": int(second < cold and last >= cold),
              "other_hits": int(first < cold) + int(last < cold)}

@@ -18,7 +18,7 @@ MOST_BUILDS = 4
 
 
 class BuildAhead:
-    """Builds texts of one target's source in copies of a tree; `close` ends its compilers."""
+    """Builds variants of one target's source in copies of a tree; `close` ends the compilers."""
 
     def __init__(self, compiler: DeviceCompiler, tree: Path, folder: Path) -> None:
         self._compiler, self._tree, self._folder = compiler, tree, folder

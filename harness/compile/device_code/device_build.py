@@ -115,7 +115,7 @@ class DeviceCompiler:
             shutil.rmtree(part, ignore_errors=True)
 
     def _library(self, tree: Path, part: Path, out: Path) -> tuple[str, str]:
-        """Build a shared library; return its entry, and the compiler's report."""
+        """Build a shared library; return the entry's name in it, and the compiler's report."""
         header = part / "kopt_errors.h"
         header.write_text(toolkits.errors_of(self.target.language))
         argv = toolkits.argv(self.target.language, toolkits.compiler(self.target.language),
@@ -169,7 +169,7 @@ class DeviceCompiler:
         return [path, os.stat(path).st_mtime_ns]
 
     def _launches(self, source: str) -> dict[str, tuple[int, ...]]:
-        """Return the launch of each class. Raises BuildError for one that cannot be evaluated."""
+        """Return the launch sizes of each class. Raises BuildError if they cannot be evaluated."""
         launch = self.target.launch
         if launch is None:
             return {}
@@ -215,7 +215,7 @@ def _digest(tree: Path) -> str:
 
 
 def for_people(resources: Sequence[KernelResources]) -> tuple[KernelResources, ...]:
-    """Return the resources once for all classes in which they are the same, by plain names."""
+    """Return resources for display: under plain names, and once for all classes with equal ones."""
     classes: dict[KernelResources, list[str]] = {}
     for each in resources:
         alike = replace(each, kernel=plain_name(each.kernel), config_class="",
@@ -236,7 +236,7 @@ _AMD_FIELDS = {"VGPRs": "registers", "TotalSGPRs": "scalar_registers", "SGPRs": 
 
 
 def parse_report(log: str, arch: str) -> tuple[KernelResources, ...]:
-    """Return the resources of each kernel in the order of the report; sizes of one block."""
+    """Return each kernel's resources in the report's order; shared memory is that of one block."""
     return tuple(replace(KernelResources(kernel=plain(name, 120), config_class="", arch=arch),
                          **fields) for name, fields in _kernels(log))
 

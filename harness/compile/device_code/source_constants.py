@@ -16,7 +16,7 @@ _SUFFIX = re.compile(r"\b(\d+)[uUlL]+\b")
 
 
 def find(source: str) -> dict[str, int]:
-    """Return the constants whose values are whole-number expressions of earlier ones."""
+    """Return the constants whose values are whole-number expressions, also of earlier constants."""
     constants: dict[str, int] = {}
     for match in _CONSTANT.finditer(_COMMENT.sub(" ", source)):
         name, text = match["macro"] or match["name"], match["body"] or match["value"]

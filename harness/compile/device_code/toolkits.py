@@ -70,7 +70,7 @@ def argv(language: str, path: str, arch: str, flags: tuple[str, ...], header: Pa
 
 
 def errors_of(language: str) -> str:
-    """Return a header whose function returns what failed since it was last called, or null.
+    """Return a header with a function that returns what failed since its last call, or null.
 
     A launch returns no error, and only the library's own copy of the runtime knows of it.
     """

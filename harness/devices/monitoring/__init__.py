@@ -1,4 +1,4 @@
-"""Telemetry, foreign processes and slowdowns of a card while it is timed: which blocks are void.
+"""Telemetry, foreign processes and slowdowns of a card: which timed blocks of calls are void.
 
 Face: interference, telemetry_sources, tenants.
 """

@@ -18,7 +18,7 @@ from harness.errors import DeviceFault
 from harness.verdict import Evidence
 
 RUNNERS = 24
-"""Maximum number of processes of one evaluation with a context: pairs, oracle, ending ones."""
+"""Maximum number of GPU contexts of one evaluation: pairs, oracle, processes that are ending."""
 SMI_S = 3.0
 """Seconds between two samples, where each sample starts a program."""
 COMPANY = "company"
@@ -30,12 +30,12 @@ ENDING_S = 0.5
 
 
 class InterferenceMonitor:
-    """Voids blocks under a slowdown, or during which a foreign process appeared on the card.
+    """Voids timed blocks in which the card slowed down or a foreign process appeared on it.
 
-    Processes that were there before void nothing, since they affect both sides alike: they
-    are `residents`. `strangers` are the residents that no kopt started, given a detector for each
-    watch's card; the engine's gate decides whether to accept them. A slowdown in a smaller share
-    of the samples than `share` voids nothing.
+    Foreign processes that were there before the monitor void nothing, since they affect both sides
+    alike: they are `residents`. `strangers` are the residents that no kopt started, as found by a
+    detector for each card; the engine's gate decides whether to accept them. A slowdown in a
+    smaller share of the samples than `share` voids nothing.
 
     With slow samples, a `patient` monitor waits for one after each block. Otherwise slow samples
     void no single block; `voids_all` then voids the whole measurement or nothing.
@@ -53,7 +53,7 @@ class InterferenceMonitor:
                                    for pid in _strangers(detector, pids))
 
     def voids(self, begin_ns: int, end_ns: int) -> str:
-        """Return why a block in this window (perf_counter_ns) is void; empty if it counts."""
+        """Return why a timed block in this window (perf_counter_ns) is void; empty if it counts."""
         if self._patient:
             self._catch_up()
         reason = self._reason([watch.between(begin_ns, end_ns) for watch in self._watches
@@ -127,8 +127,9 @@ def _watch(card: Device, runners: int) -> TelemetryWatch:
 def _strangers(detector: StrangerDetector, foreign: Set[int]) -> Set[int]:
     """Return the foreign pids on a card that no kopt started.
 
-    A second look excludes processes that are ending, which have left their process tree already.
-    Our own pid is added: foreign pids are only named where listed pids are of this namespace.
+    A second check excludes processes that are ending, which have left their process tree already.
+    This process's own pid is passed as well: it shows the detector that listed pids are of this
+    namespace, which is known wherever foreign pids are named.
     """
     strangers = detector.strangers({*foreign, os.getpid()}) if foreign else set()
     if strangers:

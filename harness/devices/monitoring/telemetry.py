@@ -1,7 +1,7 @@
-"""Sample a card during a measurement, and say which blocks its state voids.
+"""Samples a card during a measurement, and says which timed blocks its state voids.
 
-A thread samples the card throughout. A block is judged by the samples in its window and the nearest
-ones before and after, since it is shorter than the interval between two samples.
+A thread samples the card throughout. A timed block is judged by the samples in its window and the
+nearest ones before and after it, since it is shorter than the interval between two samples.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def around(at: Sequence[int], begin_ns: int, end_ns: int) -> range:
 class TelemetryWatch:
     """Samples a card in a thread of its own while the `with` block lasts.
 
-    At most `runners` of our processes are on the card. With a slow source (`prompt` False) a window
-    does not wait for a sample; call `catch_up`.
+    At most `runners` of our processes are on the card. With a slow source (`prompt` False)
+    `between` does not wait for a sample after the window; call `catch_up`.
     """
 
     def __init__(self, source: SampleSource, *, runners: int, interval_s: float = INTERVAL_S,
@@ -145,7 +145,7 @@ class TelemetryWatch:
         self._await(time.perf_counter_ns(), SLOW_S)
 
     def _await(self, end_ns: int, patience_s: float) -> None:
-        """Wait for a sample taken after `end_ns`; wait for a driver that hangs only once."""
+        """Wait for a sample started after `end_ns`; for a driver that hangs, wait only once."""
         with self._sampled:
             if self._tried_ns >= end_ns or self._closing.is_set() or not self._thread.is_alive():
                 return

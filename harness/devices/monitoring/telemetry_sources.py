@@ -111,7 +111,7 @@ class SharingMode:
 
 
 def sharing_mode(device: Device) -> SharingMode:
-    """Return a device's present mode, or the listed one if the card does not answer."""
+    """Return a device's present mode, or that of the device list if the card does not answer."""
     if device.kind != "nvidia":
         return SharingMode()
     listed = "exclusive-process" if "EXCLUSIVE_PROCESS" in device.note else ""

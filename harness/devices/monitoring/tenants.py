@@ -62,7 +62,7 @@ def is_in_use(device: str) -> bool:
 
 
 def registered_pids(device: str) -> set[int] | None:
-    """Return the pids of a device's users; None if one is in another pid namespace."""
+    """Return the pids of a device's running users; None if one is in another pid namespace."""
     fd, _ = device_lock.open_file(f"{device}.tenants")
     try:
         lines = _lines(fd)
@@ -129,7 +129,7 @@ class CardProcesses:
     others: frozenset[int] = frozenset()
     nameless: int = 0
     listed: bool = True
-    """False if the driver lists none."""
+    """False if the driver cannot list processes."""
 
 
 class ProcessClassifier:
@@ -184,7 +184,10 @@ class ProcessClassifier:
 
 
 def _lock_shared(name: str) -> int:
-    """Open a file of users, emptied if no other holds it. Raises EnvironmentFault if locked."""
+    """Lock a file of users in shared mode, and empty it if no other process holds it.
+
+    Raises EnvironmentFault if another process keeps it locked exclusively.
+    """
     for _ in range(TRIES):  # `is_in_use` of another process holds the file for an instant
         fd, path = device_lock.open_file(name)
         try:

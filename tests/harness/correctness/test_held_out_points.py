@@ -21,7 +21,7 @@ MEASURED = st.lists(st.fixed_dictionaries({"m": st.integers(1, 4096), "n": st.in
 def test_no_point_is_measured_and_each_differs_in_one_value(
         measured: list[dict[str, int]], rng: random.Random) -> None:
     for point in held_out_shapes.points(measured, ["m", "n"], rng):
-        found = point.of(measured[point.base])
+        found = point.applied_to(measured[point.base])
         assert found not in measured and found[point.name] > 0
         assert found[point.name] not in {each[point.name] for each in measured}
         assert sum(found[name] != measured[point.base][name] for name in found) == 1
