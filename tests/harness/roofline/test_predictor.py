@@ -123,7 +123,7 @@ def test_wrong_candidate_gets_no_prediction(tmp_path: Path) -> None:
     assert not any("predict" in note for note in verdict.notes)
 
 
-def test_missing_prediction_is_a_note(tmp_path: Path) -> None:
+def test_missing_prediction_has_a_note_and_changes_no_verdict(tmp_path: Path) -> None:
     card = card_for("H200", "triton")
     assert card is not None
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
@@ -206,8 +206,8 @@ def test_loop_without_a_predicted_card_predicts_nothing(tmp_path: Path) -> None:
     assert len(names) == 3  # a record's key contains the predicted card
 
 
-def test_trials_on_a_measuring_machine_are_recorded_for_its_device(tmp_path: Path) -> None:
-    """A search learns from the measured ratio, never from the predicted one."""
+def test_machine_with_a_card_predicts_only_for_that_card(tmp_path: Path) -> None:
+    """A measured trial keeps its ratio; a predicted one gets the ratio to the first prediction."""
     settings = Settings(scratch=str(tmp_path), predict="l4")
     job = SearchJob(tree=str(tmp_path), reference="")
     with pytest.raises(InputError, match=f"this machine measures on {CARD.name}"):

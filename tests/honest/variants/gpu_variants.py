@@ -1,4 +1,4 @@
-"""Honest kernels for a GPU: graphs, streams that join, and what Triton offers."""
+"""Honest kernels for a GPU: graphs, joined streams, and features of Triton."""
 
 from __future__ import annotations
 
