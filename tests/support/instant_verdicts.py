@@ -37,7 +37,7 @@ def passes(setup: Setup, tree: str) -> float:
 
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch, *, baseline: bool = False) -> Iterator[None]:
-    """Delay verdicts on candidates (`baseline`: on the baseline too) until the `with` block ends."""
+    """Delay verdicts on candidates (with `baseline`, on it too) until the `with` block ends."""
     released = threading.Event()
 
     def cost(setup: Setup, tree: str) -> float:

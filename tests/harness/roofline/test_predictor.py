@@ -169,11 +169,11 @@ def search(folder: Path, *, task: Target = BIG, predict: str = "", **job: Any) -
 @pytest.mark.slow
 def test_loop_follows_predictions_and_keeps_none(tmp_path: Path) -> None:
     """The default comes first, then the fastest predictions; unlaunchable ones are rejected."""
-    places: dict[str, Any] = {"record": str(tmp_path / "record"),
-                              "corpus": str(tmp_path / "corpus.jsonl")}
-    first = search(tmp_path, predict="h200", budget=3, **places)
+    paths: dict[str, Any] = {"record": str(tmp_path / "record"),
+                             "corpus": str(tmp_path / "corpus.jsonl")}
+    first = search(tmp_path, predict="h200", budget=3, **paths)
     assert first.trials[0].config == {"BLOCK": 64, "WARPS": 4}
-    whole = search(tmp_path, predict="h200", budget=9, **places)
+    whole = search(tmp_path, predict="h200", budget=9, **paths)
     assert whole.trials[:3] == first.trials and whole.earlier == 3 and len(whole.trials) == 9
     right = [trial for trial in whole.trials if trial.correct]
     assert [trial.latency_kind for trial in right] == ["predicted"] * len(right)

@@ -55,7 +55,7 @@ WITHHELD = trial(1.0, {"A": 8}, log_ratio=None, latency_us=None, latency_kind=No
     ((WITHHELD, trial(0.3)), 1),  # a latency withheld as impossibly low never counts
     ((WITHHELD,), None),
 ])
-def test_best_trial_is_correct_if_possible_measured_and_faster_or_simpler(
+def test_best_trial_is_the_fastest_correct_one_or_a_simpler_one_within_the_margin(
         trials: tuple[Trial, ...], best: int | None) -> None:
     assert ruled(*trials) == best
 

@@ -219,7 +219,7 @@ def test_cpu_time_bounds_a_forged_share_on_a_busy_machine() -> None:
 
 
 def test_short_waits_of_a_slow_incumbent_are_not_a_forgery_of_a_fast_candidate() -> None:
-    """Its calls take 20 times as long, so 0.5 % of its block is 10 % of the candidate's."""
+    """The incumbent takes 20 times as long: 0.5 % of its block is 10 % of the candidate's."""
     for seed in range(50):
         rng = random.Random(seed)
         clock = ClockCheck(30_000)

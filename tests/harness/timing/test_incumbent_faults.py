@@ -25,7 +25,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     started.oracle.close()
 
 
-def test_incumbent_that_crashes_without_a_candidate_too_is_an_incumbent_fault(
+def test_incumbent_that_also_crashes_without_a_candidate_is_an_incumbent_fault(
         tmp_path: Path) -> None:
     with pytest.raises(IncumbentFault, match="the incumbent fails alone: crashed"):
         judge(tmp_path, FAST, incumbent=kernel("abort();"))
