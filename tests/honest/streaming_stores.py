@@ -1,6 +1,6 @@
 """Honest: non-temporal stores and memcpy.
 
-These stores bypass the caches, so the next reader of the output has cache misses.
+Non-temporal stores bypass the caches, so the next reader of the output has cache misses.
 """
 
 from tests.honest import case

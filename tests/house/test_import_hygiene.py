@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich",
          "jinja2", "git", "yaml")
 EXCEPTED = ("harness.child", "harness.search.bayesian", "harness.formats.yaml_events",
-             "engine.repository.guarded_git")
+            "engine.repository.guarded_git")
 """Excepted modules: they run in their own processes or are imported when first used."""
 LISTED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
 

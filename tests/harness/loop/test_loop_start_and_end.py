@@ -37,7 +37,7 @@ class Eager(AskTell):
 
 
 def lazy_and_eager(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
-    """Return a lazy and an eager search with the same strategy; if guided, predictions order it."""
+    """Return a lazy and an eager search by one strategy, which predictions order if `guided`."""
     def strategy() -> Strategy:
         made = BayesianSearch(SPACE, seed)
         return (

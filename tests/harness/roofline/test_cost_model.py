@@ -96,7 +96,7 @@ def test_more_wasteful_kernel_or_slower_card_is_not_predicted_faster(
     now = latency(target, kernel) * (1 - 1e-9)
     assert latency(target, replace(kernel, spills=(kernel.spills or 0) + more)) >= now
     if sum(part.load_bytes > 0 for part in kernel.sections) < 2:
-        # a program that reads its data twice may find them in the L1 cache if fewer are resident
+        # with two loops that load, fewer resident programs may find their data in the near cache
         assert latency(target, replace(kernel, occupancy=(kernel.occupancy or 0) / 2)) >= now
     longer = tuple(replace(part, instructions=part.instructions + more) for part in kernel.sections)
     assert latency(target, replace(kernel, sections=longer)) >= now

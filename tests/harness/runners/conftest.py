@@ -59,7 +59,7 @@ def card_arrays(tmp_path_factory: pytest.TempPathFactory) -> Any:
                         pytest.param("card", marks=pytest.mark.gpu)])
 def arrays(request: pytest.FixtureRequest, torch_arrays: Any, large: None,
            monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Arrays of one library; one variant of torch's copies long windows too, as it does short."""
+    """Arrays of one library; a torch variant copies long windows too, as it does short ones."""
     if request.param == "card":
         return request.getfixturevalue("card_arrays")
     if request.param == "numpy":

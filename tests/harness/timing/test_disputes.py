@@ -1,4 +1,4 @@
-"""The reference judges at most two differences of a block: the largest that exceed all before."""
+"""The reference judges at most two differences of a block, each above all that it judged before."""
 
 from __future__ import annotations
 

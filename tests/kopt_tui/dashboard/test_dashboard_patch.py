@@ -1,4 +1,4 @@
-"""The added and removed lines that the patch pane shows are those that git counts."""
+"""The patch pane counts added and removed lines as git does."""
 
 from __future__ import annotations
 
