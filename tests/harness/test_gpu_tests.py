@@ -1,4 +1,4 @@
-"""`make test-gpu` finds every test that needs a GPU, and they import on a bare GPU machine."""
+"""`make test-gpu` lists every GPU test; all are imported without the development packages."""
 
 from __future__ import annotations
 

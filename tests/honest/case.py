@@ -16,7 +16,7 @@ from tests.exploits.problems import Problem
 from tests.support.audit_case import audited_change
 
 ASTERISK = frozenset({"cache-key", "over-fit"})
-"""Findings that a cache of weights may have (rule 11): bucket W1 is accepted with an asterisk."""
+"""Rules of findings that a cache of weights may have: bucket W1 of rule 11 allows them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Honest:
     alarm: str = ""
     """The rule of a known false alarm, or "incorrect" for a known wrong verdict.
 
-    The test expects it, and fails once it is fixed.
+    The test expects this result, and fails as soon as kopt no longer gives it.
     """
     gpu: bool = False
     settings: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Honest: a call of the library, where the task allows it, in half precision.
+"""Honest: a call of the library, where the task allows it, in bfloat16.
 
 The incumbent calls the same library. Inputs and outputs are bfloat16, so some results differ from
 the incumbent's by one rounding.

@@ -1,6 +1,6 @@
 """Honest: numpy is imported beside torch, for the sizes of the grid and the tile.
 
-numpy is installed with torch. The kernel casts; its block size is an attribute read by name.
+numpy is installed with torch. The kernel converts dtypes; getattr reads its block size.
 """
 
 from tests.honest.case import Honest, problems

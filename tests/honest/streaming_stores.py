@@ -1,6 +1,6 @@
 """Honest: non-temporal stores and memcpy.
 
-They bypass the caches, so the cache misses move to the next reader of the output.
+Non-temporal stores bypass the caches, so the next reader of the output has cache misses.
 """
 
 from tests.honest import case

@@ -25,7 +25,7 @@ ALL = [variant for module in (c_variants, c_state, c_threads, unusual, python_va
 
 
 def named(id: str) -> str:
-    """Return the name of a candidate after its kinds."""
+    """Return a candidate's id, preceded by its kinds."""
     return "/".join([*(kind for kind, names in KINDS.items() if id in names), id])
 
 

@@ -1,4 +1,4 @@
-"""Every file belongs to a room, other rooms import its face only, generated pages are current."""
+"""Every file belongs to a room; other rooms import only the room's face; pages are current."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_MODULES, MAX_TOP_FILES = 12, 8
 UNLIMITED = ("kopt_tui.commands", "kopt_tui.screens", "kopt_tui.widgets")
 """Rooms that have one file for each verb, screen or pane."""
 SHARED_FILE_NAMES = ("kopt_tui/commands", "kopt_tui/screens", "kopt_tui/widgets")
-"""Here a file may have the name of another file: a verb or screen is named after what it shows."""
+"""Folders whose files may share names: a verb or a screen is named after what it shows."""
 
 ROOMS = room_map.rooms()
 MODULES = [module_of(path) for path in sources() if path.name != "__init__.py"]
@@ -40,7 +40,7 @@ def test_other_rooms_import_the_face_only() -> None:
     assert not inside, "name them in the docstring of their room, or import something else"
 
 
-def test_a_face_names_only_modules_that_are_used() -> None:
+def test_a_face_names_only_modules_that_other_rooms_use() -> None:
     used = room_map.used_from_outside(ROOMS)
     assert {name: unused for name, room in ROOMS.items() if not name.startswith(APART)
             if (unused := (room.face & set(room.files)) - used.get(name, set()))} == {}
@@ -54,12 +54,12 @@ def test_file_names_are_unique() -> None:
 
 
 def test_class_names_are_unique() -> None:
-    places = defaultdict(list)
+    modules_by_class = defaultdict(list)
     for path in sources():
         for node in room_map.statements(room_map.parsed(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(module_of(path))
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+                modules_by_class[node.name].append(module_of(path))
+    assert {name: found for name, found in modules_by_class.items() if len(found) > 1} == {}
 
 
 def test_generated_pages_are_current() -> None:

@@ -1,4 +1,7 @@
-"""No module of kopt imports a framework at import time; also a script, for `make lint`."""
+"""Importing the engine, the harness or a command loads no heavy package.
+
+`make lint` runs this file as a script.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,18 @@ from tests.support.paths import ROOT
 
 HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich",
          "jinja2", "git", "yaml")
-OWN_ROOMS = ("harness.child", "harness.search.bayesian", "harness.formats.yaml_events",
-             "engine.repository.guarded_git")
-"""Modules that run in processes of their own, and modules that are imported when first used."""
+EXCEPTED = ("harness.child", "harness.search.bayesian", "harness.formats.yaml_events",
+            "engine.repository.guarded_git")
+"""Excepted modules: they run in their own processes or are imported when first used."""
 LISTED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
 
 
 def modules(package: str) -> list[str]:
-    """Return the dotted names of a package's modules, those of OWN_ROOMS excepted."""
+    """Return the dotted names of a package's modules, those of EXCEPTED excepted."""
     files = sorted((ROOT / package).rglob("*.py"))
     inside = [file.relative_to(ROOT).with_suffix("") for file in files]
     names = [".".join(path.parts).removesuffix(".__init__") for path in inside]
-    return [name for name in names if not name.startswith(OWN_ROOMS)]
+    return [name for name in names if not name.startswith(EXCEPTED)]
 
 
 def loaded_by(imported: list[str]) -> list[str]:
@@ -34,7 +37,7 @@ def loaded_by(imported: list[str]) -> list[str]:
 
 
 def light_modules() -> list[str]:
-    """Return what must stay light: engine, harness and the command line, not the screens."""
+    """Return the modules that must stay light: engine, harness and command line, no screens."""
     commands = [name for name in modules("kopt_tui") if ".commands" in name]
     runnable = ("__main__",)
     names = ["kopt_tui.main", *commands, *modules("engine"), *modules("harness")]
@@ -42,14 +45,14 @@ def light_modules() -> list[str]:
 
 
 def culprits() -> list[str]:
-    """Return one line per module that loads a heavy package, an empty list when all are light."""
+    """Return one line per light module that loads a heavy package."""
     if not loaded_by(light_modules()):
         return []
     found = {name: loaded_by([name]) for name in light_modules()}
     return [f"{name} loads {', '.join(heavy)}" for name, heavy in found.items() if heavy]
 
 
-def test_no_module_imports_a_framework() -> None:
+def test_no_light_module_imports_a_heavy_package() -> None:
     assert culprits() == []
 
 
@@ -62,7 +65,7 @@ def test_dashboard_imports_neither_the_engine_nor_sqlite() -> None:
                 or name == "sqlite3"]
 
 
-def test_framework_import_would_be_detected() -> None:
+def test_import_of_a_heavy_package_is_detected() -> None:
     assert loaded_by(["numpy"]) == ["numpy"]
 
 

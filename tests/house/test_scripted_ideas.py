@@ -1,4 +1,4 @@
-"""The ideas of bench/scripted_agent.py apply to the source as it is, also after a split."""
+"""The ideas of bench/scripted_agent.py apply to the softmax example, also after a split."""
 
 from __future__ import annotations
 

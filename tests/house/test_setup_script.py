@@ -1,4 +1,4 @@
-"""The set-up script is silent if there is nothing to do, and reports a problem in one line."""
+"""The set-up script prints nothing if nothing is to be done, and reports a problem in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns of kopt's agent, one slot at a time; a scripted provider plays the model."""
+"""Campaigns of kopt's agent that run one slot at a time; a scripted provider plays the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.scripted_provider import ScriptedProvider
 
 def create(root: Path, provider: ScriptedProvider, *, agent: dict[str, Any] | None = None,
            slots: int = 1, **fields: Any) -> Setup:
-    """Make such a campaign; `agent` adds fields to pool.agent."""
+    """Make a campaign whose agent asks `provider`; `agent` adds fields to pool.agent."""
     return campaigns.create(root, **fields, pool={
         "slots": slots, "workers": 1, "mode": "fixed" if slots == 1 else "mixed", "rewrites": [],
         "backends": ["agent"], "planner": "none",

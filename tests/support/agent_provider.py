@@ -1,7 +1,7 @@
 """A provider for real coding agents: OpenAI's two protocols, Anthropic's and Gemini's.
 
-It makes each agent run the given commands by the shell tool that its request offers, then end with
-a last text.
+Its answers make an agent run the given commands, by the shell tool that the request offers; after
+them it sends the last text.
 """
 
 from __future__ import annotations

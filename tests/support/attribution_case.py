@@ -18,7 +18,7 @@ CANDIDATE = samples.candidate(
 
 
 def verdict(*, aimed: float, tie: bool = False) -> Verdict:
-    """Return a verdict that gains 2x in mtp=1, and ln(before / after) `aimed` in mtp=8."""
+    """Return a verdict with a gain of 2x in mtp=1 and the log ratio `aimed` in mtp=8."""
     return samples.verdict(rows=tuple(Row(
         config_class=name, correct=True, outcome=outcome, latency_us=10.0, log_ratio=ratio,
         low=ratio - 0.01, high=ratio + 0.01, stderr=0.002, pairs=6, roofline_us=2.0)

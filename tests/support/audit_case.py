@@ -56,7 +56,7 @@ def target(language: str = "triton", **fields: Any) -> Target:
 
 
 def trees(folder: Path, candidate: Files, baseline: Files | None = None) -> tuple[Path, Path]:
-    """Write both trees; the candidate's files lie over the baseline's."""
+    """Write both trees; the candidate's has the baseline's files, some replaced or added."""
     base: dict[str, str | bytes] = {"kernel.py": TRITON, "kernel.c": C, "reference.py": REFERENCE}
     base.update(baseline or {})
     for name, files in (("candidate", {**base, **candidate}), ("baseline", base)):

@@ -52,7 +52,7 @@ def solution(**spec: Any) -> dict[str, Any]:
 
 
 def write(folder: Path, lines: Sequence[tuple[int, int]] = LINES, **fields: Any) -> Path:
-    """Write the data set with a workload for each line; return the definition's path."""
+    """Write the data set, with a workload for each of `lines`; return the definition's path."""
     path = folder / "definitions" / "gather" / f"{NAME}.json"
     (folder / "workloads" / "gather").mkdir(parents=True)
     path.parent.mkdir(parents=True)

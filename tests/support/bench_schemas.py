@@ -1,4 +1,4 @@
-"""JSON schemas of exports to flashinfer-bench, written after its documentation."""
+"""JSON schemas of exports to flashinfer-bench, derived from its documentation."""
 
 from __future__ import annotations
 

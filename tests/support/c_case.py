@@ -75,6 +75,7 @@ def judge(folder: Path, source: str, *, incumbent: str = SLOW, reference: str = 
 
 
 def settled(folder: Path, **settings: Any) -> Settings:
+    """Return settings for a quick verdict."""
     defaults: dict[str, Any] = {"scratch": str(folder / "scratch"), "plan": QUICK, "wall_s": 10.0,
                                 "static_audit": False}
     return Settings(**(defaults | settings))

@@ -82,7 +82,7 @@ def create_with_patch(root: Path, **fields: Any) -> campaigns.Setup:
 
 def hand_in(setup: campaigns.Setup, text: str = FASTER, name: str = "given",
             source: str = "scale.c") -> None:
-    """Put a patch into the inbox that replaces the source's text."""
+    """Put a patch that replaces the source's text into the inbox."""
     (setup.folder.inbox / f"{name}.patch").write_bytes(patch(setup, text, source=source))
 
 
@@ -107,7 +107,7 @@ def start(setup: campaigns.Setup) -> Engine:
 
 @contextmanager
 def running(setup: campaigns.Setup) -> Iterator[Engine]:
-    """Run the campaign's engine in this process while the block lasts."""
+    """Run the campaign's engine in this process until the `with` block ends."""
     engine = start(setup)
     try:
         yield engine

@@ -1,4 +1,4 @@
-"""Runs only the correctness half of a verdict."""
+"""Runs only the correctness check of a verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support import shared_zygotes
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """The result of a check; `reason` says why a wrong candidate failed, "" if it did not."""
+    """The result of a check; `reason` is the failure that ended it, "" if it ran to its end."""
 
     right: bool
     reason: str

@@ -54,7 +54,7 @@ def kopt(*words: str, workspace: Path | None = None, stdin: str | bytes = "",
 
 
 def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
-    """Return the JSON that a command printed, after a check by the schema of its verb."""
+    """Check a command's exit code and its JSON by the verb's schema; return the JSON."""
     assert done.returncode == code, done.stderr
     value = json.loads(done.stdout)
     if "--schema" not in done.args:
@@ -64,7 +64,7 @@ def answer(done: subprocess.CompletedProcess[str], code: int = 0) -> Any:
 
 
 def error_text(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the one line on standard error."""
+    """Return the one line on standard error, without its prefix."""
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("kopt: "), done.stderr
     return lines[0].removeprefix("kopt: ")
@@ -128,7 +128,10 @@ def harmless(text: str) -> bool:
 
 
 def converse(words: list[str], answers: dict[str, str]) -> tuple[int, str]:
-    """Run kopt on a terminal; answer the questions in order; return exit code and screen."""
+    """Run kopt on a terminal; return its exit code and its screen.
+
+    Each key of `answers`, in order, is awaited on the screen; then its value is typed.
+    """
     leader, follower = pty.openpty()
     pid = forked_command.start(words, [follower] * 3, ROOT, os.environ, own_session=True)
     os.close(follower)

@@ -1,6 +1,6 @@
 """A process that writes a campaign's journal at a realistic pace.
 
-Four slots tick twice a second; every two seconds one ends with a verdict and a decision.
+Four slots report twice a second; every two seconds one gets a verdict and a decision.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A program that measures under a device lock, and whether a file of a lock is held."""
+"""A program that measures under a device lock, and a check whether a lock file is held."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for _ in range(6):
 
 
 def is_held(path: str | os.PathLike[str]) -> bool:
-    """Return whether a process, this one included, holds a lock file."""
+    """Return whether a process, which may be this one, holds the lock of a file."""
     with open(path, "r+b") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

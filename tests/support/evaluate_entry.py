@@ -60,7 +60,7 @@ class TooLong(BaseException):
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raise TooLong if the block takes longer."""
+    """Raise TooLong if the `with` block takes longer."""
     def ring(*_: object) -> None:
         raise TooLong
     handler = signal.signal(signal.SIGALRM, ring)

@@ -13,7 +13,7 @@ from tests.support import repos, samples
 
 def finished(workspace: Path, project: Path, name: str, task: str, kept: dict[str, str],
              rows: tuple[Row, ...], target_knobs: str = "", **fields: Any) -> None:
-    """Record a finished campaign; if `kept` has new contents of files, they are its kept commit."""
+    """Record a finished campaign; if `kept` has files, its kept commit writes them."""
     base = repos.git(project, "rev-parse", "HEAD")
     best = repos.commit(project, kept, "faster") if kept else base
     folder = workspace / name

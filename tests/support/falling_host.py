@@ -13,12 +13,12 @@ from harness.verdict import Verdict
 
 CANDIDATE = "D = 50.0"
 FACTOR = 0.6
-"""Measured speedup over the baseline is multiplied by this factor."""
+"""The candidate's measured speedup over the baseline is multiplied by this factor."""
 
 
 def falling(times: int = 1000, *, sure: bool = True) -> Callable[[EngineContext, VerdictRequest],
             Verdict]:
-    """Return a replacement for `EngineContext.verdict` that lowers the first `times` headlines.
+    """Return an `EngineContext.verdict` that lowers the candidate's first `times` headlines.
 
     If not `sure`, the interval keeps its upper end, so that the loss is not significant.
     """

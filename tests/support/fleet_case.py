@@ -28,7 +28,10 @@ def card(index: int = 0) -> Device:
 
 
 class TimedFleet:
-    """A fleet whose cards are busy as `busy` returns; its clock advances while it waits."""
+    """A fleet whose clock advances only while it waits.
+
+    `busy` returns why a card is busy at a time, "" if it is idle.
+    """
 
     def __init__(self, count: int, busy: Callable[[str, float], str], step_s: float = 10.0,
                  **limits: float) -> None:

@@ -1,4 +1,4 @@
-"""Runs kopt in forks of the test's process, which is faster than to start Python.
+"""Runs kopt in forks of the test's process, which is faster than starting Python.
 
 A fork has its own descriptors, folder, variables and exit, as a new process has. Modules of kopt
 that one fork has imported are imported here before the next fork.
@@ -79,7 +79,7 @@ def _record_imports() -> None:
 
 
 def exit_code(program: Callable[[], object], **env: str) -> int:
-    """Run a function in a fork with these variables; return the fork's exit code, -9 if killed."""
+    """Run a function in a fork with these variables; return its exit code, -N after signal N."""
     pid = os.fork()
     if pid == 0:
         code = 1

@@ -14,7 +14,7 @@ from tests.support import shared_zygotes
 
 def output(program: Path, *words: str, folder: Path, interpret: bool,
            env: Mapping[str, str] | None = None) -> str:
-    """Return what a program printed; it fails the test unless it ends with exit code 0."""
+    """Run a program, which must end with exit code 0, and return what it printed."""
     zygote: Zygote | None = \
         shared_zygotes.zygote("triton") if interpret else shared_zygotes.compiler()
     assert zygote is not None

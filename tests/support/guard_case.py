@@ -33,8 +33,8 @@ def supervisors(pid: int) -> list[int]:
                                           .rsplit(") ", 1)[1].split()[1])
             except OSError:
                 continue
-    nurseries = marked("supervise.zygote")
-    for child in sorted(pid for pid in nurseries if parents.get(pid) in nurseries):
+    supervising = marked("supervise.zygote")
+    for child in sorted(pid for pid in supervising if parents.get(pid) in supervising):
         above = child
         while above in parents and above != pid:
             above = parents[above]

@@ -95,7 +95,7 @@ SPOILED = {
                   "return ctypes.CDLL(str(library))\n    done = subprocess"),
     "hangs": ('if mode == "--profile":', 'if mode == "--profile":\n            time.sleep(60)'),
 }
-"""Faults by name: a text of the harness, and what it becomes."""
+"""Faults by name: a text of the harness, and the text that replaces it."""
 AGENT = '''\
 """Behaves like a coding agent: AGENT PROMPT HARNESSES VERDICTS, each a list with commas."""
 import pathlib, sys
@@ -137,7 +137,7 @@ def spoiled(fault: str) -> str:
 
 
 def agent(root: Path) -> str:
-    """Write the agent and the harnesses that it knows; return its command up to the prompt."""
+    """Write the agent and its harnesses; return its command, without HARNESSES and VERDICTS."""
     folder = root / "agent"
     folder.mkdir()
     (folder / "agent.py").write_text(AGENT)

@@ -75,7 +75,7 @@ def verdict_of(speedup: float | None, timed: bool = True) -> Verdict:
 
 
 def mixed(speedup: float, *, worst: float = 0.6, **fields: Any) -> dict[str, Any]:
-    """Return a verdict that is surely faster in one class and slower in another."""
+    """Return as `body` a verdict that is surely faster in one class and slower in another."""
     rows = tuple(Row(config_class=name, correct=True, outcome=outcome, latency_us=10.0,
                      log_ratio=math.log(ratio), stderr=0.001, pairs=6)
                  for name, outcome, ratio in (("tall", "faster", 1.2), ("odd", "slower", worst)))

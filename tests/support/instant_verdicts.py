@@ -30,14 +30,14 @@ class Judged(Exception):
 
 
 def passes(setup: Setup, tree: str) -> float:
-    """Return the cost of `campaigns.KERNEL`: its number of passes; 1 for another kernel."""
+    """Return the cost of `campaigns.KERNEL`: its number of passes; 1 for a kernel without it."""
     found = re.search(rb"PASSES (\d+)", setup.repo.read(tree, "scale.c"))
     return float(found[1]) if found else 1.0
 
 
 @contextmanager
 def held(monkeypatch: pytest.MonkeyPatch, *, baseline: bool = False) -> Iterator[None]:
-    """Delay the verdicts on candidates, and if `baseline` on the baseline, until the block ends."""
+    """Delay verdicts on candidates (with `baseline`, on it too) until the `with` block ends."""
     released = threading.Event()
 
     def cost(setup: Setup, tree: str) -> float:

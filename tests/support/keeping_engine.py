@@ -1,4 +1,4 @@
-"""The start of an engine: take the campaign, recover, finish pending keeps."""
+"""The start of an engine: take the campaign, recover, keep the candidate c1 if it is verified."""
 
 from __future__ import annotations
 

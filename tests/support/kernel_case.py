@@ -61,7 +61,7 @@ def tree(folder: Path, source: str, reference: str = REFERENCE) -> str:
 
 
 class Bench:
-    """An oracle for one case of a target that checks many sources.
+    """One oracle, with one case of a target, that checks many sources.
 
     It is the checking half of an evaluation, without a new oracle for every source.
     """

@@ -92,7 +92,7 @@ int main(int count, char **words) { /* as CUDA's driver does it, in so many proc
 
 
 def compiled(folder: Path, source: str, name: str, *flags: str) -> Path:
-    """Compile C to a file of that name."""
+    """Compile C to the file `name` and return its path."""
     text = folder / f"{name}.c"
     text.write_text(source)
     subprocess.run([compiler(), "-O1", "-o", str(folder / name), str(text), *flags, "-ldl"],

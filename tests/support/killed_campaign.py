@@ -1,4 +1,4 @@
-"""A campaign that runs identically each time, so that a killed and an undisturbed run compare."""
+"""A campaign that runs identically each time, so that a killed run can be compared with another."""
 
 from __future__ import annotations
 

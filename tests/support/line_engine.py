@@ -1,4 +1,4 @@
-"""An engine that puts two gains onto the waiting line, then decides on the lower one."""
+"""An engine that puts two gains onto the waiting line, or decides on the lower one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents for tests of budgets and stagnation: what they change, and how they exit."""
+"""Agents for tests of budgets and stagnation: one never ends, one makes the kernel slower."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 It leaves a header in a cache folder; the next prompt must say that the header was left out.
 
-With `--hold FILE` its second repair waits until that file is gone.
+With `--hold FILE` its second repair waits until that file is gone; with `--never` every kernel is
+wrong.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ MANIFEST: dict[str, Any] = {
 
 
 def create(root: Path, **pool: Any) -> Setup:
-    """Make a campaign on a project whose files are not meant to run, with settings of its pool."""
+    """Make a campaign on a project whose files are not meant to run; `pool` sets pool fields."""
     repos.project(root / "p", {
         "problem.py": PROBLEM, "kopt_task/adapter.py": "", "kopt_task/reference.py": "",
         "kopt_task/task.yaml": yaml_document.dump(TASK),
@@ -63,7 +63,7 @@ def create(root: Path, **pool: Any) -> Setup:
 
 
 def hand_in(setup: Setup, text: str = FASTER) -> None:
-    """Put a patch into the inbox that replaces the problem's file by `text`."""
+    """Put a patch that replaces the problem's file by `text` into the inbox."""
     (setup.folder.inbox / "given.patch").write_text("".join(difflib.unified_diff(
         PROBLEM.splitlines(True), text.splitlines(True), "a/problem.py", "b/problem.py")))
 

@@ -51,7 +51,7 @@ def make_records(workspace: Path) -> Records:
 
 
 def lose(writer: Writer, folder: Folder, n: int, name: str, *, idea: str = "") -> None:
-    """Record a round that was a regression."""
+    """Record a round whose one candidate is a regression."""
     writer.start_round(samples.round_(n))
     writer.put_slots([samples.slot("fixed", round=n, hypothesis=f"idea {n}", bottleneck="b1")])
     add_candidate(writer, folder, name, n, idea or f"idea | {n}")
@@ -84,7 +84,7 @@ def reject(writer: Writer, folder: Folder, n: int, name: str, reason: str, *,
 def keep(writer: Writer, folder: Folder, n: int, name: str, commit: str, *, speedup: float = 1.5,
          actor: str = "engine", idea: str = "unroll by 4", bottleneck: str = "b1",
          **fields: Any) -> None:
-    """Record a keep in a round that exists."""
+    """Record that a candidate was kept, in a round that exists."""
     add_candidate(writer, folder, name, n, idea, bottleneck=bottleneck)
     number = writer.add_verdict("rms", name, samples.verdict(
         name, speedup=speedup, speedup_low=speedup * 0.97, speedup_high=speedup * 1.03, **fields),

@@ -15,7 +15,7 @@ BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "i
          "int8": 1, "uint8": 1, "float8_e4m3fn": 1}
 OF_NUMPY = ("float64", "float32", "float16", "int64", "int32", "int8", "uint8")
 LARGE = 1000
-"""Elements from which inputs count as large in these tests."""
+"""Inputs with at least this many elements count as large in these tests."""
 
 
 def tensor(name: str, count: int, dtype: str = "float32", role: str = "input",

@@ -1,7 +1,7 @@
-"""A program in the place of rocprofv3 that runs the command and replays a recorded kernel trace.
+"""A stand-in for rocprofv3, which runs the command and replays a recorded kernel trace.
 
 Only the program is a stand-in: it takes rocprofv3's options, and what it writes is recorded output
-(tests/data/rocprofv3). The command writes the recording to replay to `trace.csv`.
+(tests/data/rocprofv3). The command writes `trace.csv`, the recording that is replayed.
 """
 
 from __future__ import annotations

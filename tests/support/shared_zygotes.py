@@ -18,7 +18,7 @@ from harness.isolation.zygote_client import Zygote, ZygoteKind
 from harness.tasks.target import Target
 from tests.support import zygote_broker
 
-_inspect = triton_aot.inspect  # tests replace it
+_inspect = triton_aot.inspect  # bound here, as tests replace the attribute
 
 
 def zygote(language: str, device: str = "cpu",
@@ -29,7 +29,7 @@ def zygote(language: str, device: str = "cpu",
 
 
 def compiler() -> Zygote:
-    """Return the zygote of programs that compile Triton for cards that are not here."""
+    """Return the zygote of programs that compile Triton for absent cards."""
     return for_place(Place(device="cpu", scratch=""), "triton")
 
 

@@ -1,4 +1,4 @@
-"""The slots of a class in the oracle's memory, with a stub runner on each side."""
+"""The slots of a class in the oracle's memory, with a stub runner for each side."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pair:
             self.ring.fill(side)
 
     def run(self, count: int = SLOTS) -> SlotComparison:
-        """Call both kernels on new contents of all slots; return how their answers compare."""
+        """Call both kernels on new contents of `count` slots; return how their answers compare."""
         self.fill(count)
         for runner in self.sides.values():
             runner.run(count)

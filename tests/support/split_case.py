@@ -130,7 +130,7 @@ def built(folder: Path, source: str) -> ctypes.CDLL:
 
 
 def tile_taken(library: ctypes.CDLL, context: int, heads: int) -> int:
-    """Return the tile of the kernel that a call takes, after checking its result."""
+    """Call the kernel, check its result, and return the tile that the call used."""
     x = [random.random() for _ in range(context * heads)]
     out = (ctypes.c_double * heads)()
     library.total((ctypes.c_double * len(x))(*x), out, ctypes.c_int64(context),

@@ -1,4 +1,4 @@
-"""A command that reports in JSON lines, in one of several ways: `NAME PROMPT`."""
+"""A command that reports in JSON lines; of its arguments NAME PROMPT, NAME says how."""
 
 from __future__ import annotations
 

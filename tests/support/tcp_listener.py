@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class Listener:
-    """A TCP server that answers each connection by a function; counts the connections."""
+    """A TCP server that answers each connection by a function, and counts the connections."""
 
     def __init__(self, answer: Callable[[socket.socket], None]) -> None:
         self._sock = socket.create_server(("127.0.0.1", 0))

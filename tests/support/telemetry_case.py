@@ -1,4 +1,4 @@
-"""Recorded telemetry of H200 cards, and a watch that only blocks trigger."""
+"""Recorded telemetry of H200 cards, and a watch that only timed blocks trigger."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def path_of(workspace: Path, *, round: int = 3, number: int = 1) -> Path:
 
 
 def attempt() -> AttemptRef:
-    """Return the newest attempt of the slot."""
+    """Return a reference to the newest attempt of the slot."""
     return AttemptRef(campaign=CAMPAIGN, round=3, slot=SLOT)
 
 

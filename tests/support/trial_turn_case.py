@@ -1,4 +1,4 @@
-"""A kernel with one mode per fault, and the screening that measures these modes."""
+"""A kernel with modes for speeds and faults, and the screening that measures them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton sources with launches in a row or masked loops, and a comparison of two versions."""
+"""Triton sources with successive launches or masked loops, and a comparison of two versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A zygote ends with its owner, and is inherited only by processes of its kind."""
+"""A zygote ends with its owner; a process inherits only a zygote of the kind that it needs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ time.sleep(600)
 """
 
 
-def test_killed_owner_leaves_neither_zygote_nor_fork(tmp_path: Path) -> None:
+def test_killing_the_owner_ends_its_zygote_and_the_forks(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], cwd=ROOT,
                           stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
@@ -72,7 +72,7 @@ for language in ("python", "triton"):
 """
 
 
-def test_process_inherits_only_a_zygote_of_its_kind(zygote: Zygote) -> None:
+def test_process_inherits_only_a_zygote_of_the_kind_that_it_needs(zygote: Zygote) -> None:
     process = subprocess.run([sys.executable, "-c", INHERITING], cwd=ROOT, capture_output=True,
                              text=True, pass_fds=[zygote.descriptor],
                              env={**os.environ, VARIABLE: zygote.variable(-1)})

@@ -64,7 +64,7 @@ def search(tmp_path: Path, source: str, *, seen: list[Trial] | None = None,
 
 
 def test_no_process_of_the_baseline_outlives_a_trial(tmp_path: Path) -> None:
-    """Such a process would keep the card's lock, and other measurements would wait for ever."""
+    """Such a process would keep the card's lock, so other measurements would wait for ever."""
     inexact = "#define MODE 0  // kopt: knob MODE in [0, 1]\n" + HEAD + \
         "    for (int64_t i = 0; i < n; i++) out[i] = (MODE ? 1.9998f : 2.0002f) * x[i];\n}\n"
     folder = tree(tmp_path / "tree", inexact, REFERENCE)
@@ -200,7 +200,7 @@ def test_loop_resumes_from_its_record(tmp_path: Path) -> None:
         recorded(tmp_path, budget=1, only=("MODE",))
 
 
-def test_unwritable_corpus_is_noted_once(tmp_path: Path) -> None:
+def test_unwritable_corpus_and_table_are_noted_once(tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").mkdir()
     (tmp_path / "record" / "results.tsv").mkdir(parents=True)
     result = recorded(tmp_path, budget=2)
@@ -242,18 +242,19 @@ def test_impossible_latency_is_withheld_and_never_kept(tmp_path: Path,
         assert "latency withheld: class even: " in trial.reason and trial.withheld
 
 
-def test_record_is_locked_by_one_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_cannot_be_opened_twice_at_once_or_by_another_loop(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_log, "LET_GO_S", 0.1)
     with TrialLog(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop is"):
         TrialLog(tmp_path / "record", "a")
     with TrialLog(tmp_path / "record", "a", corpus_bytes=7) as again:
-        assert again.corpus_bytes == 0  # the size when the record began
+        assert again.corpus_bytes == 0  # the size when the record was created
     with pytest.raises(InputError, match="of another loop"):
         TrialLog(tmp_path / "record", "b")
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"type":"loop","lo', b"\xff\x00", b"\n\n", b"[]"])
-def test_record_with_a_torn_head_starts_anew(tmp_path: Path, torn: bytes) -> None:
+def test_record_with_a_torn_first_line_starts_empty(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / trial_log.TRIALS).write_bytes(torn)
     with TrialLog(tmp_path, "a") as book:
         assert book.trials == () and bool(book.notes) == bool(torn.strip())

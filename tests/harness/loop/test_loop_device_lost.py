@@ -24,7 +24,7 @@ TAGS: dict[Correctness, Tag] = {"PASS": "tried", "FAIL": "revert", "REJECTED": "
 
 
 class TwoCardFleet:
-    """The trials of the first run end as given; a second run has one trial, which passes."""
+    """The first run's trials have the results `ends`; a second run has one trial, which passes."""
 
     def __init__(self, ends: Sequence[Correctness], *, dies: bool) -> None:
         self.news: list[DeviceNotice] = []
@@ -61,7 +61,7 @@ class TwoCardFleet:
 
 @pytest.mark.parametrize("ends", [["PASS", "FAIL", "FAIL"], ["PASS", "FAIL", "REJECTED"]])
 def test_loop_whose_card_died_is_repeated_on_another(ends: list[Correctness]) -> None:
-    """Rejected trials did not run on the card: the failure before them still leads to a check."""
+    """A rejected trial did not run on the card, so a failure before it still leads to a check."""
     runs = TwoCardFleet(ends, dies=True)
     result = runs.run()
     assert runs.ran == ["cuda:0", "cuda:1"]
@@ -70,7 +70,7 @@ def test_loop_whose_card_died_is_repeated_on_another(ends: list[Correctness]) ->
     assert "GPU is lost" in runs.news[0].text
 
 
-def test_failure_at_the_end_costs_one_more_check_of_the_card() -> None:
+def test_card_is_checked_again_if_the_last_trial_failed() -> None:
     runs = TwoCardFleet(["PASS", "FAIL"], dies=False)
     result = runs.run()
     assert result is not None and len(result.trials) == 2
@@ -79,7 +79,8 @@ def test_failure_at_the_end_costs_one_more_check_of_the_card() -> None:
 
 
 @pytest.mark.parametrize("ends", [["FAIL", "PASS"], ["FAIL", "PASS", "REJECTED"], ["REJECTED"]])
-def test_loop_whose_last_trial_on_the_card_passed_needs_no_check(ends: list[Correctness]) -> None:
+def test_card_is_not_checked_again_unless_the_last_trial_on_it_failed(
+        ends: list[Correctness]) -> None:
     runs = TwoCardFleet(ends, dies=True)
     assert runs.run() is not None
     assert (runs.ran, runs.checked, runs.news) == (["cuda:0"], ["cuda:0"], [])

@@ -28,7 +28,7 @@ KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} 
 
 
 class Eager(AskTell):
-    """Asks its strategy before it returns the default, as earlier versions did."""
+    """Asks its strategy before it returns the default, as AskTell did in earlier versions."""
 
     def next(self) -> Config | None:
         if not self._seen:
@@ -37,7 +37,7 @@ class Eager(AskTell):
 
 
 def lazy_and_eager(seed: int, guided: bool) -> tuple[AskTell, AskTell]:
-    """Return a lazy and an eager search that use the same strategy, predictions first if guided."""
+    """Return a lazy and an eager search by one strategy, which predictions order if `guided`."""
     def strategy() -> Strategy:
         made = BayesianSearch(SPACE, seed)
         return (
@@ -121,7 +121,7 @@ def test_command_reports_that_nothing_worked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_terminated_loop_answers_and_leaves_no_process(times: int, tmp_path: Path) -> None:
-    """`timeout` sends the signal twice: to the process and to its group."""
+    """The command `timeout` sends the signal twice: to the process and to its group."""
     manifest = campaigns.project(tmp_path / "p", kernel=KERNEL)
     scratch = tmp_path / "tmp"
     scratch.mkdir()
@@ -156,8 +156,8 @@ def test_loop_terminated_before_its_first_trial_leaves_no_process(tmp_path: Path
     assert not list(scratch.glob("kopt-*"))
 
 
-def test_sweep_lists_every_valid_configuration_with_the_default_first() -> None:
-    """If the budget suffices for every valid configuration, all are known and compiled ahead."""
+def test_sweep_tries_every_valid_configuration_starting_with_the_default() -> None:
+    """If the budget suffices for every valid configuration, all can be compiled ahead."""
     source = TunableSource.parse(
         "#define A 2  // kopt: knob A in [1, 2, 4]\n#define B 1  // kopt: knob B in [1, 2]\n"
         "// kopt: require A * B <= 4\n", language="c")

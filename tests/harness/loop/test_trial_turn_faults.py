@@ -37,7 +37,10 @@ DIES, RAISES = "os._exit(9)", "raise RuntimeError('CUDA error: uncorrectable ECC
 
 
 class Broken:
-    """A screening whose initial configuration fails while `sick` exists, all while `lost` does."""
+    """A screening with failing configurations.
+
+    The initial one fails while the file `sick` exists, every one while `lost` exists.
+    """
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, how: str) -> None:
         self.sick, self.lost = folder / "sick", folder / "lost"
@@ -61,8 +64,8 @@ class Broken:
 
         self.patch.setattr(TrialProcess, "restart", restart_repaired)
 
-    def break_beside(self) -> None:
-        """Let the initial configuration fail after a trial's own first blocks."""
+    def break_during_trial(self) -> None:
+        """Let the initial configuration fail once a trial has run its first blocks."""
         first = RunningTrial.first
 
         def first_then_break(trial: RunningTrial) -> dict[str, float]:
@@ -99,20 +102,20 @@ def test_failed_initial_configuration_is_tried_in_another_process(broken: Broken
 def test_incumbent_that_fails_during_a_trial_does_not_fail_the_trial(broken: Broken) -> None:
     assert broken.measure("start")[0] == "PASS"
     broken.recover_on_restart()
-    broken.break_beside()
+    broken.break_during_trial()
     assert broken.measure("fast") == ("PASS", "")
 
 
-def test_initial_configuration_that_keeps_failing_is_the_cards_fault(broken: Broken) -> None:
+def test_initial_configuration_that_keeps_failing_is_a_fault_of_the_card(broken: Broken) -> None:
     assert broken.measure("start")[0] == "PASS"
-    broken.break_beside()
+    broken.break_during_trial()
     broken.patch.setattr(broken.screen.session, "on_cpu", False)
     with pytest.raises(DeviceFault, match="ran there before and now fails"):
         broken.measure("fast")
 
 
-def test_trial_that_breaks_the_initial_configuration_repeatedly_fails(broken: Broken) -> None:
-    """The initial configuration still runs alone, so the card works, as the next trial shows."""
+def test_trial_fails_if_it_breaks_the_initial_configuration_repeatedly(broken: Broken) -> None:
+    """Without this trial the initial configuration runs: the card works. The next trial passes."""
     assert broken.measure("start")[0] == "PASS"
     broken.recover_on_restart()
     with broken.patch.context() as patch:
@@ -123,14 +126,14 @@ def test_trial_that_breaks_the_initial_configuration_repeatedly_fails(broken: Br
             broken.sick.touch()
 
         patch.setattr(TrialProcess, "reload", reload_and_break)
-        broken.break_beside()
+        broken.break_during_trial()
         correctness, reason = broken.measure("fast")
         broken.patch.setattr(RunningTrial, "first", first)
     assert correctness == "FAIL" and "the incumbent failed while it was timed" in reason
     assert broken.measure("little")[0] == "PASS"
 
 
-def test_trial_in_progress_when_its_card_is_lost_has_not_failed(
+def test_loss_of_the_card_during_a_trial_is_a_device_fault_and_no_failed_trial(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Broken(tmp_path, monkeypatch, DIES)
     with made.screen:
@@ -148,7 +151,8 @@ def test_trial_in_progress_when_its_card_is_lost_has_not_failed(
             made.measure("little")
 
 
-def test_trial_that_dies_alone_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trial_that_ends_the_process_fails_if_the_initial_configuration_works(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Broken(tmp_path, monkeypatch, DIES)
     with made.screen:
         assert made.measure("dies") == ("FAIL", "exited with 9")
@@ -165,7 +169,7 @@ void double_it(const float *x, float *out, int64_t n) {
 
 
 def test_crashing_initial_configuration_adds_nothing_to_the_corpus(tmp_path: Path) -> None:
-    """Here, as the kernels are in C, each side has a process of its own."""
+    """As the kernels are in C, each side runs in its own process."""
     at = tree(tmp_path / "tree", "")
     (Path(at) / "kernel.c").write_text(CRASHES)
     task = target(language="c", source="kernel.c", entry="double_it",

@@ -1,4 +1,4 @@
-"""Trials run in one process in turns with the initial configuration, here in Python on the CPU."""
+"""Trials and the initial configuration take turns in one process, here in Python on the CPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def screen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Screening]:
 
 
 @pytest.mark.slow
-def test_trials_take_turns_with_the_initial_configuration_and_failures_affect_no_other(
+def test_trials_take_turns_with_the_initial_configuration_and_a_failure_affects_no_other(
         screen: Screening) -> None:
     first = measure(screen, "start")
     assert first.correctness == "PASS" and not first.reason
@@ -44,8 +44,8 @@ def test_trials_take_turns_with_the_initial_configuration_and_failures_affect_no
     assert (faster.log_ratio or 0.0) > (fast.log_ratio or 0.0)
 
 
-def test_damaged_buffers_do_not_fail_the_next_trial(screen: Screening) -> None:
-    """Trials share inputs, and one that cannot be the best leaves its damage to them unchecked."""
+def test_inputs_damaged_by_one_trial_do_not_fail_the_next(screen: Screening) -> None:
+    """Trials share inputs, which are not checked after a trial that cannot be the best."""
     screen.summary.best = BestQuickTimes(screen.target)
     assert measure(screen, "fast").correctness == "PASS"
     screen.summary.best.take(9.0, {"small": 1e9, "large": 1e9})
@@ -83,7 +83,7 @@ def test_trial_that_cannot_be_best_is_checked_only_on_the_cheapest_class(screen:
 
 
 def test_file_in_use_stays_whole_while_it_is_replaced(tmp_path: Path) -> None:
-    """The process that runs the trials has the launcher loaded that every trial's cache holds."""
+    """Each trial's cache replaces the launcher, which the process of the trials has loaded."""
     key = "A" * 52
     cache, into = tmp_path / "cache" / key, tmp_path / "into"
     cache.mkdir(parents=True)
@@ -94,11 +94,11 @@ def test_file_in_use_stays_whole_while_it_is_replaced(tmp_path: Path) -> None:
         seen: list[int] = []
         ended = threading.Event()
 
-        def look() -> None:
+        def read_sizes() -> None:
             while not ended.is_set():
                 seen.append((into / key / "launcher.so").stat().st_size)
 
-        looking = threading.Thread(target=look)
+        looking = threading.Thread(target=read_sizes)
         looking.start()
         (cache / "launcher.so").write_bytes(b"y" * 8192)
         for _ in range(50):

@@ -90,13 +90,13 @@ def test_more_work_is_not_predicted_faster(
 
 
 @given(KERNELS, st.integers(1, 4096), AMOUNTS, AMOUNTS)
-def test_wasteful_kernel_is_not_predicted_faster(kernel: KernelResources, more: int, flops: int,
-                                                 moved: int) -> None:
+def test_more_wasteful_kernel_or_slower_card_is_not_predicted_faster(
+        kernel: KernelResources, more: int, flops: int, moved: int) -> None:
     target = task(flops=flops, moved=moved)
     now = latency(target, kernel) * (1 - 1e-9)
     assert latency(target, replace(kernel, spills=(kernel.spills or 0) + more)) >= now
     if sum(part.load_bytes > 0 for part in kernel.sections) < 2:
-        # otherwise the data of fewer resident programs may stay in the near cache
+        # with two loops that load, fewer resident programs may find their data in the near cache
         assert latency(target, replace(kernel, occupancy=(kernel.occupancy or 0) / 2)) >= now
     longer = tuple(replace(part, instructions=part.instructions + more) for part in kernel.sections)
     assert latency(target, replace(kernel, sections=longer)) >= now
@@ -115,7 +115,7 @@ def test_wide_loads_full_waves_and_matrix_instructions_are_predicted_faster() ->
     assert tail > 1.8 * fits
 
 
-def test_fastest_autotune_config_counts_and_times_of_launches_add_up() -> None:
+def test_launch_takes_the_time_of_its_fastest_autotune_config_and_launches_add_up() -> None:
     target = task(1 << 26)
     slow, fast = resources(config="a", spills=512), resources(config="b")
     both = predict(target, target.classes[0], [slow, fast], H200)

@@ -1,4 +1,4 @@
-"""A card's peaks are measured once, cached and reported; here a child measures the CPU instead."""
+"""A card's peaks are measured once, cached and reported; here the CPU is measured instead."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ H200 = GpuCeilings(card="NVIDIA H200", torch="2.13", copy_gb_per_s=4200.0,
 
 
 def limit(monkeypatch: pytest.MonkeyPatch, **constants: Any) -> None:
-    """Measure small copies and products with long limits, or with other constants."""
+    """Set sizes for small copies and products and long limits; `constants` replace some of them."""
     tiny = {"COPIES": (1 << 16, 1 << 20), "SQUARES": (64, 32), "BEGIN_S": 60.0, "WALL_S": 120.0}
     for name, value in (tiny | constants).items():
         monkeypatch.setattr(measured_peaks, name, value)
@@ -68,7 +68,7 @@ def test_peaks_are_measured_once_then_read_from_the_cache(tmp_path: Path, held: 
     assert measured_peaks.get_or_measure(CARD, nowhere, held) == found
     assert measured_peaks.cached(CARD) == found
     for other in (replace(CARD, uuid="GPU-2"), replace(CARD, name="NVIDIA L4")):
-        assert measured_peaks.cached(other) is None  # peaks are of one card
+        assert measured_peaks.cached(other) is None  # peaks are valid for one card only
     path = measured_peaks._path(CARD)
     path.write_bytes(path.read_bytes().replace(b'"copy_gb_per_s":', b'"copy_gb_per_s":-'))
     assert measured_peaks.cached(CARD) is None
@@ -83,12 +83,12 @@ class ProductsNeverEnd(Peer):
         super().send(op, descriptors, **fields)
 
 
-def test_slow_products_are_dropped_and_earlier_answers_kept(
+def test_products_that_exceed_the_limit_are_missing_and_earlier_results_are_kept(
         tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The measuring program is a fork of a zygote, as in an evaluation."""
     zygote = shared_zygotes.zygote("python")
     limit(monkeypatch, SQUARES=(32,))
-    other = replace(CARD, uuid="GPU-2")  # when it ends, the zygote has imported torch
+    other = replace(CARD, uuid="GPU-2")  # measured first, so that the zygote has imported torch
     assert measured_peaks.get_or_measure(other, place(tmp_path), held, zygote=zygote)
     limit(monkeypatch, WALL_S=2.0)
     monkeypatch.setattr(measured_peaks, "Peer", ProductsNeverEnd)
@@ -102,7 +102,7 @@ def test_slow_products_are_dropped_and_earlier_answers_kept(
 @pytest.mark.parametrize(("fields", "wall_s"), [
     ({"python": "/bin/false"}, 120.0),
     ({"device": "cuda:0"}, 120.0),                        # torch finds no GPU
-    ({}, 0.05),                                           # before torch is imported
+    ({}, 0.05),                                           # ends before torch is imported
 ])
 def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
         fields: dict[str, Any], wall_s: float, tmp_path: Path, held: DeviceLock,
@@ -119,7 +119,7 @@ def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
     assert list(measured_peaks.evidence(None, CARD, target())) == []
 
 
-def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
+def test_evaluation_on_a_card_that_allows_one_process_reads_peaks_only_from_the_cache(
         tmp_path: Path, held: DeviceLock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telemetry_sources, "sharing_mode", lambda card: SharingMode(
         one_process=True))
@@ -128,7 +128,7 @@ def test_evaluation_on_a_card_for_one_process_reads_peaks_only_from_the_cache(
     one_process = Evaluation(target(language="python"), trees, CARD, settings, None, None)
     with one_process.session:
         peaks = partial(device_limits.peaks_of, one_process.session, held, lambda: None)
-        assert peaks() is None  # no attempt, so no recorded failure
+        assert peaks() is None  # nothing was measured, so no failure was recorded
         assert not (tmp_path / "cache").exists()
         path = measured_peaks._path(CARD)
         path.parent.mkdir(parents=True)
@@ -185,7 +185,7 @@ def test_evidence_names_the_measured_rates_of_the_targets_precision(
     assert len(unknown) == len(lines) and not any("published" in line for line in unknown)
 
 
-def test_listing_shows_cached_peaks_and_measures_nothing(
+def test_kopt_gpus_shows_cached_peaks_and_measures_nothing(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.command_line import (  # the engine is not on every machine with a card
         answer,

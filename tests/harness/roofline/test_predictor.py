@@ -123,7 +123,7 @@ def test_wrong_candidate_gets_no_prediction(tmp_path: Path) -> None:
     assert not any("predict" in note for note in verdict.notes)
 
 
-def test_missing_prediction_is_a_note(tmp_path: Path) -> None:
+def test_missing_prediction_has_a_note_and_changes_no_verdict(tmp_path: Path) -> None:
     card = card_for("H200", "triton")
     assert card is not None
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
@@ -169,11 +169,11 @@ def search(folder: Path, *, task: Target = BIG, predict: str = "", **job: Any) -
 @pytest.mark.slow
 def test_loop_follows_predictions_and_keeps_none(tmp_path: Path) -> None:
     """The default comes first, then the fastest predictions; unlaunchable ones are rejected."""
-    places: dict[str, Any] = {"record": str(tmp_path / "record"),
-                              "corpus": str(tmp_path / "corpus.jsonl")}
-    first = search(tmp_path, predict="h200", budget=3, **places)
+    paths: dict[str, Any] = {"record": str(tmp_path / "record"),
+                             "corpus": str(tmp_path / "corpus.jsonl")}
+    first = search(tmp_path, predict="h200", budget=3, **paths)
     assert first.trials[0].config == {"BLOCK": 64, "WARPS": 4}
-    whole = search(tmp_path, predict="h200", budget=9, **places)
+    whole = search(tmp_path, predict="h200", budget=9, **paths)
     assert whole.trials[:3] == first.trials and whole.earlier == 3 and len(whole.trials) == 9
     right = [trial for trial in whole.trials if trial.correct]
     assert [trial.latency_kind for trial in right] == ["predicted"] * len(right)
@@ -206,8 +206,8 @@ def test_loop_without_a_predicted_card_predicts_nothing(tmp_path: Path) -> None:
     assert len(names) == 3  # a record's key contains the predicted card
 
 
-def test_trials_on_a_measuring_machine_are_recorded_for_its_device(tmp_path: Path) -> None:
-    """A search learns from the measured ratio, never from the predicted one."""
+def test_machine_with_a_card_predicts_only_for_that_card(tmp_path: Path) -> None:
+    """A measured trial keeps its ratio; a predicted one gets the ratio to the first prediction."""
     settings = Settings(scratch=str(tmp_path), predict="l4")
     job = SearchJob(tree=str(tmp_path), reference="")
     with pytest.raises(InputError, match=f"this machine measures on {CARD.name}"):

@@ -48,7 +48,7 @@ def of_h200(target: Target, *, cold: bool = True, peaks: GpuCeilings | None = PE
 
 
 def verdict(target: Target, latency_us: float, *, cold: bool = True) -> Verdict:
-    """Return an H200's verdict on a chosen latency."""
+    """Return a verdict in which the candidate takes this latency on an H200."""
     seen = EvaluationResults(
         target=target, plan=Plan(), errors={"c": RIGHT},
         timings={"c": ClassTiming(config_class="c", candidate_us=latency_us,
@@ -61,7 +61,7 @@ def verdict(target: Target, latency_us: float, *, cold: bool = True) -> Verdict:
 
 
 def test_cold_call_counts_all_its_bytes_at_the_measured_copy_rate() -> None:
-    """134 MB in 34 us are 93 % of the measured 4.24 TB/s, though 60 MiB might stay in the cache."""
+    """134 MB in 34 us are 93 % of 4.24 TB/s; the 60 MiB that might stay in the cache count too."""
     judged = verdict(rmsnorm(8192), 34.0)
     [row] = judged.rows
     assert row.roofline_us == pytest.approx(8192 * 4096 * 4 / 4.24e6)
@@ -94,7 +94,7 @@ def test_compute_bound_call_runs_at_the_measured_peak_of_its_precision() -> None
     assert point.us == pytest.approx(1e11 / 740e6)
 
 
-def test_rates_that_were_not_measured_are_the_published_ones() -> None:
+def test_published_rates_are_used_where_none_were_measured() -> None:
     target = rmsnorm(8192)
     assert of_h200(target, peaks=None).point(target, target.classes[0]).rate == 4800.0
     unknown = replace(H200, name="NVIDIA X")
@@ -113,7 +113,7 @@ def test_cpu_data_come_from_the_smallest_level_that_holds_them() -> None:
         assert reach.point(target, target.classes[0]).rate == pytest.approx(rate)
 
 
-def test_latency_above_the_measured_rates_is_capped_with_a_note() -> None:
+def test_percent_of_a_latency_below_the_roofline_is_capped_with_a_note() -> None:
     [row] = verdict(rmsnorm(8192), 30.0).rows
     assert row.pct_of_roofline == 100 and row.latency_us == 30.0
     assert row.note == ("31.7 us at the measured rates: shown as 100 % of the roofline, "

@@ -1,4 +1,4 @@
-"""Fixtures: an oracle, a pair of runners whose slots it fills, and arrays of all libraries."""
+"""Fixtures: an oracle, two stub runners whose slots it fills, and arrays of each library."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def card_arrays(tmp_path_factory: pytest.TempPathFactory) -> Any:
                         pytest.param("card", marks=pytest.mark.gpu)])
 def arrays(request: pytest.FixtureRequest, torch_arrays: Any, large: None,
            monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Arrays that write long windows directly, and some that copy them, as for short ones."""
+    """Arrays of one library; a torch variant copies long windows too, as it does short ones."""
     if request.param == "card":
         return request.getfixturevalue("card_arrays")
     if request.param == "numpy":

@@ -22,7 +22,7 @@ def test_quick_bound_on_the_error_misses_no_row_that_differs(arrays: Any, dtype:
     rows = [[rng.gauss(0, 9) for _ in range(700)] for _ in range(6)]
     want = arrays.to_native(numbers(arrays, rows), dtype).reshape(6, 700)
     for columns in ([0], [699], [3, 300]):
-        for what, value in VALUES.items():
+        for name, value in VALUES.items():
             if "int" in dtype and not math.isfinite(value):
                 continue
             got = want + 0
@@ -30,11 +30,11 @@ def test_quick_bound_on_the_error_misses_no_row_that_differs(arrays: Any, dtype:
                 got[4, column] += int(100 * value) if "int" in dtype else value * 9
             [bounds] = arrays.fetched([arrays.excess(got, want, 0.02)])
             assert [not bound <= 1 for bound in bounds] == [
-                slot == 4 and what != "right" for slot in range(6)]
+                slot == 4 and name != "right" for slot in range(6)]
             for limit in (0.0, 0.02):
                 exact = arrays.differences(got, want, limit)
                 assert [value <= 0.02 for value in exact] == [
-                    slot != 4 or what == "right" for slot in range(6)]
+                    slot != 4 or name == "right" for slot in range(6)]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
@@ -54,6 +54,7 @@ def test_differences_near_the_limit_are_exact(arrays: Any, scale: float) -> None
 
 
 def test_values_that_are_finite_on_neither_side_cost_only_their_rows(arrays: Any) -> None:
+    """At most the rows that contain them are compared exactly."""
     want = arrays.to_native(numbers(arrays, [[1.0] * 90] * 40), "float32").reshape(40, 90)
     got, seen = want + 0, []
     for value, slot in ((math.nan, 3), (math.inf, 17)):

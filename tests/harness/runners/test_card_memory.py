@@ -1,4 +1,4 @@
-"""Slots of timed calls use the card's free memory; the oracle's kernels write only to the card."""
+"""Slots of timed calls use the card's free memory; oracle kernels write only to card memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.gpu
 GIB = 1 << 30
 ROUNDING = 64 << 20
-"""Bytes by which the reported free memory may exceed the expected: allocations are rounded."""
+"""Bytes by which free memory may exceed the expected value, as allocations are rounded."""
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def kept(on_card: Any) -> Iterator[list[Any]]:
 
 
 def free_bytes(cuda: Any) -> int:
-    """Return the card's free bytes once the processes of earlier tests have freed theirs."""
+    """Return the card's free bytes once they are stable for 1 s, as earlier tests may free some."""
     before, until = -1, time.monotonic() + 20
     while (free := int(cuda.mem_get_info()[0])) != before and time.monotonic() < until:
         before = free
@@ -53,6 +53,7 @@ def test_memory_that_torch_keeps_is_freed_for_slots(on_card: Any, kept: list[Any
 
 
 def test_both_sides_take_turns_at_the_parts_of_their_memory(on_card: Any) -> None:
+    """The parts of a side's memory are received as one tensor, apart from the other side's."""
     from harness.child.memory.device_memory import MOST_PARTS, DeviceMemory
 
     shared = on_card.share(MOST_PARTS * (40 << 20), 2)
@@ -71,6 +72,7 @@ def test_both_sides_take_turns_at_the_parts_of_their_memory(on_card: Any) -> Non
 
 
 def test_full_card_gives_no_slots_in_other_memory(on_card: Any) -> None:
+    """Slots that do not fit on the card are an error."""
     with pytest.raises(MemoryError, match="out of memory"):
         on_card.share(1 << 50, 1)
 

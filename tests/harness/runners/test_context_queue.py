@@ -58,7 +58,7 @@ def test_only_a_few_patient_waiters_proceed_at_once() -> None:
 def test_patient_waiter_waits_for_urgent_work() -> None:
     with ExitStack() as urgent:
         urgent.enter_context(context_queue.urgent())
-        urgent.enter_context(context_queue.urgent())  # urgent ones do not exclude each other
+        urgent.enter_context(context_queue.urgent())  # urgent work waits for no other
         patient = PatientThread()
         assert not patient.started.wait(0.1)
         urgent.close()
@@ -67,7 +67,7 @@ def test_patient_waiter_waits_for_urgent_work() -> None:
 
 
 @pytest.mark.parametrize("how", ["needed", "patience"])
-def test_needed_or_overdue_waiter_proceeds(how: str) -> None:
+def test_patient_waiter_proceeds_during_urgent_work_if_needed_or_overdue(how: str) -> None:
     with context_queue.urgent():
         patient = PatientThread(0.05 if how == "patience" else LONG_S)
         if how == "needed":
@@ -77,7 +77,7 @@ def test_needed_or_overdue_waiter_proceeds(how: str) -> None:
     patient.end()
 
 
-def test_killed_process_releases_its_turn(locks: Path) -> None:
+def test_patient_waiter_proceeds_once_the_urgent_process_is_killed(locks: Path) -> None:
     code = ("import sys\nfrom harness.runners import context_queue as contexts\n"
             "with contexts.urgent():\n    print('held', flush=True); sys.stdin.read()")
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, text=True,
@@ -90,8 +90,8 @@ def test_killed_process_releases_its_turn(locks: Path) -> None:
     patient.end()
 
 
-def test_order_is_advisory(locks: Path) -> None:
-    """Urgent work proceeds even if another program holds the file or it cannot be opened."""
+def test_lock_file_that_is_held_or_cannot_be_opened_stops_no_urgent_work(locks: Path) -> None:
+    """If the lock file cannot be opened, patient work proceeds as well."""
     path = device_lock.lock_directory() / "contexts.urgent"
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""An oracle is kept for the next verdict without the last one's cases, and ends with its owners."""
+"""An oracle is kept for the next verdict without its earlier cases, and ends with its shelf."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-def test_next_verdict_gets_the_same_oracle_without_the_last_ones_cases(
+def test_next_verdict_gets_the_same_oracle_without_the_cases_of_the_last_verdict(
         tmp_path: Path, shelf: OracleShelf) -> None:
     with started(tmp_path, shelf) as first:
         pid, case = pid_of(first), first.make(CLASS, "normal")
@@ -94,9 +94,8 @@ def test_kept_oracle_holds_no_device_lock_until_the_next_verdict_passes_its_own(
     until(lambda: device_lock.holder("kept") is None)
 
 
-def test_lock_of_the_next_verdict_is_held_also_if_it_follows_at_once(
-        tmp_path: Path, shelf: OracleShelf) -> None:
-    """The supervisor then reads the orders to release a lock and to hold one together."""
+def test_lock_of_a_verdict_that_follows_at_once_is_held(tmp_path: Path, shelf: OracleShelf) -> None:
+    """The supervisor then reads two orders at once: to release a lock and to hold the next one."""
     with device_lock.acquire("kept") as lock, started(tmp_path, shelf, lock=lock) as first:
         supervisor = pid_of(first)
         os.kill(supervisor, signal.SIGSTOP)
@@ -117,8 +116,8 @@ def test_output_of_the_reference_stays_with_its_verdict(tmp_path: Path, shelf: O
         assert kept.read_text().startswith("doubled")
 
 
-def test_output_stays_with_its_verdict_also_if_the_supervisor_is_late(tmp_path: Path,
-                                                                      shelf: OracleShelf) -> None:
+def test_output_of_the_reference_stays_with_its_verdict_also_if_the_supervisor_is_late(
+        tmp_path: Path, shelf: OracleShelf) -> None:
     with raw_outputs.recording(str(tmp_path / "outputs")), started(tmp_path, shelf) as oracle:
         supervisor = pid_of(oracle)
         os.kill(supervisor, signal.SIGSTOP)

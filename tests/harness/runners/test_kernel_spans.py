@@ -71,7 +71,7 @@ def test_invalid_profile_is_an_error(answer: dict[str, Any]) -> None:
 
 
 def test_profiling_imports_no_compiler(tmp_path: Path) -> None:
-    """The class of torch.profiler would import torch._inductor, which takes seconds."""
+    """torch.profiler.profile would import torch._inductor, which takes seconds."""
     program = tmp_path / "profiled.py"
     program.write_text(
         f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n"

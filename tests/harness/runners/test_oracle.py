@@ -59,7 +59,7 @@ def opened(oracle: Oracle, case: Case, slots: int = 1) -> tuple[CaseMemory, Stub
 
 
 def judged(memory: CaseMemory, runner: StubRunner, case: Case, values: list[float]) -> Errors:
-    """Return the errors of an answer, with the inputs unchanged."""
+    """Write an answer to the output and return its errors."""
     runner.view("out")[:] = values
     return memory.judge(case)
 
@@ -73,7 +73,7 @@ def sums(values: list[float]) -> list[float]:
     return [sum(values[: i + 1]) for i in range(len(values))]
 
 
-def test_exchange_is_simultaneous_and_changes_expected_values(cumulative: Oracle) -> None:
+def test_elements_are_exchanged_at_once_and_the_expected_values_follow(cumulative: Oracle) -> None:
     case = cumulative.make(cumulative.target.classes[0], "normal")
     memory, runner = opened(cumulative, case)
     before = inputs(memory, runner, case)
@@ -89,7 +89,8 @@ def test_exchange_is_simultaneous_and_changes_expected_values(cumulative: Oracle
     assert inputs(memory, runner, case)[0] == before[0]
 
 
-def test_slot_holds_the_inputs_or_their_reverse_and_nan_elsewhere(cumulative: Oracle) -> None:
+def test_slot_holds_the_inputs_or_their_reverse_nan_in_outputs_and_poison_elsewhere(
+        cumulative: Oracle) -> None:
     case = cumulative.make(cumulative.target.classes[0], "normal")
     memory, runner = opened(cumulative, case, slots=2)
     runner.raw[:] = 7
@@ -256,7 +257,7 @@ def test_check_is_flagged_if_a_trivial_answer_passes_it(name: str, tmp_path: Pat
         second = oracle.make(task.classes[0], "wide", first)
         worth = {control.name: control.relative for control in second.controls}
         relative = worth[name]
-        # errors are relative, so zeros fail though the expected values are small
+        # errors are relative to the expected values, so zeros fail although those are small
         assert relative is not None and (relative > 0.9 if name == "zeros" else relative < 7e-6)
     ramp = "for (int64_t i = 0; i < n; i++) out[i] = i;"
     if name == "the answer to other inputs":

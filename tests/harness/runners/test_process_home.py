@@ -1,4 +1,4 @@
-"""Each runner process has a folder of its own; none finds what another one wrote."""
+"""Each runner process has its own folder; it finds only code that its kernel's check compiled."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pool() -> RunnerPool:
     return RunnerPool(PYTHON_LIMITS, zygote=shared_zygotes.zygote("python"))
 
 
-def test_files_of_a_process_are_hidden_from_the_next(tmp_path: Path) -> None:
+def test_files_of_a_process_are_hidden_from_later_and_concurrent_processes(tmp_path: Path) -> None:
     built = make_kernel(tmp_path, source=COUNTS)
     with pool() as runners:
         for _ in range(2):
@@ -93,7 +93,7 @@ def test_the_folder_of_a_crashed_process_is_removed(tmp_path: Path) -> None:
 
 
 def found_by(runners: RunnerPool, kernel: Kernel) -> str:
-    """Return the error in which a new process names the compiled code it found, empty if none."""
+    """Return the error of a new timed process that found compiled code, empty if it found none."""
     try:
         runners.start_all([kernel])[0].close()
     except PeerError as error:
@@ -223,7 +223,7 @@ def test_a_c_kernel_has_no_caches(tmp_path: Path) -> None:
     assert not home.path.exists()
 
 
-def test_peer_announces_the_end_of_its_process_before_and_after(tmp_path: Path) -> None:
+def test_peer_announces_that_its_process_is_ending_and_that_it_has_ended(tmp_path: Path) -> None:
     announced: list[str] = []
     peer = Peer("run.runner", cwd=tmp_path, limits=PYTHON_LIMITS, bare=True,
                 on_ending=lambda: announced.append("ending"),
@@ -232,7 +232,7 @@ def test_peer_announces_the_end_of_its_process_before_and_after(tmp_path: Path) 
     assert announced == ["ending", "ended"]
 
 
-def test_candidate_and_incumbent_are_compiled_before_they_are_timed(tmp_path: Path) -> None:
+def test_compiled_code_of_candidate_and_incumbent_is_kept_apart(tmp_path: Path) -> None:
     source = "import os\nbuilt = os.path.join(os.environ['TORCH_EXTENSIONS_DIR'], 'built')\n" \
         "os.makedirs(built, exist_ok=True)\nopen(os.path.join(built, '{name}'), 'w')\n" \
         "def double(x, out):\n    out.copy_(2 * x)\n"

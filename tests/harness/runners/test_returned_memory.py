@@ -47,7 +47,7 @@ def test_outputs_that_share_memory_are_described() -> None:
     assert memories_of([z[:, :2], z[:, 1:3]], []) == ["", "another output's memory"]
 
 
-def test_argument_reaches_no_memory_but_its_own() -> None:
+def test_storage_of_an_argument_contains_nothing_but_the_argument() -> None:
     torch = pytest.importorskip("torch")
     from harness.child.run.load_python import TensorBuffer
 

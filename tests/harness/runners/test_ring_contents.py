@@ -131,12 +131,13 @@ def written(arrays: Any, spec: dict[str, Any], kinds: list[str], slots: int) -> 
         rows = arrays.typed(raw[:nbytes].reshape(slots, -1), spec["dtype"])
         tape.write(rows, tape.patch([slot % len(kinds) for slot in range(slots)], rng))
         blocks.append(rows.copy() if isinstance(arrays, NumpyArrays) else rows.cpu().numpy())
-        del memory  # frees it
+        del memory  # frees the block's memory
     return numpy.concatenate(blocks)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_no_output_keeps_what_its_own_slot_answered(arrays: Any, count: int) -> None:
+    """Before a block, an output gets NaN or the answer of another slot."""
     ring = made(arrays, [tensor("x", 4), tensor("out", 5, "int32", role="output")], 6)
     kept = set()
     for _ in range(8):
@@ -154,7 +155,8 @@ def test_no_output_keeps_what_its_own_slot_answered(arrays: Any, count: int) -> 
     assert count < 4 or len(kept) > 2
 
 
-def test_operations_do_not_grow_with_the_number_of_slots(torch_arrays: Any) -> None:
+def test_number_of_torch_operations_hardly_depends_on_the_number_of_slots(
+        torch_arrays: Any) -> None:
     counts = []
     for slots in (4, 64):
         ring = made(torch_arrays, [tensor("a", 2 * LARGE, "bfloat16"),

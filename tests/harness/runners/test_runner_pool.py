@@ -110,7 +110,7 @@ def test_hanging_profiling_run_ends_with_the_pool(tmp_path: Path,
 @pytest.mark.parametrize("trigger", ["used", "awaited"])
 def test_needed_runner_makes_its_context_before_its_turn(
         trigger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test records the requests for a context; without a GPU, none is created."""
+    """The test records the requests for a context; without a GPU, no context is created."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     with_context: list[Peer] = []
     ask = Peer.ask
@@ -140,7 +140,7 @@ def test_runner_without_a_context_is_replaced(
         runners.prestart(built, 1, asleep=True)
         [waiting] = runners._waiting["candidate"]
         runners.create_contexts(held)
-        runners.wait_contexts()  # fails without a card
+        runners.wait_contexts()  # without a card, no context is created
         runner = runners.start(built, lock=held)
         assert runner is not waiting and running(runner._guarded.pid)
         runners.end([runner])
@@ -148,7 +148,7 @@ def test_runner_without_a_context_is_replaced(
 
 def test_runner_that_waited_too_long_is_not_used(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A runner's time limit includes its wait, so it could end during its work."""
+    """A runner's time limit includes its wait, so the limit could end it while it works."""
     built = make_kernel(tmp_path)
     with pool(ahead=2) as runners:
         runners.prestart(built, 2)
@@ -181,7 +181,7 @@ def test_waiting_runners_never_use_a_released_card(
 
 @pytest.mark.parametrize(("call", "processes"), [("pass", 1), ("os._exit(3)", 2)],
                          ids=["one serves all classes", "one that dies is replaced"])
-def test_all_classes_of_a_side_are_profiled_in_one_process(
+def test_one_process_profiles_all_classes_of_a_side_unless_it_dies(
         call: str, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A context and a profiler take longer to start than all classes take to profile."""
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))

@@ -100,9 +100,9 @@ def test_returned_tensors_are_compared_and_judged(returning: Oracle) -> None:
 
 
 @pytest.mark.parametrize(("memory", "slots"), [("", 2), ("an argument's memory", 0)])
-def test_inputs_differ_while_returned_values_are_copied(returning: Oracle, memory: str,
-                                                        slots: int) -> None:
-    """A kernel that postpones its reading of an input until then returns wrong values."""
+def test_inputs_are_changed_while_returned_values_are_copied_and_then_restored(
+        returning: Oracle, memory: str, slots: int) -> None:
+    """A kernel that reads an input only during the copy returns wrong values."""
     returned = [{**RETURNED[0], "memory": memory}]
     first = Pair(returning, doubled, slots=2, returned=returned)
     pair = Pair(returning, doubled, returned=returned, like=first.ring)

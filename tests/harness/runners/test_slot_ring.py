@@ -49,7 +49,7 @@ def test_two_verdicts_have_different_contents(oracle: Oracle) -> None:
     assert not rounds[0] & rounds[1]
 
 
-def test_sides_take_turns_at_the_memory_that_is_allocated_first(
+def test_each_side_in_turn_gets_the_memory_that_is_allocated_first(
         oracle: Oracle, monkeypatch: pytest.MonkeyPatch) -> None:
     """On an H100, identical code was 1.5 % faster on the side whose memory was always first."""
     orders, share = [], oracle.share
@@ -69,7 +69,7 @@ def test_sides_take_turns_at_the_memory_that_is_allocated_first(
                       [*SIDES[::-1]], [*SIDES]]
 
 
-def test_sides_are_not_confused_in_memory_of_either_order(oracle: Oracle) -> None:
+def test_sides_are_not_confused_whichever_memory_is_allocated_first(oracle: Oracle) -> None:
     first = Pair(oracle)
     second = Pair(oracle, source=first.source)
     for pair in (first, second):
@@ -134,7 +134,7 @@ def test_outputs_hold_nan_or_an_earlier_answer_before_a_block(pair: Pair) -> Non
     assert kinds == {False, True}
 
 
-def test_only_the_slots_of_a_block_are_filled(pair: Pair) -> None:
+def test_only_the_slots_that_a_block_calls_are_filled(pair: Pair) -> None:
     pair.fill()
     last = [pair.contents(slot, "x") for slot in range(SLOTS)]
     pair.fill(SLOTS // 2)
@@ -217,7 +217,8 @@ def test_overwritten_input_is_seen(side: str, name: str, pair: Pair) -> None:
     assert damage == {**dict.fromkeys(SIDES, ""), side: f"overwrote its input {name}"}
 
 
-def test_input_overwritten_alike_by_both_sides_is_reported_once_it_is_judged(pair: Pair) -> None:
+def test_input_overwritten_alike_by_both_sides_is_reported_when_its_slot_is_judged(
+        pair: Pair) -> None:
     pair.run()
     assert pair.ring.judge(4) == dict.fromkeys(SIDES, "")
     for runner in pair.sides.values():

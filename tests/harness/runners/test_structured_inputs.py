@@ -1,4 +1,4 @@
-"""Guards inputs that are drawn with a structure."""
+"""Drawn inputs and inputs of timed calls have the structure that the task declares."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_written_records_are_read_back(tmp_path_factory: pytest.TempPathFactory,
         assert one in corpus.read(path, op=one.op).records
 
 
-def test_record_names_device_kernel_and_classes(tmp_path: Path) -> None:
+def test_record_contains_knobs_classes_device_and_latency(tmp_path: Path) -> None:
     path = tmp_path / "corpus.jsonl"
     corpus.append(path, record(kept=True))
     recorded = json.loads(path.read_text())
@@ -105,7 +105,7 @@ def test_only_records_of_the_same_kernel_match_if_there_are_any() -> None:
     assert corpus.matching((akin, same, *others), kernel="k9", **wanted) == (akin, same)
 
 
-def test_only_records_inside_the_space_become_observations() -> None:
+def test_only_records_of_configurations_in_the_space_become_observations() -> None:
     space = Space(choices={"A": (1, 2, 4)}, default={"A": 2})
     records = (record(), record(None), record(device="H200"), record(config={"A": 3}),
                record(config={"B": 0.5}), record(config={"A": 4, "B": 0.25, "C": "off"}))

@@ -22,7 +22,7 @@ def predicted(us: float, config: Config | None = None) -> Trial:
 
 
 def ruled(*trials: Trial) -> int | None:
-    """Return the index of the best of some trials, None if none is kept."""
+    """Return the index of the trial that is kept last, None if none is kept."""
     ruling = Incumbent(SPACE, 0.01)
     taken = [index for index, one in enumerate(trials) if ruling.take(one)]
     assert ruling.best is (trials[taken[-1]] if taken else None)
@@ -35,12 +35,13 @@ WITHHELD = trial(1.0, {"A": 8}, log_ratio=None, latency_us=None, latency_kind=No
 
 
 @pytest.mark.parametrize(("trials", "best"), [
-    ((trial(None), trial(0.5), trial(None)), 1),  # a correct one before a wrong one
+    ((trial(None), trial(0.5), trial(None)), 1),  # the correct one of three
     ((trial(None), trial(None)), None),
     ((trial(1), trial(1.0101, {"A": 4})), 1),  # faster by more than the margin
     ((trial(1), trial(1.009, {"A": 4})), 0),
-    ((trial(1.2, {"A": 4, "C": "on"}), trial(1.195, {"A": 4})), 1),  # fewer knobs changed
-    ((trial(1.2, {"A": 4}), trial(1.195, {"A": 1})), 1),  # smaller values
+    # within the margin, and fewer knobs changed
+    ((trial(1.2, {"A": 4, "C": "on"}), trial(1.195, {"A": 4})), 1),
+    ((trial(1.2, {"A": 4}), trial(1.195, {"A": 1})), 1),  # within the margin and smaller values
     ((trial(1.2, {"A": 4}), trial(1.195, {"A": 8})), 0),
     ((trial(1.2, {"A": 4}), trial(1.195, {"A": 4})), 0),
     ((trial(1.2, {"A": 4}), trial(1.18)), 0),  # simpler, but slower by more than the margin
@@ -51,11 +52,11 @@ WITHHELD = trial(1.0, {"A": 8}, log_ratio=None, latency_us=None, latency_kind=No
     ((predicted(2.0), predicted(1.0, {"A": 4}), predicted(1.5, {"A": 8})), 1),
     ((UNTIMED, UNTIMED, predicted(5.0, {"A": 4})), 2),
     ((trial(1.0), UNTIMED), 0),
-    ((WITHHELD, trial(0.3)), 1),  # an impossibly low latency
+    ((WITHHELD, trial(0.3)), 1),  # a latency withheld as impossibly low never counts
     ((WITHHELD,), None),
 ])
-def test_best_trial_is_correct_measured_and_faster_or_simpler(trials: tuple[Trial, ...],
-                                                              best: int | None) -> None:
+def test_best_trial_is_the_fastest_correct_one_or_a_simpler_one_within_the_margin(
+        trials: tuple[Trial, ...], best: int | None) -> None:
     assert ruled(*trials) == best
 
 
@@ -114,6 +115,6 @@ class Stubborn:
         pass
 
 
-def test_default_comes_first_and_nothing_twice_for_any_strategy() -> None:
+def test_default_comes_first_and_no_configuration_twice_for_any_strategy() -> None:
     assert [one.config for one in tried(AskTell(Stubborn(), SPACE), 9)] == [SPACE.default,
                                                                          Stubborn().ask()]

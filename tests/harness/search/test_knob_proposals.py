@@ -1,4 +1,4 @@
-"""Guards knobs that kopt proposes for a source without any, declares in it, and removes again."""
+"""kopt proposes knobs for a source without any, declares them in it, and removes them again."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_constants_of_a_tuple_and_of_the_module_become_knobs() -> None:
     compile(text, "product.py", "exec")
 
 
-def test_overridden_tiles_of_a_product_are_small() -> None:
+def test_knobs_that_override_the_tiles_of_a_product_offer_small_values() -> None:
     """With a tile of 4096, compiling takes minutes."""
     proposed = knob_proposals.propose(PRODUCT.replace("TILES", "settings(x)"), "triton")
     assert {each.name: each.choices for each in proposed if not each.value} == {
@@ -124,7 +124,7 @@ extern "C" void scale(const float *x, float *out, int n, cudaStream_t stream) {
 """
 
 
-def test_template_arguments_of_a_launch_change_with_its_block_and_bounds() -> None:
+def test_one_knob_sets_template_argument_block_size_and_bounds_of_a_launch() -> None:
     proposals = knob_proposals.propose(CUDA, "cuda")
     assert {each.name: (each.value, each.choices) for each in proposals} == {
         "SCALE_KERNEL_BLOCK": (128, (32, 64, 128, 256, 512)),
@@ -147,7 +147,7 @@ def test_chosen_values_are_inlined_in_c() -> None:
     assert "__launch_bounds__(256)" in text and "<<<(n + 255) / 256, 256, 0" in text
 
 
-def test_knob_of_a_template_argument_has_the_parameters_name_also_with_launch_bounds() -> None:
+def test_knob_is_named_after_its_template_parameter_also_if_launch_bounds_use_it() -> None:
     source = CUDA.replace("__launch_bounds__(128)", "__launch_bounds__(BLOCK)")
     names = [each.name for each in knob_proposals.propose(source, "hip")]
     assert names == ["OTHER_LAUNCH_BOUNDS", "OTHER_BLOCKS_PER_SM", "SCALE_KERNEL_BLOCK",

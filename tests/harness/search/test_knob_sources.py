@@ -37,7 +37,7 @@ def spell(value: Value) -> str:
 
 @st.composite
 def sources(draw: st.DrawFn) -> tuple[str, dict[str, Value], dict[int, str]]:
-    """Draw a C source with knobs among other lines, a configuration, and the other lines."""
+    """Draw a C source with knobs and other lines, a configuration, and those lines by number."""
     lines: list[str] = []
     other: dict[int, str] = {}
     config: dict[str, Value] = {}

@@ -111,7 +111,7 @@ def test_reserved_knob_is_documented_and_fixed() -> None:
         of_knobs(declared[:1])
 
 
-def test_checking_a_configuration_never_raises() -> None:
+def test_check_of_a_configuration_returns_its_faults_and_never_raises() -> None:
     declared = knobs.find(RESERVED, language="c")
     checked = knobs.check(declared, {"A": 1, "B": 1, "C": 0.5, "NEW\x1b": 3})
     assert checked == knobs.CheckedConfig(config={"A": 1, "B": 1, "C": 0.5}, dropped=("NEW",))
@@ -167,7 +167,7 @@ def test_autotune_list_is_one_knob() -> None:
 
 @pytest.mark.parametrize("listed", ["[]", "[*MORE]", "MORE", "[c for c in MORE]", "[MORE[0]]",
                                     "[triton.Config({}), triton.Config({})]"])
-def test_generated_or_empty_lists_are_not_knobs(listed: str) -> None:
+def test_empty_generated_or_repeating_autotune_lists_are_not_knobs(listed: str) -> None:
     source = f"@triton.autotune(configs={listed}, key=[])\ndef kernel(): pass\n"
     assert knobs.find(source, language="triton") == ()
 

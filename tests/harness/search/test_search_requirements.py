@@ -33,7 +33,7 @@ def test_only_configurations_that_meet_the_requirements_are_proposed() -> None:
 
 
 @pytest.mark.parametrize("wide", [2, 12])
-def test_requirements_hold_in_a_space_too_large_to_list(wide: int) -> None:
+def test_requirements_hold_in_small_spaces_and_in_spaces_too_large_to_list(wide: int) -> None:
     choices = {f"K{i}": tuple(range(1, 33)) for i in range(wide)}
     made = Space(choices=choices, default={name: 1 for name in choices},
                  requires=("K0 % K1 == 0", "K0 * K1 < 64"))

@@ -1,4 +1,4 @@
-"""Guards tuning tables: JSON with triton.Configs or vLLM's configurations becomes knobs."""
+"""A tuning table, JSON with triton.Configs or vLLM's configurations, becomes knobs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_form_of_a_config_is_read_alike(value: object) -> None:
     ("[", "not JSON"), ("[]", "no configuration is in the table"),
     ("[3]", "is not a configuration"),
     ('[{"a": [1]}]', "a has the value [1]"), ('"x"', "no configuration is in the table")])
-def test_refused_table_says_which_form_is_expected(text: str, words: str) -> None:
+def test_refused_table_is_reported_with_its_fault_and_file(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         tuning_table.parse(text, "t.json")
     assert words in str(caught.value) and "t.json" in str(caught.value)
@@ -68,7 +68,7 @@ def test_values_of_a_table_become_knobs_at_the_arguments_of_a_launch() -> None:
     assert knob_proposals.inlined(text).split() == LAUNCH.split()
 
 
-def test_choices_of_a_declared_knob_become_its_value_and_those_of_the_table() -> None:
+def test_declared_knob_gets_its_value_and_the_tables_values_as_choices() -> None:
     text, unused = tuning_table.declare(DECLARED, table(
         [{"TILE_M": 32, "waves_per_eu": 2}]), "python")
     assert [knob.choices for knob in knobs.find(text, language="python")] == [(8, 32), (1, 2)]

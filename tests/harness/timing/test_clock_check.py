@@ -72,7 +72,7 @@ def test_forged_time_is_certain_after_nine_pairs(forged: dict[str, float]) -> No
 
 
 @pytest.mark.parametrize("forged", [0.003, 0.02, 0.05, 0.1])
-def test_undetected_forgery_lies_within_the_band(forged: float) -> None:
+def test_undetected_forgery_is_smaller_than_1_3_times_the_band(forged: float) -> None:
     for seed in range(20):
         clock = checked_clock(seed, 8, forged=forged)
         band = clock.band("")
@@ -116,21 +116,22 @@ def test_band_includes_the_extra_time_in_which_a_candidate_copies_values() -> No
     assert band is not None and band > 400_000 / (LONG_CALLS * CALL_NS)
 
 
-def all_in_the_first(block: TimedBlock) -> TimedBlock:
-    """Return the block of a cheat that computes LONG_CALLS calls in short blocks too."""
+def with_all_calls_in_each_block(block: TimedBlock) -> TimedBlock:
+    """Return a block of a cheat, which computes LONG_CALLS calls in short blocks too."""
     more_ns = LONG_CALLS * CALL_NS - block.ns
     return replace(block, ns=block.ns + more_ns, elapsed_ns=block.elapsed_ns + more_ns)
 
 
 @pytest.mark.parametrize("cheats", [False, True])
 @pytest.mark.parametrize("jitter_ns", [30_000, 20_000_000])
-def test_longer_blocks_that_take_no_longer_are_certain(cheats: bool, jitter_ns: int) -> None:
+def test_blocks_with_more_calls_that_take_no_longer_are_a_certain_cheat(
+        cheats: bool, jitter_ns: int) -> None:
     for seed in range(20):
         rng = random.Random(seed)
         clock = ClockCheck(200_000)
         for _ in range(9):
             timed = blocks(rng, jitter_ns=jitter_ns)
-            clock.add([all_in_the_first(block) for block in timed] if cheats else timed,
+            clock.add([with_all_calls_in_each_block(block) for block in timed] if cheats else timed,
                       blocks(rng, jitter_ns=jitter_ns))
         excess = clock.excess()
         certain = excess is not None and excess.certain
@@ -143,7 +144,7 @@ def test_two_pairs_give_neither_finding_nor_band() -> None:
 
 
 @pytest.mark.parametrize("pairs", [looks[0] for looks in (LOOKS, GPU_LOOKS)])
-def test_first_look_suspects_a_small_forgery_and_knows_its_band(pairs: int) -> None:
+def test_first_look_suspects_a_small_forgery_and_finds_its_band_too_wide(pairs: int) -> None:
     """A verdict may stop at its first look, so the clock must be checked there."""
     clock = checked_clock(1, pairs, forged=0.05)
     excess = clock.excess()
@@ -152,7 +153,7 @@ def test_first_look_suspects_a_small_forgery_and_knows_its_band(pairs: int) -> N
 
 
 @pytest.mark.parametrize("delay_ns", [300_000, 3_000_000, 20_000_000])
-def test_processes_with_delays_of_their_own_are_not_rejected(delay_ns: int) -> None:
+def test_processes_that_always_answer_late_are_not_rejected(delay_ns: int) -> None:
     """On a busy core all blocks of a process answer late, so they are no independent samples."""
     for seed in range(60):
         rng = random.Random(seed)
@@ -218,7 +219,7 @@ def test_cpu_time_bounds_a_forged_share_on_a_busy_machine() -> None:
 
 
 def test_short_waits_of_a_slow_incumbent_are_not_a_forgery_of_a_fast_candidate() -> None:
-    """A wait of 0.5 % of a long block is as long as 4 % of a short one."""
+    """The incumbent takes 20 times as long: 0.5 % of its block is 10 % of the candidate's."""
     for seed in range(50):
         rng = random.Random(seed)
         clock = ClockCheck(30_000)
@@ -236,7 +237,7 @@ def test_short_waits_of_a_slow_incumbent_are_not_a_forgery_of_a_fast_candidate()
         assert excess is None or not excess.certain
 
 
-def test_blocks_that_all_waited_for_a_core_give_no_finding() -> None:
+def test_blocks_that_all_waited_for_a_core_give_no_certain_finding() -> None:
     for seed in range(20):
         rng = random.Random(seed)
         clock = ClockCheck(30_000)

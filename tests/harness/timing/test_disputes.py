@@ -1,4 +1,4 @@
-"""The reference judges the two largest differences of a block that exceed all judged before."""
+"""The reference judges at most two differences of a block, each above all that it judged before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def comparison(**excess: float) -> SlotComparison:
 
 
 def test_small_differences_do_not_use_up_the_limit_on_disputes() -> None:
-    """Earlier, two disputes used up a pair's limit; a candidate could then skip calls unseen."""
+    """Formerly two disputes used up a pair's limit, so that calls skipped later were not seen."""
     disputes = Disputes()
     assert disputes.chosen(comparison(s1=1.2, s2=1.3, s3=1.1)) == [2, 1]
     assert disputes.chosen(comparison(s4=1.25)) == []

@@ -25,7 +25,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     started.oracle.close()
 
 
-def test_incumbent_that_crashes_alone_is_an_incumbent_fault(tmp_path: Path) -> None:
+def test_incumbent_that_also_crashes_without_a_candidate_is_an_incumbent_fault(
+        tmp_path: Path) -> None:
     with pytest.raises(IncumbentFault, match="the incumbent fails alone: crashed"):
         judge(tmp_path, FAST, incumbent=kernel("abort();"))
 
@@ -39,7 +40,7 @@ def test_incumbent_that_crashes_only_with_a_candidate_is_the_candidates_fault(
         "failed while timed: beside it the incumbent failed twice: crashed (SIGABRT)"), verdict
 
 
-def test_incumbent_that_fails_once_is_measured_again_and_rejects_nothing(
+def test_incumbent_that_fails_once_is_measured_again_and_no_candidate_is_rejected(
         bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     start_all, starts = RunnerPool.start_all, count()
 

@@ -39,6 +39,6 @@ def test_certain_loss_is_shown_with_the_interval_that_decided_it() -> None:
     assert verdict_words.class_cells(loss)["speedup"] == "0.93x [0.91, 0.95]"
 
 
-def test_event_of_an_uncertain_verdict_has_no_number() -> None:
+def test_event_of_an_uncertain_verdict_states_only_its_classes() -> None:
     assert phrases.unprefixed("uncertain; odd uncertain") == "odd uncertain"
     assert phrases.unprefixed("uncertain [0.59, 1.07]; odd 4.8% slower") == "odd 4.8% slower"

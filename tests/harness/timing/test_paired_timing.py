@@ -58,7 +58,7 @@ def certain(percent: float, spread: float = 0.02) -> Estimate:
     (certain(0.6), certain(-0.6), None, "tie"),
     (certain(0.0), certain(0.6), None, "tie"),
     (certain(3.0), None, certain(2.0), "faster"),
-    (certain(3.0), None, certain(0.0), "faster"),  # no sign does not contradict
+    (certain(3.0), None, certain(0.0), "faster"),  # an interval that includes 0 contradicts nothing
     (certain(3.0), None, certain(-0.5), "tie"),
     (certain(0.6), certain(0.6), certain(-0.5), "tie"),
     (certain(-3.0), None, certain(3.0), "slower"),
@@ -87,7 +87,8 @@ def test_small_gain_is_certain_and_below_the_margin(
     (0, 1000, 1), (60_000_000, 120_000_000, 1), (60_000_000, 119_999_999, 2),
     (60_000_000, 30_000_000, 4), (60_000_000, 262_144, 458), (60_000_000, 100, MOST_COPIES),
     (60_000_000, 0, MOST_COPIES)])
-def test_copies_hold_twice_the_cache(cache: int, footprint: int, copies: int) -> None:
+def test_copies_hold_twice_the_cache_up_to_most_copies(
+        cache: int, footprint: int, copies: int) -> None:
     assert Plan(cache_bytes=cache).copies(footprint) == copies
 
 
@@ -97,12 +98,13 @@ def test_half_of_the_blocks_are_long() -> None:
 
 
 @pytest.mark.parametrize(("slot_bytes", "call_ns", "expected"), [
-    (1000, 1e5, BlockSizes(calls=20, long=3, blocks=6)),  # as long as planned
+    (1000, 1e5, BlockSizes(calls=20, long=3, blocks=6)),  # blocks last as long as planned
     (1000, 1e7, BlockSizes(calls=1, long=3, blocks=6)),
     (1000, 1.0, BlockSizes(calls=(MOST_SLOTS - 1) // 3, long=3, blocks=24)),
-    (RING_BYTES // 31, 1e5, BlockSizes(calls=10, long=3, blocks=12)),  # half the calls, more blocks
+    # half as many calls per block, twice as many blocks
+    (RING_BYTES // 31, 1e5, BlockSizes(calls=10, long=3, blocks=12)),
     (RING_BYTES // 4, 1e5, BlockSizes(calls=1, long=3, blocks=24)),
-    (RING_BYTES, 1e5, BlockSizes(calls=1, long=3, blocks=24)),  # more than RING_BYTES
+    (RING_BYTES, 1e5, BlockSizes(calls=1, long=3, blocks=24)),  # slots take more than RING_BYTES
     (LARGEST_RING // 4, 1e5, BlockSizes(calls=1, long=3, blocks=24)),
     (LARGEST_RING // 4 + 1, 1e5, BlockSizes(calls=1, long=1, blocks=6))])
 def test_every_call_of_a_block_has_a_slot_and_shorter_blocks_are_more_numerous(
@@ -117,7 +119,7 @@ def test_every_call_of_a_block_has_a_slot_and_shorter_blocks_are_more_numerous(
 @pytest.mark.parametrize(("call_us", "launch_us", "is_long"), [
     (499, 20, False), (500, 20, True), (500, 250, True),
     (500, 400, False),  # a module of many kernels: the GPU waits for the host
-    (90_000, 60_000, False), (500, 0, True)])  # a C kernel does not say when it was launched
+    (90_000, 60_000, False), (500, 0, True)])  # a C kernel reports no launch time
 def test_calls_are_timed_one_by_one_only_where_the_host_stays_ahead(
         call_us: float, launch_us: float, is_long: bool) -> None:
     answer = WarmupAnswer(call_ns=1e3 * call_us, launch_ns=1e3 * launch_us)
@@ -199,7 +201,7 @@ class Beside(Slowdown):
         yield Evidence(kind=interference.STRANGER, detail="timed beside process 7")
 
 
-def test_failure_while_timed_reports_strangers_on_the_card(
+def test_verdict_on_a_failure_during_timing_names_strangers_on_the_card(
         bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stranger may be the cause, for example by the memory that it holds."""
     @contextmanager
@@ -287,7 +289,7 @@ def test_measurement_with_the_steps_for_a_gpu_ends_on_a_machine_without_one(
 @pytest.mark.parametrize(("source", "pairs"), [
     pytest.param(SLOW.replace("k < 4", "k < 64"), (2, 3), id="lost"),
     pytest.param(FAST, (5,), id="gained")])
-def test_candidate_that_has_lost_gets_no_more_pairs_for_its_clock(
+def test_more_pairs_are_timed_for_the_clock_unless_the_candidate_has_lost(
         bench: Bench, monkeypatch: pytest.MonkeyPatch, source: str, pairs: tuple[int, ...]) -> None:
     monkeypatch.setattr(PairedTiming, "gain_within_band", "even")
     monkeypatch.setattr(PairedTiming, "bands", {"even": 0.1})

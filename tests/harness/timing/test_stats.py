@@ -64,7 +64,7 @@ def test_detectable_effect_is_found_in_80_percent_of_trials() -> None:
 def test_error_rates_of_verdicts_sum_below_the_campaign_alpha(alpha: float, planned: int,
                                                       verdicts: int) -> None:
     spent = [stats.alpha_of_verdict(alpha, planned, index) for index in range(verdicts)]
-    assert sum(spent) <= alpha  # equal when the last shares underflow
+    assert sum(spent) <= alpha  # equal if the last shares are lost in rounding
     assert all(value > 0 for value in spent)
     assert spent == sorted(spent, reverse=True)
 
@@ -76,7 +76,7 @@ def test_looks_share_the_alpha_of_a_verdict() -> None:
 
 
 def around(mean: float, half: float, pairs: int = 9) -> Estimate:
-    """Return an estimate whose interval at SURE is mean ± half, and twice that at its alpha."""
+    """Return an estimate whose interval is mean ± half at SURE, and twice as wide at its alpha."""
     from scipy.special import stdtr
 
     degrees = pairs - 1
@@ -87,7 +87,7 @@ def around(mean: float, half: float, pairs: int = 9) -> Estimate:
 
 
 OUTCOMES = [
-    # mean, half width (5 %), outcome, settled
+    # mean, half width of the interval at 5 %, outcome, settled
     (0.10, 0.01, "faster", True),
     (0.10, 0.06, "tie", False),      # above zero at 5 %, not at the verdict's alpha
     (0.005, 0.001, "tie", True),     # certainly faster, by less than the margin

@@ -51,7 +51,7 @@ AWAITED: list[str] = []
 
 @ctypes.CFUNCTYPE(ctypes.c_int)
 def AWAIT_GPU() -> int:
-    """Replace the driver's wait: fail if a step `fail` has been recorded."""
+    """Replace the driver's wait for the GPU; report a failure if `fail` has been recorded."""
     AWAITED.append("driver")
     return "fail" in AWAITED
 
@@ -72,7 +72,7 @@ class Opened:
                                  await_gpu=AWAIT_GPU if gpu else None)
 
     def start(self) -> int:
-        """Send the start message, 8 random bytes, for which the loop will wait; return it."""
+        """Send the start message that the loop will wait for; return its 8 bytes as a number."""
         word = secrets.token_bytes(8)
         self.owner.sendall(word)
         return int.from_bytes(word, "little")
@@ -136,7 +136,7 @@ def test_steps_of_a_gpu_surround_the_calls(on_gpu: Opened) -> None:
     assert on_gpu.answers()[1] == {"ns": 1_500_000, "seal": sealed(on_gpu.key, word, 1_500_000)}
 
 
-def test_nothing_is_reported_of_a_gpu_that_fails(on_gpu: Opened) -> None:
+def test_no_time_is_reported_if_the_gpu_fails(on_gpu: Opened) -> None:
     on_gpu.start()
     try:
         with pytest.raises(OSError, match="the GPU failed"):
@@ -154,7 +154,7 @@ def test_block_that_fetches_contents_waits_for_two_start_messages(on_gpu: Opened
 
 
 @pytest.mark.parametrize("step", range(5))
-def test_no_step_runs_without_a_gpu(step: int, opened: Opened) -> None:
+def test_steps_for_a_gpu_are_refused_without_a_gpu(step: int, opened: Opened) -> None:
     """A candidate that reaches the loop from Python could work or wait in such a step."""
     opened.start(), opened.start()
     steps: list[Any] = [None] * 6
@@ -180,7 +180,7 @@ def test_operating_system_stamps_when_calls_begin_and_end(opened: Opened) -> Non
     assert 20_000_000 < reported <= ended - began + 2_000_000  # both include only the calls
 
 
-def test_error_of_a_call_is_raised_and_nothing_is_reported(opened: Opened) -> None:
+def test_error_of_a_call_is_raised_and_no_time_is_reported(opened: Opened) -> None:
     opened.start()
     with pytest.raises(ZeroDivisionError):
         opened.loop.python_block(lambda a: 1 // a, [(1,), (0,)], [None] * 6, stop=False)
@@ -233,7 +233,7 @@ def test_seal_is_siphash() -> None:
 
 
 @pytest.mark.parametrize("seal", [0, "é", "\ud800", None, [], 1e300, True])
-def test_report_with_a_wrong_seal_is_tampered(seal: Any) -> None:
+def test_report_with_a_wrong_seal_is_refused_as_tampered(seal: Any) -> None:
     """Native code can write any JSON to the channel."""
     peer = SimpleNamespace(key=bytes(16), stamps=None, asked_ns=0, elapsed_ns=1 << 40,
                            post=lambda data: None, send=lambda *of, **fields: None,
@@ -243,7 +243,7 @@ def test_report_with_a_wrong_seal_is_tampered(seal: Any) -> None:
 
 
 class FakeEvent:
-    """An event of a GPU; `log` says what happened."""
+    """An event of a GPU; `log` lists the calls of its methods."""
 
     log: ClassVar[list[str]] = []
 

@@ -104,7 +104,7 @@ static void by_four(const float *w, const float *x, float *out, int64_t rows, in
             var[r] = (float)(q / cols);
         }
       """, problem=problems.MOMENTS),
-    c("first-call-honest-work", "it warms its workspace by a first call on it", """
+    c("first-call-honest-work", "the first call computes twice, to warm up its workspace", """
         static float *room;
         if (!room) {
             room = calloc(rows, 4);

@@ -28,7 +28,7 @@ def built(problem: problems.Problem, *flags: str) -> problems.Problem:
 
 
 VARIANTS = [
-    c("assembly-barrier", "an instruction in assembly that the compiler cannot choose", """
+    c("assembly-barrier", "an empty assembly statement after each sum", """
         for (int64_t r = 0; r < rows; r++) {
             float s = 0;
             for (int64_t c = 0; c < cols; c++) s += w[r * cols + c] * x[c];
@@ -166,7 +166,7 @@ static float half(const float *v, int64_t n) {
             out[r] = (float)s;
         }
       """),
-    c("one-pass-moments", "both moments in one pass, by Welford's way", """
+    c("one-pass-moments", "both moments in one pass, by Welford's method", """
         for (int64_t r = 0; r < rows; r++, x += cols) {
             double m = 0, q = 0;
             for (int64_t c = 0; c < cols; c++) {

@@ -1,7 +1,7 @@
 """Honest kernels for a GPU, of the kinds that most resemble exploits.
 
-Products that are split, persistent, autotuned, by descriptors or compiled; graphs, streams,
-workspaces and operands in place.
+Matrix products that are split, persistent, autotuned, compiled or load by descriptors; graphs,
+streams, workspaces and operations in place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Honest kernels for a GPU: graphs, streams that join, and what Triton offers."""
+"""Honest kernels for a GPU: graphs, joined streams, and features of Triton."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ if n % 4:  # such a store writes whole 16 bytes, also beyond the end (triton's i
 else:
     described[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)
 """),
-    triton("heuristics", "parameters from the sizes", """
+    triton("heuristics", "triton.heuristics chooses the block size by the size", """
 
 @triton.heuristics({"BLOCK": lambda args: 1024 if args["n"] > 4096 else 128})
 @triton.jit

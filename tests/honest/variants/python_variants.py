@@ -69,13 +69,13 @@ y = wide[:, 4:-4]
 y.copy_(x @ w)
 return y.relu_()
 """),
-    mix("strided-view", "a view that says its strides", """
+    mix("strided-view", "a view with given strides", """
 y = torch.relu(x @ w)
 return y.as_strided(y.shape, y.stride())
 """),
     mix("transposed-view", "a transposed view, which its reader may have to copy",
         "return torch.relu(w.t() @ x.t()).t()", allowed={"aliased-output"}),
-    mix("einsum", "Einstein's sums", "return torch.einsum('nk,km->nm', x, w).relu()"),
+    mix("einsum", "torch.einsum", "return torch.einsum('nk,km->nm', x, w).relu()"),
     mix("linear", "a linear layer", "return torch.nn.functional.relu_("
                                     "torch.nn.functional.linear(x, w.t()))"),
     mix("chunks", "chunks of rows that are joined", """

@@ -27,7 +27,7 @@ VARIANTS = [
                 out[r * cols + c] = (s += x[r * cols + c]) * scale;
         }"""))),
     Variant("lookup-by-a-mask", Honest(
-        title="a remainder by comparisons where the index is near", problem=family_x.LOOKUP,
+        title="the remainder is computed only for an index out of range", problem=family_x.LOOKUP,
         allowed=frozenset({"no-range"}), source=family_x.lookup(
             1, "index[i] >= 0 && index[i] < size ? index[i] : " + family_x.WRAPPED))),
     c("reads-to-the-line", "vectors that end with the cache line of the last value", """
@@ -44,7 +44,7 @@ VARIANTS = [
         next = x[(cols - 1) | 15];
       """),
     Variant("mode-set-back", Honest(
-        title="tiny numbers are 0 within the call only", problem=family_x.HALVES,
+        title="subnormal numbers count as 0 only during the call", problem=family_x.HALVES,
         source="#include <xmmintrin.h>\n" + problems.rowwise("halves", """
         unsigned mode = _mm_getcsr();
         _mm_setcsr(mode | 0x8040);

@@ -1,4 +1,4 @@
-"""An honest candidate of a table, and the name that the id of its test contains."""
+"""An honest candidate in a table, and the name that its test's id contains."""
 
 from __future__ import annotations
 

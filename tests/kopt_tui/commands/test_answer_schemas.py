@@ -1,4 +1,4 @@
-"""Guards what programs read: answers follow committed schemas, errors have one shape."""
+"""Answers for programs follow the committed schemas, and all errors have one shape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOR_PEOPLE = {"attach", "demo", "mcp"}
 RECORDED = sorted(path.name for path in (recorded_workspace.DATA / "journal").glob("*.tar*"))
 
 
-def test_schemas_change_only_with_their_committed_copy() -> None:
+def test_schemas_equal_their_committed_copy() -> None:
     committed = json.loads(write_schemas.FILE.read_text())
     found = write_schemas.changes(committed, write_schemas.document())
     assert not found, "what is gone or different breaks other people's programs; if that is " \
@@ -29,7 +29,7 @@ def test_schemas_change_only_with_their_committed_copy() -> None:
     assert write_schemas.FILE.read_text() == write_schemas.text(), "run: make schemas"
 
 
-def test_lost_and_changed_fields_are_named() -> None:
+def test_removed_and_changed_fields_are_named() -> None:
     before = write_schemas.document()
     after = copy.deepcopy(before)
     del after["$defs"]["Campaign"]["properties"]["phase"], after["verbs"]["gpus"]
@@ -93,7 +93,7 @@ SHORTENED = ("approve", "show", "evaluate", "subagents list")
 """Verbs, one of each kind, that are also run with --json shortened and with an unknown flag."""
 
 
-def test_bad_input_has_the_same_error_from_every_verb(tmp_path: Path) -> None:
+def test_bad_input_gives_an_error_of_the_same_shape_from_every_verb(tmp_path: Path) -> None:
     write_campaign(tmp_path)
     assert set(BAD) == set(write_schemas.answers())
     for name, words in BAD.items():

@@ -1,4 +1,4 @@
-"""Guards every step with a flashinfer-bench definition: new, run, report in the bench's format."""
+"""`kopt new`, a campaign and `kopt report` work on a definition of flashinfer-bench."""
 
 from __future__ import annotations
 

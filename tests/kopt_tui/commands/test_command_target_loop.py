@@ -1,4 +1,4 @@
-"""Guards `kopt propose` and `kopt loop` on a target that its own benchmark measures."""
+"""`kopt propose` and `kopt loop` work on a target that the project's own benchmark measures."""
 
 from __future__ import annotations
 

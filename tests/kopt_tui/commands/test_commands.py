@@ -1,4 +1,4 @@
-"""Guards the `kopt` command as a whole: verbs, one-line errors, exit codes, pipes and signals."""
+"""Tests the `kopt` command as a whole: verbs, one-line errors, exit codes, pipes and signals."""
 
 from __future__ import annotations
 

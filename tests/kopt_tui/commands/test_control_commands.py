@@ -1,4 +1,4 @@
-"""Guards approve, reject, pause, resume and stop: what is recorded and what is answered."""
+"""Tests what approve, reject, pause, resume, stop and set record and print."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_rejection_records_its_reason(workspace: Path) -> None:
         "approve", "dd44", "--reason", "x", workspace=workspace).stderr
 
 
-def test_refusal_is_exit_code_1(workspace: Path) -> None:
+def test_refused_approval_has_exit_code_1(workspace: Path) -> None:
     with engine(workspace, "not kept: it was decided meanwhile"):
         done = kopt("approve", "dd44", "--json", workspace=workspace)
     assert done.returncode == 1
@@ -171,7 +171,7 @@ def test_wait_for_an_answer_is_limited(workspace: Path) -> None:
     writer.close()
 
 
-def test_answer_breaks_between_words_at_a_terminal(workspace: Path) -> None:
+def test_lines_of_an_answer_break_between_words_at_a_terminal(workspace: Path) -> None:
     with engine(workspace, "paused " + "as soon as the round ends " * 4):
         status, screen = converse(["pause", NAME, "--workspace", str(workspace)], {})
     lines = screen.split("\r\n")

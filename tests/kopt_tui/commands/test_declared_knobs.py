@@ -1,4 +1,4 @@
-"""Guards proposed knobs: only a campaign's clone declares them; a merge keeps or inlines them."""
+"""Proposed knobs are declared only in a campaign's clone; a merge keeps or inlines them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kept(manifest: Path, workspace: Path) -> Setup:
     return setup
 
 
-def test_proposed_knobs_are_read_from_the_patch_and_the_source_stays(tmp_path: Path) -> None:
+def test_proposed_knobs_are_read_from_the_patch_and_the_source_is_unchanged(tmp_path: Path) -> None:
     with OneShot(project(tmp_path / "p")) as one_shot:
         assert [knob.name for knob in one_shot.source.knobs] == ["UNROLL"]
     assert (tmp_path / "p" / "scale.c").read_text() == PLAIN
@@ -71,7 +71,7 @@ def test_manifest_can_disable_proposed_knobs(tmp_path: Path) -> None:
         assert one_shot.source.knobs == ()
 
 
-def test_patch_that_no_longer_fits_says_what_to_do(tmp_path: Path) -> None:
+def test_error_on_knobs_that_no_longer_fit_the_source_states_the_next_step(tmp_path: Path) -> None:
     manifest = project(tmp_path / "p")
     repos.commit(tmp_path / "p", {"scale.c": "int x;\n"}, "another source")
     with pytest.raises(InputError, match=r"do not fit the source.*kopt new --force"):

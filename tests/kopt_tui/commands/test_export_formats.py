@@ -1,4 +1,4 @@
-"""Guards `kopt report --format`: results in the formats of KernelBench and flashinfer-bench."""
+"""`kopt report --format` writes the formats of KernelBench, flashinfer-bench and tuning tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards the commands of docs/first_hour.sh, run in a fresh clone of kopt."""
+"""The commands of docs/first_hour.sh work in a fresh clone of kopt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards that `kopt evaluate` and `kopt loop` wait for an idle card, as a campaign does."""
+"""`kopt evaluate` and `kopt loop` wait for an idle card, as a campaign does."""
 
 from __future__ import annotations
 
@@ -84,6 +84,7 @@ def manifest(root: Path, **gpu: Any) -> Path:
 @pytest.mark.parametrize("verb", ["evaluate", "loop"])
 def test_no_idle_card_is_one_line_without_a_run(verb: str, machine: Machine, tmp_path: Path,
                                              capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line on stderr is the error."""
     used_devices = machine("cuda:0", "cuda:1")
     path = manifest(tmp_path, device="cuda:0")
     code = main([verb, str(path), "--workspace", str(tmp_path / "w")])
@@ -129,7 +130,7 @@ def test_verdict_notes_a_foreign_process(machine: Machine, tmp_path: Path,
         assert any("process 9 was there" in note for note in notes) == expected
 
 
-def test_note_on_a_foreign_process_states_the_remedy() -> None:
+def test_note_on_another_process_states_the_remedy() -> None:
     company = Evidence(kind=COMPANY, detail="process 9 was there")
     stranger = Evidence(kind=STRANGER, detail="timed beside process 9, of no kopt")
     assert company_notes(Verdict(valid=True, correct=True, evidence=(company, stranger))) == [
@@ -139,6 +140,7 @@ def test_note_on_a_foreign_process_states_the_remedy() -> None:
 
 def test_loop_and_its_verdict_each_wait_for_a_card(machine: Machine, tmp_path: Path,
                                                capsys: pytest.CaptureFixture[str]) -> None:
+    """As cuda:1 stays busy, both use cuda:0."""
     used_devices = machine("cuda:1", readings=1e9)
     path = manifest(tmp_path, device="cuda:1,cuda:0")
     assert main(["loop", str(path), "--json", "--workspace", str(tmp_path / "w")]) == 0

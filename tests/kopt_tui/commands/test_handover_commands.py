@@ -1,4 +1,4 @@
-"""Guards `kopt submit`, `kopt merge` and `kopt prune`."""
+"""Tests `kopt submit`, `kopt merge` and `kopt prune`."""
 
 from __future__ import annotations
 
@@ -98,7 +98,8 @@ def test_merge_as_a_patch_changes_nothing_in_the_project(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("form", ["branch", "squash"])
-def test_merge_never_touches_a_dirty_tree(form: str, tmp_path: Path) -> None:
+def test_merge_into_a_project_with_uncommitted_changes_is_refused(
+        form: str, tmp_path: Path) -> None:
     project, workspace = kept_campaign(tmp_path)
     (project / "reference.py").write_text("my own work\n")
     before = state_of(project)
@@ -125,7 +126,7 @@ def test_conflict_leaves_the_project_unchanged(form: str, tmp_path: Path) -> Non
     assert state_of(project) == before
 
 
-def test_merge_without_a_keep_is_refused(tmp_path: Path) -> None:
+def test_merge_is_refused_if_nothing_was_kept(tmp_path: Path) -> None:
     write_campaign(tmp_path, best_commit="b" * 40)
     done = kopt("merge", workspace=tmp_path)
     assert done.returncode == 1 and "has kept nothing yet" in error_text(done)

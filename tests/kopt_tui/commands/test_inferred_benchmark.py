@@ -1,4 +1,4 @@
-"""Guards what `kopt new` infers about a benchmark from its script, its table and its build."""
+"""`kopt new` infers a benchmark's parameters from its script, its table and its build."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_list_and_show_print_every_page(capsys: pytest.CaptureFixture[str]) -> N
     assert "wgmma.mma_async" in capsys.readouterr().out
 
 
-def test_search_without_a_hit_returns_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_search_without_a_hit_has_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["knowledge", "search", "v_mfma_f32_32x32x8_bf16"]) == 0
     assert capsys.readouterr().out.startswith("hardware/gfx942: ")
     assert main(["knowledge", "search", "nosuchword"]) == 1

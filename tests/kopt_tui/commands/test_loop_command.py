@@ -1,4 +1,4 @@
-"""Guards `kopt propose`, `evaluate` and `loop`: refusals, and continuing a killed loop."""
+"""Tests `kopt propose`, `evaluate` and `loop`: refusals, and continuing a killed loop."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_killed_loop_continues_with_its_trials(manifest: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_second_loop_is_refused_and_an_interrupted_one_continues(
+def test_second_loop_is_refused_and_an_interrupted_one_says_how_to_continue(
         manifest: Path, tmp_path: Path) -> None:
     started = Started(manifest, tmp_path)
     campaigns.until(lambda: started.trials() or started.process.poll() is not None)
@@ -213,7 +213,7 @@ def test_second_loop_is_refused_and_an_interrupted_one_continues(
     assert "Traceback" not in err
 
 
-@pytest.mark.slow  # loops and verdicts are guarded in tests/harness
+@pytest.mark.slow  # tests/harness tests loops and verdicts
 def test_loop_ends_with_a_verdict_on_the_best(manifest: Path, tmp_path: Path) -> None:
     process = Started(manifest, tmp_path, "--budget", "2").process
     out, err = process.communicate(timeout=200)
@@ -226,7 +226,7 @@ def test_loop_ends_with_a_verdict_on_the_best(manifest: Path, tmp_path: Path) ->
     assert Path(done["results_tsv"]).is_file() and done["results_tsv"] in err
 
 
-def test_loop_needs_a_knob(tmp_path: Path) -> None:
+def test_loop_needs_a_knob_and_a_positive_budget(tmp_path: Path) -> None:
     manifest = campaigns.project(tmp_path / "p", kernel=campaigns.KERNEL.replace("kopt:", ""))
     done = kopt("loop", str(manifest), workspace=tmp_path / "w")
     assert done.returncode == 2 and "declares no knob" in done.stderr.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Guards the merge of a campaign that started from uncommitted files."""
+"""Tests the merge of a campaign that started from uncommitted files."""
 
 from __future__ import annotations
 

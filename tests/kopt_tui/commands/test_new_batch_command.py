@@ -1,4 +1,4 @@
-"""Guards batches of PyTorch modules: `kopt new FOLDER --each` and `kopt run FOLDER --each`."""
+"""Tests batches of PyTorch modules: `kopt new FOLDER --each` and `kopt run FOLDER --each`."""
 
 from __future__ import annotations
 

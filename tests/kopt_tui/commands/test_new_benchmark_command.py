@@ -1,4 +1,4 @@
-"""Guards `kopt new` for a project with its own benchmark: inference, questions, one run."""
+"""Tests `kopt new` for a project with its own benchmark: inference, questions, one run."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_person_edits_and_confirms_parameters_and_allows_a_run(project: Path) ->
     assert (written.target.configs, written.gpu.device) == (("mtp",), "cpu")
 
 
-def test_unexpected_table_asks_for_a_check(project: Path) -> None:
+def test_check_that_the_table_does_not_meet_is_asked_for_again(project: Path) -> None:
     answers = {"NAME=VALUE changes": "check=dtype == fp16", "check              dtype == fp16": "",
                "once, in a copy": "yes", "dtype is 'fp8', expected == fp16": "check=dtype == fp8",
                "check              dtype == fp8": "", "config classes:": ""}
@@ -124,7 +124,7 @@ def test_file_that_the_command_redirects_its_output_to_is_the_table(tmp_path: Pa
         (tmp_path / "manifest.yaml").unlink(missing_ok=True)
 
 
-def test_run_names_what_it_waits_for(project: Path) -> None:
+def test_run_names_the_process_that_it_waits_for(project: Path) -> None:
     held = device_lock.acquire("cpu", timeout_s=60)
     asking = subprocess.Popen(
         [sys.executable, "-m", "kopt_tui.main", "new", "--project", str(project), "--device", "cpu",
@@ -145,7 +145,7 @@ for n in 10 200 3000; do echo copy,$n,$n.5,0; echo scale,$n,$n.7,0; done >> out.
 
 
 @pytest.mark.parametrize("result", ["max_err", "off_by"])
-def test_run_shows_the_columns_before_they_are_asked_for(result: str, tmp_path: Path) -> None:
+def test_run_shows_the_columns_when_it_asks_for_a_check(result: str, tmp_path: Path) -> None:
     (tmp_path / "bench.sh").write_text(BENCH_OF_SHELL.format(result=result))
     (tmp_path / "k.c").write_text("void f(float *x, int n) { x[n - 1] = 0; }\n")
     answers = {"NAME=VALUE changes": "", "csv is still missing": "csv=out.csv",
@@ -161,7 +161,7 @@ def test_run_shows_the_columns_before_they_are_asked_for(result: str, tmp_path: 
     assert written.check == f"{result} == 0" and written.metrics == ("GB/s",)
 
 
-def test_needed_parameter_is_asked_for_until_it_is_set(project: Path) -> None:
+def test_missing_parameter_is_asked_for(project: Path) -> None:
     (project / "tests" / "kernels" / "pa_ps.py").unlink()
     answers = {"NAME=VALUE changes": "", "edit is still missing": "edit=tests/k.py",
                "edit               tests/k.py": "", "once, in a copy": "no"}
@@ -170,7 +170,7 @@ def test_needed_parameter_is_asked_for_until_it_is_set(project: Path) -> None:
     assert load.load(project / "manifest.yaml").edit == ("tests/k.py",)
 
 
-def test_project_with_a_task_file_is_a_kernel(project: Path) -> None:
+def test_project_with_a_task_file_gets_a_kernel_target(project: Path) -> None:
     example = ROOT / "examples" / "rmsnorm_c"
     for name in ("task.yaml", "rmsnorm.c", "reference.py"):
         shutil.copy(example / name, project)

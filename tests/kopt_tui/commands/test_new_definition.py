@@ -1,4 +1,4 @@
-"""Guards `kopt new definition.json`: a definition of flashinfer-bench becomes a task."""
+"""`kopt new definition.json` makes a task from a definition of flashinfer-bench."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_definition_and_its_workloads_become_a_task_with_a_correct_first_verdict
         data_set: Path) -> None:
     facts, task = new(data_set)
     assert facts["first_verdict"] == {"correct": True, "not_judged": "",
-                                      "classes": ["bags2-picked5"]}  # the smallest: no GPU
+                                      "classes": ["bags2-picked5"]}  # no GPU: only the smallest
     assert [(each.name, each.shape, each.weight) for each in task.classes] == [
         ("bags2-picked5", {"bags": 2, "picked": 5}, 1.0),
         ("bags3-picked40", {"bags": 3, "picked": 40}, 2.0),

@@ -1,4 +1,4 @@
-"""Guards `kopt new kernel.cu`: one command from a CUDA file to a task and a manifest."""
+"""`kopt new kernel.cu` makes a task and a manifest from a CUDA file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards `kopt new FILE:FUNCTION -- PROGRAM`: the user's own test of a function becomes a task."""
+"""`kopt new FILE:FUNCTION -- PROGRAM` makes a task from a function and the user's test of it."""
 
 from __future__ import annotations
 

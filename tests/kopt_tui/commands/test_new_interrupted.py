@@ -33,7 +33,7 @@ def test_command_that_fails_leaves_no_task(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["model.py"]
 
 
-def test_signal_restores_what_was_there(tmp_path: Path) -> None:
+def test_signal_restores_the_files_as_they_were(tmp_path: Path) -> None:
     task, folder = tmp_path / "task.yaml", tmp_path / "kopt_task"
     task.write_text("before")
     handler = signal.getsignal(signal.SIGTERM)

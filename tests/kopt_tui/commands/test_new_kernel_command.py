@@ -1,4 +1,4 @@
-"""Guards `kopt new` for a kernel: what it infers, asks for at a terminal, and refuses."""
+"""Tests `kopt new` for a kernel: what it infers, asks for at a terminal, and refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_kernel_with_a_task_file_needs_no_flags(project: Path) -> None:
     repos.git(project, "add", "-A")
     repos.git(project, "commit", "-q", "-m", "start")
     done = kopt("new", "--project", str(project))
-    waits = "kopt: waiting for cpu: "  # a verdict of another test holds the lock
+    waits = "kopt: waiting for cpu: "  # another test's verdict may hold the lock
     assert done.returncode == 0
     assert all(line.startswith(waits) for line in done.stderr.splitlines()), done.stderr
     assert "rmsnorm in c, rmsnorm.c, 3 config classes" in done.stdout
@@ -41,7 +41,7 @@ def test_kernel_with_a_task_file_needs_no_flags(project: Path) -> None:
     assert (written.project, written.approval) == (str(project), "flagged")
 
 
-def test_flags_set_the_rest_and_the_manifest_may_be_elsewhere(
+def test_flags_set_parameters_and_the_manifest_may_lie_outside_the_project(
         project: Path, tmp_path: Path) -> None:
     path = tmp_path / "campaigns" / "mine.yaml"
     path.parent.mkdir()
@@ -187,7 +187,7 @@ def test_empty_project_is_refused(tmp_path: Path) -> None:
     assert kopt("new", "--project", str(tmp_path / "gone")).returncode == 2
 
 
-def test_person_at_a_terminal_is_asked(project: Path) -> None:
+def test_person_at_a_terminal_is_asked_for_missing_values(project: Path) -> None:
     (project / "task.yaml").unlink()
     answers = {"shape of x (": "rows, length",
                "shape of x: 'length' is no argument of rmsnorm (write": "rows, cols",
@@ -223,7 +223,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "sub"
 
 
-def test_reference_of_the_current_folder_may_append_an_underscore_to_a_keyword(
+def test_reference_may_append_an_underscore_to_an_argument_that_is_a_python_keyword(
         folder: Path) -> None:
     done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)
     assert done.returncode == 0, done.stderr

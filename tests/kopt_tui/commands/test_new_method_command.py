@@ -1,4 +1,4 @@
-"""Guards `kopt new FILE:Class.method -- PROGRAM`: classes and backward passes become tasks."""
+"""`kopt new FILE:Class.method -- PROGRAM` makes tasks from methods and backward passes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_method_and_backward_pass_that_a_test_calls_get_a_correct_verdict(
     assert judged.returncode == 1 and "incorrect" in judged.stdout
 
 
-def test_file_with_one_module_means_its_forward(tmp_path: Path) -> None:
+def test_file_alone_means_the_forward_of_its_only_module(tmp_path: Path) -> None:
     for text, words in (
             ("import torch\n\nclass Block(torch.nn.Module):\n    def forward(self, x):\n"
              "        return x + 1\n", "block.py:4, Block.forward: no program is given"),

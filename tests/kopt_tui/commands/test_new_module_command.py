@@ -1,4 +1,4 @@
-"""Guards `kopt new FILE` for a PyTorch module, and verdicts on files with ModelNew."""
+"""Tests `kopt new FILE` for a PyTorch module, and verdicts on files with ModelNew."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_file_with_model_new_is_a_candidate(made: Path, tmp_path: Path) -> None:
     ("torch.relu(x)", "kopt run rewrites the module: 1 of 1 torch calls become 1 kernel"),
     ("torch.fft.fft(x).real", "no rewrite: no template covers fft, real; name a coding agent: "),
 ])
-def test_new_says_what_a_template_rewrites_or_what_no_template_has(tmp_path: Path, call: str,
-                                                                   expected: str) -> None:
+def test_new_says_what_a_template_rewrites_or_which_calls_no_template_covers(
+        tmp_path: Path, call: str, expected: str) -> None:
     (tmp_path / "problem.py").write_text(PROBLEM.replace("torch.relu(self.linear(x))", call))
     repos.git(tmp_path, "init", "-q")
     done = kopt("new", "problem.py", "--yes", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""Guards how the argument of `kopt new WHAT` determines project, manifest and kind of target."""
+"""The argument of `kopt new WHAT` determines the project, the manifest and the kind of target."""
 
 from __future__ import annotations
 

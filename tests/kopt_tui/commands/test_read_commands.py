@@ -1,4 +1,4 @@
-"""Guards the verbs that read the journal: status, show, diff, logs, events, report."""
+"""Tests the verbs that read the journal: status, show, diff, logs, events, report."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def test_status_of_an_empty_workspace_is_not_an_error(tmp_path: Path) -> None:
     assert done.returncode == 2 and "there is no campaign yet" in error_text(done)
 
 
-def test_status_lists_campaigns_with_best_and_waiting(workspace: Path) -> None:
+def test_status_lists_campaigns_with_best_speedup_and_number_of_waiting_candidates(
+        workspace: Path) -> None:
     write_campaign(workspace, "matmul_c_cpu_20261120", state="running", speedup=None,
                    speedup_low=None, speedup_high=None, reason="")
     table = kopt("status", workspace=workspace).stdout

@@ -1,4 +1,4 @@
-"""Guards `kopt subagents`: list, show, check, harness and render."""
+"""Tests `kopt subagents`: list, show, check, harness and render."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ def test_folder_gives_one_patch_per_file_in_order_and_a_branch_gives_one(tmp_pat
     ("EMPTY", "the source has no change to judge"),
     ("SELF", "is the campaign that judges them"),
 ])
-def test_source_without_changes_is_a_one_line_error(source: str, message: str,
-                                                    tmp_path: Path) -> None:
+def test_source_that_gives_no_change_is_a_one_line_error(
+        source: str, message: str, tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["inbox"]})
     (tmp_path / "empty").mkdir()
     source = {"EMPTY": str(tmp_path / "empty"), "SELF": setup.id}.get(source, source)

@@ -1,4 +1,4 @@
-"""Guards a verdict's text: its headline says why a result was withheld or rejected."""
+"""Tests a verdict's text: its headline states why a result was withheld or rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards requests made in the dashboard: dialogs, journal entries, answers, and quitting."""
+"""Tests requests made in the dashboard: dialogs, journal entries, answers, and quitting."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ async def test_pause_that_waits_for_the_end_of_the_round_can_be_cancelled(worksp
         await until(pilot, f"Pause campaign {CAMPAIGN}?")
 
 
-async def test_pause_key_resumes_what_was_paused_or_stopped(workspace: Path) -> None:
+async def test_pause_key_offers_to_resume_a_paused_or_stopped_campaign(workspace: Path) -> None:
     writer = engine_writer(workspace)
     writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="paused")
     writer.close()

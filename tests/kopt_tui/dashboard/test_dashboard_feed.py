@@ -1,4 +1,4 @@
-"""Guards that the feed posts a snapshot for every visible change only, and survives faults."""
+"""The feed posts a snapshot only after a visible change, and survives faults."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_phase_has_an_age_also_if_its_start_is_no_longer_in_the_log(workspace: P
     assert " for 2 min" in text
 
 
-def test_classes_are_the_baselines_after_a_rollback_to_it(workspace: Path) -> None:
+def test_classes_are_the_baselines_after_a_rollback_to_the_baseline(workspace: Path) -> None:
     journal = Journal(workspace)
     verdict = verdict_of(1.0, 0.01, "")
     journal.put(VerdictRow(
@@ -204,7 +204,7 @@ def test_hostile_text_becomes_one_harmless_line(workspace: Path) -> None:
     assert max(len(row.slot.hypothesis) for row in snapshot.view.slots) < len(LONG)
 
 
-def test_harmless_cleans_records_inside_records(workspace: Path) -> None:
+def test_harmless_cleans_texts_of_records_inside_tuples(workspace: Path) -> None:
     row = msgspec.structs.replace(campaign(), reason="a\x1b[31mb\nc")
     assert harmless((row, 3, None)) == (msgspec.structs.replace(row, reason="ab c"), 3, None)
 

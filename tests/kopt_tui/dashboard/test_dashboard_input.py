@@ -1,4 +1,4 @@
-"""Guards that no input ends the dashboard: fast random keys, mouse events, pastes and sizes."""
+"""No random input ends the dashboard: fast keys, mouse events, pastes and new sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.dashboard_terminal import Terminal, dashboard
 TYPED = sorted({name for key in KEYS for name in key.keys.split(",")} | {
     *"keptrulds!3é日", "backspace", "space", "f1", "delete", "ctrl+q", "ctrl+z", "ctrl+backslash"})
 OPENING = ["question_mark", "ctrl+p", "escape", "enter", "a", "x", "S", "p", "ctrl+c", "slash", "t"]
-"""Keys that open and close screens; 40 % of the random events are among these."""
+"""Keys that open and close screens; 40 % of the random events are presses of these."""
 EXTREMES = [(2, 3), (1, 1), (20, 6), (80, 24), (109, 30), (400, 100)]
 sizes = st.sampled_from(EXTREMES) | st.tuples(st.integers(2, 400), st.integers(3, 100))
 

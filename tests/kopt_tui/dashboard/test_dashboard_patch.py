@@ -1,4 +1,4 @@
-"""Guards the view of a patch: its added and removed lines are those that git counts."""
+"""The patch pane counts added and removed lines as git does."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_added_and_removed_lines_are_those_that_git_counts(
     ("@@ -1,2 +1,3 @@", "-a\n-b\n+c\n+d\n+e\n", "+3 -2"),
     ("@@ -0,0 +1 @@", "+c\n", "+1 -0"), ("@@ -1 +0,0 @@", "-c\n", "+0 -1"),
 ])
-def test_hunk_that_starts_at_line_1_is_code(header: str, body: str, note: str) -> None:
+def test_lines_of_a_hunk_that_starts_at_line_1_are_counted_and_numbered(
+        header: str, body: str, note: str) -> None:
     pane = PatchPane()
     patch = f"diff --git a/x.c b/x.c\n--- a/x.c\n+++ b/x.c\n{header}\n{body}"
     pane.content = patch_lines(patch, highlighted=False), ""

@@ -1,4 +1,4 @@
-"""Guards how whole screens look, drawn from fixed data with a fixed clock."""
+"""Tests how whole screens look, drawn from fixed data with a fixed clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def workspace(tmp_path: Path) -> Path:
 ], ids=["campaigns", "campaign", "campaign-wide", "approve"])
 def test_screen_matches_its_snapshot(workspace: Path, snap_compare: Compare, size: tuple[int, int],
                                      campaign: str, keys: list[str], texts: list[str]) -> None:
-    async def settled(pilot: Pilot[None]) -> None:
+    async def show_texts(pilot: Pilot[None]) -> None:
         await until(pilot, "rmsnorm_c_cpu_20261120")
         await until(pilot, lambda: pilot.app.snapshot.view)  # type: ignore[attr-defined]
         for key in keys:
@@ -53,14 +53,14 @@ def test_screen_matches_its_snapshot(workspace: Path, snap_compare: Compare, siz
         await pilot.pause()
 
     assert snap_compare(open_app(workspace, campaign=campaign), terminal_size=size,
-                        run_before=settled)
+                        run_before=show_texts)
 
 
 def test_transcript_matches_its_snapshot(workspace: Path, snap_compare: Compare) -> None:
     transcript_case.add_slot(workspace)
     transcript_case.write(transcript_case.path_of(workspace), *transcript_case.session(11))
 
-    async def searched(pilot: Pilot[None]) -> None:
+    async def search_transcript(pilot: Pilot[None]) -> None:
         await until(pilot, "waits for you")
         await pilot.press("G", "enter")
         await until(pilot, "Idea 11")
@@ -69,4 +69,4 @@ def test_transcript_matches_its_snapshot(workspace: Path, snap_compare: Compare)
         await until(pilot, "▸")
 
     assert snap_compare(open_app(workspace, campaign=CAMPAIGN), terminal_size=(80, 24),
-                        run_before=searched)
+                        run_before=search_transcript)

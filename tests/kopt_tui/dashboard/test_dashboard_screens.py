@@ -1,4 +1,4 @@
-"""Guards what each screen shows and which keys work: modes, panes, filter, zoom, help, widths."""
+"""Tests what each screen shows and which keys work: modes, panes, filter, zoom, help, widths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards the dashboard in tmux and on a pseudo-terminal, with the bytes that it writes there."""
+"""Tests the dashboard in tmux and on a pseudo-terminal, also how many bytes it writes there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards the texts of the dashboard: Markdown, patches and events lose nothing when wrapped."""
+"""The dashboard's texts, such as Markdown and patches, lose nothing when they are wrapped."""
 
 from __future__ import annotations
 

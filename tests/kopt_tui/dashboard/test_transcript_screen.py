@@ -1,4 +1,4 @@
-"""Guards the view of an agent's slot: its row, and its transcript during and after the work."""
+"""Tests the view of an agent's slot: its row, and its transcript during and after the work."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_search_steps_through_matches_and_wraps_around(workspace: Path) ->
         await until(pilot, "! no entry contains no such")
 
 
-async def test_brackets_go_from_step_to_step(workspace: Path) -> None:
+async def test_bracket_keys_move_from_step_to_step(workspace: Path) -> None:
     case.write(case.path_of(workspace), *case.session(9))
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
@@ -194,7 +194,7 @@ async def test_candidate_opens_the_attempt_that_made_it(workspace: Path) -> None
             await until(pilot, "fuse both passes")
 
 
-async def test_worker_without_a_transcript_has_its_log(workspace: Path) -> None:
+async def test_log_of_a_worker_without_a_transcript_is_shown(workspace: Path) -> None:
     log = Folder(workspace / CAMPAIGN).worker_log(3, case.SLOT, 1)
     log.parent.mkdir(parents=True)
     log.write_text("\n".join(f"line {number} " + HOSTILE for number in range(500)))

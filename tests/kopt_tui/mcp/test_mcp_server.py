@@ -38,7 +38,7 @@ TOOLS = {"propose", "evaluate", "loop", "new", "campaign_status", "submit_candid
 
 
 def started(root: Path, workspace: Path) -> Client:
-    from mcp import Client, StdioServerParameters  # here, as every test worker loads this file
+    from mcp import Client, StdioServerParameters  # not at the top, as every test worker loads it
     from mcp.client.stdio import stdio_client
 
     return Client(stdio_client(StdioServerParameters(
@@ -186,7 +186,8 @@ def test_verb_ends_when_its_server_ends(tmp_path: Path) -> None:
     campaigns.until(lambda: not campaigns.processes(tmp_path), 20)
 
 
-async def test_late_verb_is_ended_with_all_its_processes(tmp_path: Path) -> None:
+async def test_verb_that_exceeds_its_time_limit_is_ended_with_all_its_processes(
+        tmp_path: Path) -> None:
     campaigns.project(tmp_path / "p")
     call = VerbCall(tmp_path / "p", tmp_path / "w", timeout_s=0.6)
     with pytest.raises(VerbFailed, match=r"did not answer within 0\.6 s"):
