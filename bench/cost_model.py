@@ -90,7 +90,7 @@ def measured_text(example: str, name: str) -> str:
 
 
 def source_of(example: str, config: Config) -> str:
-    """Return an example's source with knobs set; a given autotune config replaces the whole list."""
+    """Return an example's source with knobs set; an autotune config replaces the whole list."""
     source = measured_text(example, "kernel.py")
     chosen = config.get("matmul_kernel.config")
     if chosen is not None:

@@ -44,7 +44,7 @@ def load(path: Path, name: str) -> Any:
 
 
 def inputs(target: Target, device: str) -> dict[str, Any]:
-    """Return a normal random tensor for each argument of the task's first class, as in a verdict."""
+    """Return a normal random tensor for each argument in the first class, drawn as in a verdict."""
     arrays = TorchArrays(device, folder=tempfile.gettempdir())
     return {tensor.name: arrays.to_native(
         draw(arrays, to_builtins(tensor), seed, "normal"), tensor.dtype).reshape(tensor.shape)

@@ -140,7 +140,7 @@ def run(case: Path, seconds: float, backends: list[str], trials: int, pairs: int
 
 
 def result(workspace: Path, campaign: str, case: str, seconds: float) -> dict[str, Any]:
-    """Return what a campaign's journal says."""
+    """Return a campaign's result from its journal."""
     setup = open_campaign(workspace, campaign)
     with closing(Reader(workspace)) as reader:
         row = next(own for own in reader.campaigns() if own.id == campaign)

@@ -1,7 +1,7 @@
 """A campaign's compiler cache: what the baseline compiled, copied into the HOME of later runs.
 
 The baseline's run fills it once; then it is read-only. Every slot and every verdict compiles in a
-private HOME outside of the tree that starts with a copy of the cache; nothing is written back.
+private HOME outside of the tree. That HOME starts as a copy of the cache; nothing is written back.
 """
 
 from __future__ import annotations

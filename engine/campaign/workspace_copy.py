@@ -1,9 +1,10 @@
 """`execution_mode: workspace`: a campaign runs on a minimal copy of the project.
 
-The copy has the kernel, the files next to it, and what measures and tests it. It is a repository of
-its own in the campaign's folder, which records the commit it came from. Its commit has the same
-entries as the project's, submodules and LFS files included, so that checkouts get their contents as
-in any project. Paths are the project's, so that the kernel's patch applies there.
+The copy has the kernel, the files next to it, and what measures and tests it. It is a separate
+repository in the campaign's folder; a file beside it names the project's commit that it was copied
+from. Its commit has the same entries as the project's, submodules and LFS files included, so that
+checkouts get their contents as in any project. Paths are the project's, so that the kernel's patch
+applies there.
 """
 
 from __future__ import annotations

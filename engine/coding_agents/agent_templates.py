@@ -25,7 +25,7 @@ class StreamRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     when: dict[str, str] = {}
     text: str = ""
     is_fragment: bool = False
-    """Whether a text continues the one before."""
+    """Whether a text continues the text of the event before it."""
     commands: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     error: str = ""

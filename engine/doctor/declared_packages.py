@@ -115,7 +115,7 @@ def _parse(line: str) -> DeclaredPackage:
 
 
 def _import(modules: Iterable[str]) -> tuple[list[str], str]:
-    """Return an error text per module tried, "" for none, and how the process may have ended."""
+    """Return an error text per module tried, "" for none, and how the process ended."""
     env = {**os.environ, "GIT_PYTHON_REFRESH": "quiet"}  # another check reports a missing git
     try:
         done = subprocess.run([sys.executable, "-P", "-c", IMPORT_ALL, *modules], text=True,

@@ -136,7 +136,7 @@ def _numbered(text: str, constants: Mapping[str, int]) -> str:
 
 POINTER = b"version https://git-lfs"
 HEADER = 8
-"""Bytes at the beginning of a file that hold the length of its header."""
+"""Bytes at the beginning of a safetensors file that hold the length of its header."""
 
 
 def input_names(definition: Definition, workload: Workload) -> tuple[str, ...]:

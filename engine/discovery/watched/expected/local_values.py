@@ -12,7 +12,7 @@ SMALL = 1
 
 
 class NoValue(Exception):
-    """A variable is not an argument, and cannot be computed from one."""
+    """Raised if a variable is not an argument and cannot be computed from one."""
 
 
 class MemberNames(ast.NodeTransformer):
@@ -60,21 +60,21 @@ class LocalValues:
         self.used: set[str] = set()
 
     def text(self, local: ObservedLocal) -> str:
-        """Return a variable as an expression over the arguments, or as a literal."""
+        """Return a variable as an expression over the arguments or a literal. Raises NoValue."""
         value = local.value
         tensors = {name: arg for name, arg in self.args.items() if arg.kind == "tensor"}
         if not tensors or value.kind == "tensor":
             raise NoValue(f"the expected result uses {local.name!r}, which is not an argument")
         first = next(iter(tensors))
         if value.kind == "device" or "device" in local.name.lower():
-            return self._of(first, "device")
+            return self._attribute(first, "device")
         if value.kind == "dtype":
             same = [name for name, arg in tensors.items() if arg.dtype == value.value]
-            return self._of(same[0], "dtype") if same else f"torch.{value.value}"
+            return self._attribute(same[0], "dtype") if same else f"torch.{value.value}"
         if value.kind == "tuple" and isinstance(value.value, tuple):
             whole = [name for name, arg in tensors.items() if arg.shape == value.value]
             if whole:
-                return f"tuple({self._of(whole[0], 'shape')})"
+                return f"tuple({self._attribute(whole[0], 'shape')})"
             return "(" + "".join(f"{self._size(local.name, each, tensors)}, "
                                  for each in value.value) + ")"
         return self._size(local.name, value.value, tensors)
@@ -85,19 +85,19 @@ class LocalValues:
             return repr(value)
         values = {each.value.value for caller in self.same for each in caller.locals
                   if each.name == local}
-        places = [(name, axis) for name, arg in tensors.items()
+        axes = [(name, axis) for name, arg in tensors.items()
                   for axis, size in enumerate(arg.shape)
-                  if size == value and self._always(local, name, axis)
+                  if size == value and self._always_equals(local, name, axis)
                   and (len(values) > 1 or value > SMALL)]
-        named = [(name, axis) for name, axis in places if local.lower() in (
+        named = [(name, axis) for name, axis in axes if local.lower() in (
             self.names.get((name, axis)),
             self.names.get((name, axis - len(tensors[name].shape))))]
-        if not places:
+        if not axes:
             return repr(value)
-        name, axis = (named or places)[0]
-        return f"{self._of(name, 'shape')}[{axis}]"
+        name, axis = (named or axes)[0]
+        return f"{self._attribute(name, 'shape')}[{axis}]"
 
-    def _always(self, local: str, argument: str, axis: int) -> bool:
+    def _always_equals(self, local: str, argument: str, axis: int) -> bool:
         """Return whether a variable equals an argument's size in every call by the caller."""
         for caller in self.same:
             values = [each.value.value for each in caller.locals if each.name == local]
@@ -107,6 +107,6 @@ class LocalValues:
                 return False
         return True
 
-    def _of(self, argument: str, attribute: str) -> str:
+    def _attribute(self, argument: str, attribute: str) -> str:
         self.used.add(argument)
         return f"{argument}.{attribute}"
