@@ -108,8 +108,8 @@ def measure(template: c_template.Template, shape: dict[str, int], folder: Path,
         entry = build(source.apply(config), folder, "entry")
         out.fill(np.nan)
         entry(*values)
-        best_error = float(np.max(np.abs(out - expected) / (np.abs(expected) + 1)))
-        return lambda: entry(*values), best_error
+        error = float(np.max(np.abs(out - expected) / (np.abs(expected) + 1)))
+        return lambda: entry(*values), error
 
     best = {knob.name: knob.value for knob in source.knobs}
     call, best_error = built(best)

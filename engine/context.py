@@ -78,7 +78,7 @@ class EngineContext:
         self.setup = self.verifier.setup = setup
 
     def wait(self) -> object | None:
-        """Return the next message, None for a notice or after CONTROLS_S s. Raises CampaignStopped."""
+        """Return the next message, None for a notice or after a while. Raises CampaignStopped."""
         self._attend()
         try:
             message = self.messages.get(timeout=CONTROLS_S)

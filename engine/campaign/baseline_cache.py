@@ -59,7 +59,7 @@ def drop(folder: Path) -> bool:
     return True
 
 
-def cold_timeout(verdict: Verdict, language: str) -> bool:
+def may_be_cold_timeout(verdict: Verdict, language: str) -> bool:
     """Return whether a verdict may have timed out because its kernel had to be compiled first."""
     return (language in COMPILED_LATE and not verdict.valid
             and "ran past its limit" in (verdict.rejected_reason or ""))

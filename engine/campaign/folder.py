@@ -49,7 +49,7 @@ class Folder:
                                    where=str(path), fix="choose another --workspace") from None
         return folder
 
-    def remove_parts(self) -> None:
+    def remove_unfinished_trees(self) -> None:
         """Delete checkouts that a killed engine left unfinished."""
         for part in self.trees.glob("*.part"):
             worktree.remove(part)

@@ -28,7 +28,7 @@ from harness.tasks.target import Target
 
 FOLDERS = ("src", "test", "tests", "bench", "benchmark", "benchmarks")
 """Top-level folders that are copied whole."""
-OF_GIT = (".gitattributes", ".gitignore")
+GIT_FILES = (".gitattributes", ".gitignore")
 """Files that govern how git treats the files below their folder."""
 FOLDER = "extracted"
 """Folder of the copy in a campaign's folder."""
@@ -58,7 +58,7 @@ def files_to_copy(manifest: Manifest, task: Target | CommandTarget, files: Itera
                 or (kernel_folder == "." and "/" not in path)
                 or (path in modules and _reached(path, manifest))}
     selected |= {str(folder / name) for path in selected
-                 for folder in PurePosixPath(path).parents for name in OF_GIT}
+                 for folder in PurePosixPath(path).parents for name in GIT_FILES}
     if selected.intersection(modules):
         selected.add(".gitmodules")
     return tuple(path for path in paths if path in selected)

@@ -44,7 +44,7 @@ class HarnessAuthor:
 
     def work(self, folder: Path, subagent: str, instructions: str,
              on_event: Callable[[str], None]) -> tuple[bool, str]:
-        """Do one task in a folder; return whether it succeeded, and its output or else a summary."""
+        """Do one task in a folder; return whether it succeeded, and its output, else a summary."""
         scratch = Path(self.bench.scratch)
         (scratch / LOG).unlink(missing_ok=True)
         task = Task(slot=subagent, kind="fixed", backend=self.backend, option=self.option, seed=0,

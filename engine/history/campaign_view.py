@@ -129,7 +129,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """The lessons of the campaign, whether or not tips.md has them already."""
 
     def phases_of(self, round: Round) -> str:
-        """Return the phases that began after the round before ended, each with its start time."""
+        """Return the phases that began in a round or since the previous one, and their times."""
         ends = [r.ended_at for r in self.history.rounds if r.n < round.n and r.ended_at is not None]
         since, until = max(ends, default=0.0), round.ended_at or math.inf
         begun = [(at, phase) for at, phase in self.phases if since < at <= until]

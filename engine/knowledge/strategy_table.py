@@ -94,6 +94,6 @@ def advice(limiter: str, column: str = "") -> str:
     return UNKNOWN_LIMIT if row is None else row.text.replace("{column}", column)
 
 
-def of_review(depth: str) -> dict[str, str]:
+def review_sentences(depth: str) -> dict[str, str]:
     """Return the sentences that a stagnation review of a depth proposes, by the rows' keys."""
     return {row.key: row.text for row in strategies() if row.review == depth}

@@ -101,7 +101,7 @@ class Keeper:
         return kept
 
     def judged_before(self, entry: CandidateTree) -> JudgedCandidate | None:
-        """Return a candidate with its newest verdict and the ruling on it, None without one."""
+        """Return a candidate with its newest verdict that still holds, and the ruling; or None."""
         for row in self.context.reader.verdicts(self.setup.id, candidate=entry.id):
             if row.purpose.startswith(OF_CANDIDATE) and \
                     row.incumbent_tree == entry.candidate.base_tree and \
@@ -144,7 +144,8 @@ class Keeper:
     def place(self, judged: JudgedCandidate, *, refuse: Refuse | None = None) -> CandidateState:
         """Commit a gain on the provisional best, if it survives the format command.
 
-        It is kept if no approval is pending, else it joins the waiting line. Returns its state:
+        It is kept if it raises no doubts and no approval is pending, else it joins the waiting
+        line. Returns its state:
         `kept`, `waiting`, `provisional`; `closed` if `refuse` recorded why not.
         """
         final = self._formatted(judged, refuse or self.refuse)

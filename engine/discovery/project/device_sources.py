@@ -191,8 +191,8 @@ class LaunchSite:
     def launch(self, parameters: Sequence[str], source: str) -> Launch | None:
         """Return the launch in terms of the kernel's parameters and the source's constants.
 
-        Other names, of the function that launches, stay; config classes have to define them. Returns
-        None if the launch cannot be expressed.
+        Other names, of the function that launches, stay; config classes have to define them.
+        Returns None if the launch cannot be expressed.
         """
         passed = {value: name for value, name in zip(self.values, parameters, strict=False)
                   if _SYMBOL.fullmatch(value)}

@@ -156,7 +156,7 @@ class CallerSource:
         return named[0] if named else None
 
     def _arguments(self) -> dict[str, str]:
-        """Return the argument that each variable is: by its value, else by its place in the call."""
+        """Return the argument that each variable is: by its value, else by its use in the call."""
         known = {local.name: local.argument for local in self.caller.locals
                  if local.argument in self.args}
         if self._call is not None:
@@ -218,7 +218,7 @@ class CallerSource:
             local.value.kind == "tensor" for local in locals_)
 
     def _sliced(self, needed: set[str], end: int, into: list[ast.stmt]) -> set[str]:
-        """Insert in `into` the statements before `end` that compute `needed`; return the names left."""
+        """Insert in `into` the statements before `end` that compute `needed`; return the rest."""
         for statement in reversed(self.body[:end]):
             if any(node is self._call for node in ast.walk(statement)):
                 if needed & stores(statement) - set(self.argument_of):
