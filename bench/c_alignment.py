@@ -3,7 +3,7 @@
 Builds each of some kernels several times: with functions in front of it, and with another statement
 before its loop, as a candidate's code differs from its incumbent's. All variants of a kernel do the
 same work. Prints each variant's fastest block and the spread over variants, or with --verdicts real
-verdicts on the variants.
+verdicts on the variants of two kernels.
 
     python bench/c_alignment.py [--verdicts] > bench/results/c-alignment-cpu-DATE.txt
 """

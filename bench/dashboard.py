@@ -53,7 +53,7 @@ def python_start() -> float:
 
 
 def opened(workspace: Path, marks: Sequence[bytes], *options: str) -> list[float]:
-    """Return how long the interpreter starts, then how much later each mark is written, in seconds.
+    """Return the seconds that the interpreter takes to start, then how much later each mark comes.
 
     The interpreter alone is timed right before, so that other work on the machine slows both.
     """

@@ -67,7 +67,7 @@ def verdict(folder: Path, source: str, limit_s: float | None, zygote: Zygote) ->
         (folder / side / "reference.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "task.yaml").write_text(TASK)
     began = time.monotonic()
-    # the static audit is off: it would reject the endless loop at once
+    # the static audit is off: it would report the endless loop
     seen = evaluate(task_file.load(folder / "task.yaml"),
                     Trees(candidate=f"{folder}/candidate", incumbent=f"{folder}/incumbent",
                           reference=f"{folder}/incumbent"), machine.card(),

@@ -149,7 +149,7 @@ class Bench:
             for rows, _, _ in self.measured(step, extra, "calibration", plan, 1):
                 seen = {row.config_class: math.expm1(row.log_ratio or 0.0) for row in rows}
                 self.keep("calibration", turn=turn, gain=step.gain, extra=extra, seen=seen)
-                for name, share in seen.items():  # the third turn: its mean with the second
+                for name, share in seen.items():  # the third turn is averaged with the second
                     fresh = share - extra[name] * SLOPES[name]
                     offset[name] = fresh if turn < 2 else (fresh + offset[name]) / 2
         return extra

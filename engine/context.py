@@ -78,7 +78,7 @@ class EngineContext:
         self.setup = self.verifier.setup = setup
 
     def wait(self) -> object | None:
-        """Return the next message, None for a notice or after a while. Raises CampaignStopped."""
+        """Return the next message, None if it is a notice or none came. Raises CampaignStopped."""
         self._attend()
         try:
             message = self.messages.get(timeout=CONTROLS_S)
@@ -108,7 +108,7 @@ class EngineContext:
             self._show_progress("")
 
     def submit(self, job: VerdictRequest) -> VerdictRequest:
-        """Request a verdict, with its outputs kept in the present round; return the request."""
+        """Request a verdict whose outputs are kept with the present round; return the request."""
         job = msgspec.structs.replace(job, round=self.round)
         self.verifier.submit(job)
         return job

@@ -14,7 +14,7 @@ from harness.verdict import Verdict
 
 FOLDER = "jit"
 BASELINE = "baseline"
-"""Purpose of the request that fills the cache, with what its incumbent compiled."""
+"""Purpose of the request that fills the cache with what the request's incumbent compiled."""
 COMPILED_LATE = ("triton", "python")
 """Languages whose kernels are compiled at their first call."""
 

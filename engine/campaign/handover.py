@@ -19,7 +19,10 @@ def is_copy(campaign: Campaign) -> bool:
 
 
 def may_commit(campaign: Campaign) -> bool:
-    """Return whether the manifest, if there is one, allows commits to the user's repository."""
+    """Return whether a campaign may commit in the user's repository; True without a manifest.
+
+    Raises InputError if the manifest is invalid.
+    """
     path = Path(campaign.path) / "manifest.yaml"
     return not path.is_file() or load.load(path).git_commit
 

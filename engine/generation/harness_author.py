@@ -25,7 +25,7 @@ from harness.formats.text import plain, read_text
 REPAIRS = 3
 GENERATOR, VERIFIER = "harness-generator", "harness-verifier"
 MOST_SHAPES = 1000
-"""Traced configurations that a prompt lists."""
+"""Most traced configurations that a prompt lists."""
 _VERDICT = re.compile(r"^Verdict: (PASS|FAIL|ESCALATE)[ \t]*$", re.MULTILINE)
 
 

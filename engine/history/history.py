@@ -62,7 +62,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
                 if d.verdict in self.verdicts]
 
     def until(self, at: float) -> CampaignHistory:
-        """Return the history as it was at a time."""
+        """Return the history as it was at the time `at`."""
         return msgspec.structs.replace(
             self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
             decisions=tuple(d for d in self.decisions if d.at <= at),

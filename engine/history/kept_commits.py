@@ -33,7 +33,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     destination: str = msgspec.field(name="told")  # the name in the journal
     """Text: the commit that replaced it, and why that one."""
     ends: bool = True
-    """Whether the campaign ends with it, as its reason to stop."""
+    """Whether this rollback is the campaign's reason to stop."""
     undone: tuple[str, ...]
     """The kept commits that were rolled back."""
     at: float = 0.0

@@ -23,7 +23,7 @@ BEAT_S = 5.0
 ENDING_S = 2.0
 """Time to end the workers and to capture their changes."""
 LAST = 12
-"""The newest verdicts of a kind that estimate how long the next one takes."""
+"""How many of the newest verdicts of a kind estimate how long the next one takes."""
 
 GOOD = ("keep", "ask", "provisional", "runner-up")
 """Decisions on gains."""
@@ -62,7 +62,7 @@ class SpendingMeter:
         return 0.0 if self._since is None else self._clock() - self._since
 
     def beat(self) -> None:
-        """Record the spent time if enough is pending for a write."""
+        """Record the spent time if at least BEAT_S seconds are pending."""
         if self._pending_s >= BEAT_S:
             self.note()
 

@@ -9,7 +9,7 @@ Changes of a candidate's state:
   one, are kept as well
 - provisional → keeping → kept: the gain below it was approved
 - waiting → closed: rejected
-- waiting, provisional → verified: a gain below it was rejected; it is tried without that one
+- waiting, provisional → verified: a gain below it was rejected; it is tried without that gain
 - verified → verified: it cannot be added to the line as it is; it is deferred until the line is
   decided
 """

@@ -105,7 +105,7 @@ class LeasedConnection:
         return number
 
     def add(self, record: JournalRow, *, numbered: str = "") -> int:
-        """Insert a record in the open transaction; return its number, from column `numbered`."""
+        """Insert a record in the open transaction; return SQLite's number for `numbered`."""
         cursor = store(self._connection.get(), record, without=numbered)
         if cursor.lastrowid is None:
             raise AssertionError("the statement inserted no row")

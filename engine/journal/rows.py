@@ -36,7 +36,7 @@ def fetch(connection: sqlite3.Connection, record: type[Record], rest: str,
 
 def store(connection: sqlite3.Connection, record: JournalRow, *, verb: str = "INSERT",
           without: str = "", conflict: str = "") -> sqlite3.Cursor:
-    """Insert a record. SQLite numbers the column `without`; `conflict` is its last clause."""
+    """Insert a record. SQLite numbers the column `without`; `conflict` ends the statement."""
     names = [name for name in record.__struct_fields__ if name != without]
     columns = ", ".join(f'"{name}"' for name in names)
     marks = ", ".join("?" * len(names))

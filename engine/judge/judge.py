@@ -68,7 +68,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     doubts: tuple[str, ...] = ()
     near_gain: float | None = None
-    """The share by which a tie is faster, if it is not kept only because that may be noise."""
+    """The share by which a tie is faster that is not kept only because this may be noise."""
 
 
 def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = ()) -> Ruling:
@@ -164,7 +164,7 @@ def needs_split(verdict: Verdict) -> bool:
 
 
 def lacks_profiler(verdict: Verdict) -> bool:
-    """Return whether no tool measures kernel time on the machine of a reported gain."""
+    """Return whether the audit says that no tool on the machine measures kernel time."""
     return any(finding.rule == NO_PROFILER for finding in verdict.audit)
 
 

@@ -81,7 +81,7 @@ def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
 def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
     """Finish or give up interrupted keeps; return the finished ones.
 
-    Call it after taking the lease and after `unlock`.
+    Call it after taking the lease and after `CampaignRepo.unlock`.
     """
     kept: list[KeptCommit] = []
     for candidate in writer.all(Candidate, "WHERE campaign = ? AND state = 'keeping' "

@@ -90,7 +90,7 @@ def record(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdi
 
 
 def _accept(context: EngineContext, commit: str, verdict: Verdict) -> None:
-    """Record the campaign's speedup."""
+    """Record a verdict as the headline's, and its speedup as the campaign's."""
     campaign, writer = context.setup.id, context.writer
     is_correct = verdict.valid and verdict.correct
     doubt = _doubt(context, commit, verdict) \

@@ -35,7 +35,7 @@ class RowBehaviour:
     scored: tuple[float, ...] = ()
     """By row, its weight in the score."""
     is_timed: bool = True
-    """Whether a cost is a time, which grows with the work; otherwise it is the cost of a unit."""
+    """Whether a cost is a time, which grows with the work; else it is per unit of work."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from statistics import median
 FLOOR = 0.05
 """Log-difference of rows that still behave alike: about 5 %."""
 PRIOR = 3.0
-"""Weight of a size's prior power, in rows; the prior is 1 for work, 0 for an unknown column."""
+"""Weight, in rows, of a size's prior power: 1 for a size of the work, 0 for an unknown column."""
 MOST_POWER = 3.0
 OWN_LAW = 4
 """A class with fewer rows than this follows the law of all rows instead of its own."""

@@ -37,7 +37,7 @@ class Dims:
 
 
 def dims(definition: Definition) -> tuple[Dims, list[str]]:
-    """Return the axes, and a line on each constraint; one that is an equation derives an axis."""
+    """Return the axes, and a line on each constraint; one like `axis == ...` derives that axis."""
     derived: dict[str, str] = {}
     lines = []
     variable = [name for name, axis in definition.axes.items() if axis.type == "var"]

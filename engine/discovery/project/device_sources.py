@@ -136,7 +136,7 @@ def _arguments(parameters: str) -> tuple[Arg, ...] | None:
 
 def _roles(args: Sequence[Arg], kernel: DeclaredFunction, names: dict[str, str],
            ) -> tuple[Arg, ...]:
-    """Return the arguments; written ones that the kernel reads first are changed in place."""
+    """Return the arguments; outputs that the kernel reads before it writes them become inout."""
     return tuple(replace(arg, role="inout") if arg.role == "output" and arg.name in names
                  and kernel.is_read_first(names[arg.name]) else arg for arg in args)
 

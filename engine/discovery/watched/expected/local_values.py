@@ -50,7 +50,7 @@ class MemberNames(ast.NodeTransformer):
 class LocalValues:
     """The variables of a caller; `used` are the arguments that their expressions need.
 
-    `same` are all calls by this caller: a variable is a size only if it equals it in each call.
+    `same` are all calls by this caller: a variable is a size only if it equals that size in each.
     `names` are the names that the function's source gives to sizes, by (argument, axis).
     """
 

@@ -72,7 +72,7 @@ def find(callers: Sequence[ObservedCaller], entry: EntrySource, names: Sequence[
 
 
 class CallerSource:
-    """The source of a function that calls the watched one; `same` are all calls by it."""
+    """The source of a function that calls the watched one; `same` are all its observed calls."""
 
     def __init__(self, caller: ObservedCaller, entry: EntrySource, names: Sequence[str],
                  project: Path, same: Sequence[ObservedCaller]) -> None:
