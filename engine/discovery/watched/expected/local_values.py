@@ -67,14 +67,14 @@ class LocalValues:
             raise NoValue(f"the expected result uses {local.name!r}, which is not an argument")
         first = next(iter(tensors))
         if value.kind == "device" or "device" in local.name.lower():
-            return self._attribute(first, "device")
+            return self._of(first, "device")
         if value.kind == "dtype":
             same = [name for name, arg in tensors.items() if arg.dtype == value.value]
-            return self._attribute(same[0], "dtype") if same else f"torch.{value.value}"
+            return self._of(same[0], "dtype") if same else f"torch.{value.value}"
         if value.kind == "tuple" and isinstance(value.value, tuple):
             whole = [name for name, arg in tensors.items() if arg.shape == value.value]
             if whole:
-                return f"tuple({self._attribute(whole[0], 'shape')})"
+                return f"tuple({self._of(whole[0], 'shape')})"
             return "(" + "".join(f"{self._size(local.name, each, tensors)}, "
                                  for each in value.value) + ")"
         return self._size(local.name, value.value, tensors)
@@ -95,7 +95,7 @@ class LocalValues:
         if not axes:
             return repr(value)
         name, axis = (named or axes)[0]
-        return f"{self._attribute(name, 'shape')}[{axis}]"
+        return f"{self._of(name, 'shape')}[{axis}]"
 
     def _always_equals(self, local: str, argument: str, axis: int) -> bool:
         """Return whether a variable equals an argument's size in every call by the caller."""
@@ -107,6 +107,6 @@ class LocalValues:
                 return False
         return True
 
-    def _attribute(self, argument: str, attribute: str) -> str:
+    def _of(self, argument: str, attribute: str) -> str:
         self.used.add(argument)
         return f"{argument}.{attribute}"

@@ -89,14 +89,14 @@ class CallerSource:
         self.locals = {local.name: local for local in caller.locals}
         self.values = LocalValues(self.args, same, entry.sizes)
         self.top = list(statements(self.tree.body))
-        self.body = list(self._flat(self._caller_body()))
+        self.body = list(self._flat(self._function()))
         self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
 
     def reference(self) -> FoundReference:
         """Return a function that computes the expected result. Raises NoReference, NoValue."""
         expected = self._expected()
         if not expected:
-            raise NoReference(f"{self._where()} compares the result with nothing")
+            raise NoReference(f"{self._place()} compares the result with nothing")
         body: list[ast.stmt] = []
         needed: set[str] = set()
         for _, expression in expected.values():
@@ -109,7 +109,7 @@ class CallerSource:
         preamble = [*definitions, *(node for node in preamble if node not in definitions)]
         used = [name for name in self.args if name in self.values.used]
         if not used:
-            raise NoReference(f"{self._where()}: the expected result does not depend on arguments")
+            raise NoReference(f"{self._place()}: the expected result does not depend on arguments")
         returned = ", ".join(ast.unparse(expression) for _, expression in expected.values())
         lines = [*head, *(line for node in body for line in ast.unparse(node).splitlines()),
                  f"return {returned}"]
@@ -118,12 +118,12 @@ class CallerSource:
             f'written by kopt new."""', "", *self._imports(preamble), "", "",
             f"def {self.entry.name}({', '.join(used)}):", *(f"    {line}" for line in lines), ""])
         return FoundReference(source=source, outputs=tuple(expected), call=self.caller.call,
-                              used=tuple(used), where=f"{self._where()}: {returned[:80]}")
+                              used=tuple(used), where=f"{self._place()}: {returned[:80]}")
 
-    def _where(self) -> str:
+    def _place(self) -> str:
         return f"{self.file}:{self.caller.line}"
 
-    def _caller_body(self) -> list[ast.stmt]:
+    def _function(self) -> list[ast.stmt]:
         if self.caller.function == "<module>":
             return self.tree.body
         for node in ast.walk(self.tree):
@@ -131,7 +131,7 @@ class CallerSource:
                     [node.lineno, *(mark.lineno for mark in node.decorator_list)]) \
                     == self.caller.first_line:
                 return node.body
-        raise NoReference(f"{self._where()}: the caller is not found in its source")
+        raise NoReference(f"{self._place()}: the caller is not found in its source")
 
     def _flat(self, body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
         """Yield statements; blocks around the watched call are replaced by their bodies."""
@@ -222,7 +222,7 @@ class CallerSource:
         for statement in reversed(self.body[:end]):
             if any(node is self._call for node in ast.walk(statement)):
                 if needed & stores(statement) - set(self.argument_of):
-                    raise NoReference(f"{self._where()}: the expected result is computed from the "
+                    raise NoReference(f"{self._place()}: the expected result is computed from the "
                                       "function's own result")
                 continue
             missing = needed - set(self.argument_of)
@@ -236,7 +236,7 @@ class CallerSource:
             needed |= loads(statement)
             into.insert(0, statement)
         if drawn := [word for node in into for word in RANDOM if word in ast.unparse(node)]:
-            raise NoReference(f"{self._where()}: the expected result depends on values drawn with "
+            raise NoReference(f"{self._place()}: the expected result depends on values drawn with "
                               f"{drawn[0]} that are not arguments")
         return needed
 
@@ -253,7 +253,7 @@ class CallerSource:
             elif name in self.locals:
                 head.append(f"{name} = {self.values.text(self.locals[name])}")
             else:
-                raise NoReference(f"{self._where()}: the expected result uses {name!r}, which is "
+                raise NoReference(f"{self._place()}: the expected result uses {name!r}, which is "
                                   "not an argument")
         is_module = self.caller.function == "<module>"
         return head, [node for node in self.top if node in preamble and not (
@@ -272,7 +272,7 @@ class CallerSource:
                 into[node] = None
                 if isinstance(node, Function) and any("fixture" in ast.unparse(mark)
                                                       for mark in node.decorator_list):
-                    raise NoReference(f"{self._where()}: {name} is a fixture")
+                    raise NoReference(f"{self._place()}: {name} is a fixture")
                 for other in loads(node) - BUILT_IN:
                     self._define(other, into)
             return True
@@ -286,7 +286,7 @@ class CallerSource:
         paths = [path for path in folders if not path.startswith("..")]
         roots = {name.partition(".")[0] for node in preamble for name in modules(node)}
         if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
-            raise NoReference(f"{self._where()}: the expected result needs a relative import")
+            raise NoReference(f"{self._place()}: the expected result needs a relative import")
         if any((self.project / path / f"{root}{end}").exists() for path in paths
                for root in roots for end in (".py", "")):
             joined = ", ".join(f"str(ROOT / {path!r})" if path else "str(ROOT)" for path in paths)
