@@ -2,13 +2,13 @@
 
     python bench/agents.py [--slots 16] [--rounds 50] [--output FILE]
 
-One process is the engine, as a campaign's host is. It runs rounds of the real pool on
-examples/rmsnorm_c: each slot starts the program that asks a model, runs two commands and submits.
-No slot changes the kernel, so that no verdict takes time. Printed are, with their goals: CPU of the
-engine's process per slot; when the first and the last slot had its first answer; the process's
-memory, threads and open files over the rounds; and how long a stop takes while half of the slots
-run a command that sleeps and the others ask a script that never answers. Other work on the machine
-makes the same instructions take more CPU time: a fixed loop in the engine's process says how much.
+This process acts as a campaign's engine. It runs rounds of the real pool on examples/rmsnorm_c:
+each slot starts the program that asks a model, runs two commands and submits. No slot changes the
+kernel, so that no verdict takes time. It prints, some with a goal: the CPU time of the engine's
+process per slot; when the first and the last slot got their first answers; the process's memory,
+threads and open files over the rounds; and how long a stop takes while half of the slots run a
+command that sleeps and the others wait for a script that never answers. Other work on the machine
+makes the same instructions take more CPU time: a fixed loop in this process measures how much.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def answer(messages):
 
 
 class Pace:
-    """CPU time of a fixed loop now and then, in relation to its fastest run before the rounds."""
+    """Measures a fixed loop's CPU time every 0.5 s, against its fastest run before the rounds."""
 
     def __init__(self) -> None:
         self.samples: list[float] = []
@@ -125,7 +125,7 @@ def arguments() -> argparse.Namespace:
 
 
 def create(folder: Path, slots: int) -> Setup:
-    """Make a campaign on the example, whose agents are answered by SCRIPT."""
+    """Create a campaign on the example; SCRIPT answers its agents."""
     shutil.copytree(EXAMPLE, project := folder / "project")
     (project / "agent_script.py").write_text(SCRIPT)
     start_repository(project, "start")
@@ -143,7 +143,7 @@ def tasks_of(n: int, slots: int, wishes: Sequence[str] = ("read the kernel",)) -
 
 
 def run_round(campaign: RunningCampaign, n: int, slots: int, pace: Pace) -> dict[str, Any]:
-    """Run a round; return what it took."""
+    """Run a round; return its times and the process's memory, threads and open files."""
     own, children = cpu_s(resource.RUSAGE_SELF), cpu_s(resource.RUSAGE_CHILDREN)
     began_at, sampled = time.time(), len(pace.samples)
     campaign_run._run_round(campaign, n, tasks_of(n, slots), closing=False)
@@ -161,14 +161,14 @@ def run_round(campaign: RunningCampaign, n: int, slots: int, pace: Pace) -> dict
 
 
 def first_answers(setup: Setup, n: int, slots: int) -> list[float]:
-    """Return when each slot had its first answer, by its transcript."""
+    """Return the time of each slot's first answer, from its transcript."""
     return [next(entry.at for entry in TranscriptReader(
         setup.folder.transcript(n, f"planned-{i + 1}", 1)).read() if entry.role == "assistant")
         for i in range(slots)]
 
 
 def stop(campaign: RunningCampaign, n: int, slots: int) -> tuple[float, int]:
-    """Stop a round in which every slot works; return the seconds it took and what is left of it."""
+    """Stop a round while every slot works; return the seconds this took and the processes left."""
     setup, asked = campaign.setup, [0.0]
 
     def request() -> None:
@@ -186,28 +186,28 @@ def stop(campaign: RunningCampaign, n: int, slots: int) -> tuple[float, int]:
             n, slots, ("sleep in a command", "never answer")), closing=False)
     except CampaignStopped:
         took_s = time.monotonic() - asked[0]
-        return took_s, len(process_tree.descendants(os.getpid())) - 2  # but the two that fork
+        return took_s, len(process_tree.descendants(os.getpid())) - 2  # not the two that fork
     raise SystemExit("the round ended by itself")
 
 
 def summary(rounds: Sequence[dict[str, Any]], slots: int) -> dict[str, Any]:
-    """Return the figures that have goals. The first round imports the client of a model."""
+    """Return the figures to print; averages leave out the first round, which imports the client."""
     later = rounds[1:] or rounds
-    spread = [own["first_answers_s"][-1] - own["first_answers_s"][0] for own in later]
-    settled = min(len(rounds) // 5, len(rounds) - 1)
+    spread = [each["first_answers_s"][-1] - each["first_answers_s"][0] for each in later]
+    growth_from = min(len(rounds) // 5, len(rounds) - 1)
     return {"slots": slots,
             "engine_ms_per_slot": round(1e3 * statistics.mean(
-                own["engine_cpu_s"] for own in later) / slots, 2),
+                each["engine_cpu_s"] for each in later) / slots, 2),
             "children_ms_per_slot": round(1e3 * statistics.mean(
-                own["children_cpu_s"] for own in later) / slots, 1),
+                each["children_cpu_s"] for each in later) / slots, 1),
             "first_answers_s": {
                 "first round": [rounds[0]["first_answers_s"][0], rounds[0]["first_answers_s"][-1]],
-                "later, median": [statistics.median(own["first_answers_s"][at] for own in later)
+                "later, median": [statistics.median(each["first_answers_s"][at] for each in later)
                                   for at in (0, -1)]},
             "spread_s": round(statistics.median(spread), 3),
-            "rss_mib": [own["rss_mib"] for own in rounds],
-            "growth_mib": round(rounds[-1]["rss_mib"] - rounds[settled]["rss_mib"], 2),
-            "growth_since_round": rounds[settled]["n"],
+            "rss_mib": [each["rss_mib"] for each in rounds],
+            "growth_mib": round(rounds[-1]["rss_mib"] - rounds[growth_from]["rss_mib"], 2),
+            "growth_since_round": rounds[growth_from]["n"],
             "threads": [rounds[0]["threads"], rounds[-1]["threads"]],
             "files": [rounds[0]["files"], rounds[-1]["files"]]}
 

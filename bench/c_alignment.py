@@ -1,8 +1,9 @@
-"""Measure how much the position of a loop in a C library changes its time, aligned and not.
+"""Measure how much the position of a loop in a C library changes its time, aligned and unaligned.
 
-Builds one kernel several times with functions in front of it, and with another statement before
-its loop, as candidates differ from an incumbent. All variants do the same work. Prints the fastest
-block of each variant, the spread over variants, and real verdicts on the variants.
+Builds each of some kernels several times: with functions in front of it, and with another statement
+before its loop, as a candidate's code differs from its incumbent's. All variants of a kernel do the
+same work. Prints each variant's fastest block and the spread over variants, or with --verdicts real
+verdicts on the variants of two kernels.
 
     python bench/c_alignment.py [--verdicts] > bench/results/c-alignment-cpu-DATE.txt
 """
@@ -97,7 +98,7 @@ def measure(name: str, flags: tuple[str, ...], folder: Path) -> None:
 
 
 def judge(name: str, flags: tuple[str, ...], folder: Path) -> None:
-    """Print real verdicts on the variants, the first one being the incumbent."""
+    """Print real verdicts on every second variant; the first variant is the incumbent."""
     made = variants(BODIES[name])
     base = folder / f"{name}-incumbent"
     base.mkdir(parents=True)

@@ -1,8 +1,8 @@
 """Measure the C templates against plain loops with -O3 -march=native, and against numpy.
 
-Called by `bench/templates.py --cpu`. Each template is built with its knobs as they stand and with
-the best of a search over them; its results are compared with float64, and timed in turn with the
-plain loops of naive_templates.c, all on one thread.
+Called by `bench/templates.py --cpu`. Each template is built with its knobs' default values and
+with the best ones of a search. Its result is compared with one in float64, and its calls are timed
+in turn with the plain loops of naive_templates.c, all on one thread.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SIZES = {"x": ("rows", "cols"), "a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n"
 
 
 def build(text: str, folder: Path, entry: str) -> Any:
-    """Compile a source and return its entry."""
+    """Compile a source and return its entry function."""
     path = folder / f"{abs(hash(text))}.c"
     path.write_text(text)
     library = path.with_suffix(".so")
@@ -59,7 +59,7 @@ def build(text: str, folder: Path, entry: str) -> Any:
 
 
 def arrays(template: c_template.Template, shape: dict[str, int]) -> dict[str, Any]:
-    """Return the arguments of a call in order: arrays, and scalars of C."""
+    """Return the arguments of a call by name, in order: numpy arrays and ctypes scalars."""
     random = np.random.default_rng(0)
     given: dict[str, Any] = {}
     for name, dtype, role in template.parameters:
@@ -81,7 +81,7 @@ def arrays(template: c_template.Template, shape: dict[str, int]) -> dict[str, An
 
 
 def timed(calls: list[Callable[[], Any]], seconds: float = 0.4) -> list[float]:
-    """Return the median times of calls that take turns, in microseconds."""
+    """Return the median time of each call in microseconds; the calls take turns."""
     times: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or len(times[0]) < 5:
@@ -108,11 +108,11 @@ def measure(template: c_template.Template, shape: dict[str, int], folder: Path,
         entry = build(source.apply(config), folder, "entry")
         out.fill(np.nan)
         entry(*values)
-        away = float(np.max(np.abs(out - expected) / (np.abs(expected) + 1)))
-        return lambda: entry(*values), away
+        error = float(np.max(np.abs(out - expected) / (np.abs(expected) + 1)))
+        return lambda: entry(*values), error
 
     best = {knob.name: knob.value for knob in source.knobs}
-    call, away = built(best)
+    call, best_error = built(best)
     plain = build(NAIVE.read_text(), folder, template.name)
     end = time.monotonic() + search_s
     default_us, naive_us = timed([call, lambda: plain(*values)])
@@ -122,14 +122,14 @@ def measure(template: c_template.Template, shape: dict[str, int], folder: Path,
             config = {**best, knob.name: value}
             if time.monotonic() > end or value == best[knob.name] or source.check(config).refusal:
                 continue
-            other, its_error = built(config)
+            other, other_error = built(config)
             before, after = timed([call, other], 0.1)
-            if after < 0.98 * before and its_error < 2 * max(away, 1e-6):
-                best, call, away = config, other, its_error
+            if after < 0.98 * before and other_error < 2 * max(best_error, 1e-6):
+                best, call, best_error = config, other, other_error
     library = EXPECTED[template.name]
     best_us, naive_us, numpy_us = timed([call, lambda: plain(*values), lambda: library(*inputs)])
     known = template.name not in NOT_IN_NUMPY
-    return {"error": away, "us": round(best_us, 2), "default_us": round(default_us, 2),
+    return {"error": best_error, "us": round(best_us, 2), "default_us": round(default_us, 2),
             "naive_us": round(naive_us, 2), "numpy_us": round(numpy_us, 2) if known else None,
             "vs_naive": round(naive_us / best_us, 2),
             "vs_numpy": round(numpy_us / best_us, 2) if known else None,
@@ -137,7 +137,7 @@ def measure(template: c_template.Template, shape: dict[str, int], folder: Path,
 
 
 def run(out: Path, only: list[str], seconds: float, search_s: float) -> None:
-    """Measure each template at its shapes and write a line for each."""
+    """Measure each template at its shapes; append a line for each shape to c-templates.jsonl."""
     import machine
 
     began = time.monotonic()

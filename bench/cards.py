@@ -2,9 +2,9 @@
 
     python bench/cards.py [--rounds 4] [--verdicts 5] [--taken 75] [--out FILE]
 
-Each verdict is a whole one in separate processes: the tuned bf16 matmul of examples/ against itself
-with another comment, which must not be faster; otherwise no ratio is reported. (By chance a class
-is called slower in one of 20 such verdicts: that costs a gain, but keeps nothing wrong.) One card
+Each verdict is a complete one in separate processes: the tuned bf16 matmul of examples/ against
+itself with another comment. If it is called faster, no ratio is reported. (By chance a class is
+called slower in one of 20 such verdicts: that may lose a gain, but keeps nothing wrong.) One card
 and several cards alternate several times, since the speed of a host varies; each card takes its
 turn as the single one, if there are enough rounds. The first verdict on each card fills caches and
 is not counted. In the last step another process computes on the last card for a while: verdicts
@@ -57,7 +57,7 @@ while time.monotonic() < end:
 
 
 class FalseGain(Exception):
-    """Identical code that is called faster, or not judged."""
+    """Raised if a class of identical code is judged neither a tie nor slower."""
 
 
 class Bench:
@@ -76,7 +76,7 @@ class Bench:
             warm.close()
 
     def request(self, card: FleetDevice) -> EvaluateRequest:
-        """Return an A/A trial of a new source, in the card's folder."""
+        """Write a new source to the card's folder; return a request to judge it against itself."""
         with self._lock:
             number = next(self._numbers)
         place = self.folder / card.device.uuid
@@ -121,29 +121,29 @@ class Bench:
 
     def step(self, name: str, cards: Sequence[Device], *, verdicts: int = 0, seconds: float = 0.0,
              beside: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Make verdicts on cards in parallel: at least `verdicts` per slot, for at least `seconds`.
+        """Make verdicts on cards in parallel, in one thread per card, for at least `seconds`.
 
-        A slot that has finished continues until all have, so that none runs alone; its later and
-        interrupted verdicts do not count.
+        Each thread makes at least `verdicts`. A thread that has made them continues until all have,
+        so that none runs alone; its later and interrupted verdicts do not count.
         """
         fleet = Fleet([(card, self.warm[card.id]) for card in cards], retry_s=RETRY_S,
                       limit_s=600.0, news=lambda one: self.keep(
                           "news", step=name, device=one.device, text=one.text))
         ended = threading.Event()
         began = time.monotonic()
-        done: dict[int, list[tuple[str, float]]] = {place: [] for place in range(len(cards))}
+        done: dict[int, list[tuple[str, float]]] = {number: [] for number in range(len(cards))}
         lost: list[str] = []
 
-        def enough(place: int) -> bool:
-            return len(done[place]) >= verdicts and bool(done[place]) \
-                and done[place][-1][1] >= seconds
+        def enough(number: int) -> bool:
+            return len(done[number]) >= verdicts and bool(done[number]) \
+                and done[number][-1][1] >= seconds
 
-        def work(place: int) -> None:
+        def work(number: int) -> None:
             try:
                 while not ended.is_set():
                     used = self.verdict(name, fleet, ended)
-                    if not ended.is_set() and not enough(place):
-                        done[place].append((used, time.monotonic() - began))
+                    if not ended.is_set() and not enough(number):
+                        done[number].append((used, time.monotonic() - began))
                     if all(enough(one) for one in done):
                         ended.set()
             except Cancelled:
@@ -153,7 +153,7 @@ class Bench:
             finally:
                 ended.set()
 
-        threads = [threading.Thread(target=work, args=(place,)) for place in done]
+        threads = [threading.Thread(target=work, args=(number,)) for number in done]
         threads.append(threading.Thread(target=beside))
         for thread in threads:
             thread.start()
@@ -185,7 +185,7 @@ class Bench:
                   times=fmean(several) / fmean(map(fmean, one.values())))
 
     def stranger(self, card: Device, after_s: float, seconds: float) -> None:
-        """Compute on a card from another process, for `seconds` from `after_s` on."""
+        """Wait for `after_s`, then compute on a card from another process for `seconds`."""
         time.sleep(after_s)
         self.keep("stranger", device=card.id, seconds=seconds)
         subprocess.run([sys.executable, "-c", STRANGER.format(seconds=seconds)], check=False,

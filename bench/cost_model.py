@@ -2,9 +2,9 @@
 
     python bench/cost_model.py [--out FILE]
 
-The examples are those of the measured commit, which must be in the git history.
+The examples are read from the commit that was measured, which must be in the git history.
 
-Measured: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-22
+Latencies: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-22
 (cold ones), with the configurations of those runs. The installed Triton compiles the kernels here,
 without a GPU; the latencies are of Triton 3.6. The class that is dominated by a loop whose length
 no compiler knows is left out.
@@ -42,19 +42,19 @@ GPU = machine.RESULTS / "h200-triton-2026-11-20.json"
 FIDELITY = machine.RESULTS / "fidelity-gpu-h200-2026-11-22.jsonl"
 PRODUCTS = ("matmul-2048", "matmul-4096")
 MEASURED = "fa67dea"
-"""The last commit with the measured examples."""
+"""The last commit with the examples as they were measured."""
 Config = dict[str, Value]
 GOOD: dict[str, Config] = {
     "softmax_triton": {"BLOCK": 512, "NUM_WARPS": 2},
     "matmul_triton": {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8,
                       "matmul_kernel.config": "triton.Config({}, num_warps=8, num_stages=3)"}}
 FIRST: Config = {"BLOCK": 4096, "NUM_WARPS": 8}
-"""The better softmax of the first run; most of its lanes are idle in "tall"."""
+"""The better softmax configuration of the first run; in class "tall" most of its lanes are idle."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A measured latency of one class, or over all of them (`config_class` "all")."""
+    """A measured latency of one class, or of all classes together (`config_class` "all")."""
 
     example: str
     config: Config
@@ -84,14 +84,14 @@ def points() -> Iterator[Point]:
         yield Point("fidelity", {}, name, median(values), cold=True)
 
 
-def of_then(example: str, name: str) -> str:
+def measured_text(example: str, name: str) -> str:
     return subprocess.run(["git", "show", f"{MEASURED}:examples/{example}/{name}"], check=True,
                           cwd=Path(__file__).parent, capture_output=True, text=True).stdout
 
 
 def source_of(example: str, config: Config) -> str:
-    """Return the example with knobs set; an unlisted autotune config replaces the whole list."""
-    source = of_then(example, "kernel.py")
+    """Return an example's source with knobs set; an autotune config replaces the whole list."""
+    source = measured_text(example, "kernel.py")
     chosen = config.get("matmul_kernel.config")
     if chosen is not None:
         source = re.sub(r"configs=\[.*?\n    \]", f"configs=[{chosen}]", source, flags=re.S)
@@ -108,7 +108,7 @@ def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResource
             task = fidelity_kernels.task()
         else:
             (tree / "kernel.py").write_text(source_of(example, config))
-            (tree / "task.yaml").write_text(of_then(example, "task.yaml"))
+            (tree / "task.yaml").write_text(measured_text(example, "task.yaml"))
             task = task_file.load(tree / "task.yaml")
         return task, triton_aot.inspect(task, tree, "sm_90", Path(made) / "scratch").resources
 
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def ordered(rows: list[dict[str, Any]]) -> float:
-    """Return the share of pairs of configurations, 10 % or more apart, in the right order."""
+    """Return the share predicted in the right order, of pairs measured more than 10 % apart."""
     right = total = 0
     for number, one in enumerate(rows):
         for other in rows[:number]:

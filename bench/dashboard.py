@@ -38,7 +38,7 @@ FILLED = b"finished"
 
 
 def spread(taken: Sequence[float]) -> dict[str, float]:
-    """Return the median and the spread of a number over some runs."""
+    """Return the median, the least and the most of a number over some runs."""
     return {"median": statistics.median(taken), "least": min(taken), "most": max(taken),
             "runs": len(taken)}
 
@@ -53,9 +53,9 @@ def python_start() -> float:
 
 
 def opened(workspace: Path, marks: Sequence[bytes], *options: str) -> list[float]:
-    """Return when each mark is on the wire, seconds beyond the interpreter's own start.
+    """Return the seconds that the interpreter takes to start, then how much later each mark comes.
 
-    That start is taken right before, so that other work on the machine meets both.
+    The interpreter alone is timed right before, so that other work on the machine slows both.
     """
     start = python_start()
     terminal = Terminal(dashboard(workspace, *options))
@@ -119,7 +119,7 @@ def transcript_opened(workspace: Path) -> float:
 
 
 def idle_bytes(workspace: Path) -> float:
-    """Return bytes a second of a dashboard on which nothing happens."""
+    """Return how many bytes a second a dashboard writes while nothing happens."""
     terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
     try:
         terminal.until(b"verdicts")
@@ -130,7 +130,7 @@ def idle_bytes(workspace: Path) -> float:
 
 
 def busy(workspace: Path) -> tuple[float, int]:
-    """Return bytes a second of a running campaign at 80x24, and the resident memory after it."""
+    """Return the bytes a second written while a campaign runs (80x24), and the memory after it."""
     writer = subprocess.Popen(
         [sys.executable, str(ROOT / "tests" / "support" / "dashboard_writer.py"), str(workspace)],
         stdout=subprocess.PIPE)
@@ -152,7 +152,7 @@ def busy(workspace: Path) -> tuple[float, int]:
 
 
 def measure() -> dict[str, object]:
-    """Take all numbers."""
+    """Measure all numbers; return them by name."""
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as folder:
         small, large = (make(Path(folder) / name, time.time()) for name in ("small", "large"))
         long_campaign(large)

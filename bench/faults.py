@@ -1,4 +1,4 @@
-"""Measure what a hanging or illegally writing kernel costs on a GPU, and the verdict after it.
+"""Time GPU verdicts on hanging and illegally writing kernels, and judge a right one after each.
 
     python bench/faults.py [--limits 10 20] [--out FILE]
 
@@ -67,7 +67,7 @@ def verdict(folder: Path, source: str, limit_s: float | None, zygote: Zygote) ->
         (folder / side / "reference.py").write_text("def double(x):\n    return 2 * x\n")
     (folder / "task.yaml").write_text(TASK)
     began = time.monotonic()
-    # without the static audit, which would report the endless loop
+    # the static audit is off: it would report the endless loop
     seen = evaluate(task_file.load(folder / "task.yaml"),
                     Trees(candidate=f"{folder}/candidate", incumbent=f"{folder}/incumbent",
                           reference=f"{folder}/incumbent"), machine.card(),

@@ -3,12 +3,12 @@
     python bench/fidelity.py --gpu [--seconds 480] [--workers 3] [--steps "A/A" "0.5 % (thorough)"]
 
 Six Triton kernels, from 2 us to 1 ms, are the config classes of one task; a trial is the whole
-measurement of a verdict, in processes of its own, and every class of it one decision. Some trials
-share one check. The candidate is always the plain source. In an A/A trial the incumbent is the same
-but for a comment; in the others it does extra real work, arithmetic whose result nothing needs or
-rows done twice, by an amount calibrated beforehand. Every trial is appended to a file of JSON
-lines, so that runs on several days and cards pool into one table; a calibration is made once a
-model of card and file, and whatever is furthest from its goal comes next.
+measurement of a verdict, in its own processes, and each class of a trial is one decision. Several
+trials share one check. The candidate is always the plain source. In an A/A trial the incumbent is
+the same but for a comment; in the others it does extra real work, arithmetic whose result nothing
+needs or rows done twice, by an amount calibrated beforehand. Every trial is appended to a file of
+JSON lines, so that runs on several days and cards pool into one table. A step is calibrated once
+for each model of card in a file, and the step that is furthest from its goal runs next.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ SHORT = [name for name, us in CLASSES.items() if us < 10]
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedGain:
-    """Gains planted in long and in short kernels, and the decisions to reach."""
+    """The gains to plant in long and in other kernels, and how many decisions to collect."""
 
     gain: float = 0.0
     short: float | None = None
-    """None: only long kernels are measured."""
+    """The gain of the kernels that are not long; None: only long kernels are measured."""
     decisions: int = 100
     plan: Plan = NORMAL
 
@@ -78,9 +78,9 @@ STEPS = {"A/A": PlantedGain(short=0.0, decisions=500),
 
 SLOPES = {"softmax-64x1024": 0.0020, "softmax-1024x2048": 0.0017, "softmax-6144x4096": 1 / 6144,
           "matmul-2560": 0.00012, "matmul-4096": 0.00011, "iterated-1024x2048": 1 / 118_000}
-"""By class the approximate cost of a unit of work, from which a calibration starts."""
+"""By class: about how much a unit of extra work slows the kernel; a calibration starts from it."""
 WHOLE = {"softmax-6144x4096": 1, "iterated-1024x2048": 16}
-"""Units added at a time, otherwise 4: the cost of a loop's remainder is unpredictable."""
+"""Extra work is a multiple of this, otherwise of 4: the cost of a loop's remainder varies."""
 TURNS = 3
 TOGETHER = 5
 """Trials that share one check."""
@@ -136,7 +136,7 @@ class Bench:
                         yield list(rows), measurement, time.monotonic() - began
 
     def calibrate(self, step: PlantedGain) -> dict[str, int]:
-        """Return by class how much extra work slows the incumbent by the step's gain."""
+        """Return by class the extra work that slows the incumbent by the step's gain."""
         offset = dict.fromkeys(step.classes, 0.0)
         extra: dict[str, int] = {}
         plan = Plan(looks=(6 if step.gain >= 0.01 else 12,), alpha=0.05)
@@ -149,13 +149,13 @@ class Bench:
             for rows, _, _ in self.measured(step, extra, "calibration", plan, 1):
                 seen = {row.config_class: math.expm1(row.log_ratio or 0.0) for row in rows}
                 self.keep("calibration", turn=turn, gain=step.gain, extra=extra, seen=seen)
-                for name, share in seen.items():  # the mean of the last two turns, from the second
+                for name, share in seen.items():  # the third turn is averaged with the second
                     fresh = share - extra[name] * SLOPES[name]
                     offset[name] = fresh if turn < 2 else (fresh + offset[name]) / 2
         return extra
 
     def extra(self, name: str) -> dict[str, int]:
-        """Return a step's extra work, calibrated in this run or an earlier one on such a card."""
+        """Return a step's extra work, calibrated now or by an earlier run on this model of card."""
         step = self.steps[name]
         known = [line for line in self.out.read() if line["kind"] == "extra"
                  and line["step"] == name and line["card"] == self.device.name
@@ -206,7 +206,7 @@ class Bench:
             thread.join()
 
     def _jobs(self, extras: dict[str, dict[str, int]]) -> Iterator[tuple[str, dict[str, int], int]]:
-        """Yield groups of trials, always of the step that is furthest from its goal."""
+        """Yield jobs of TOGETHER trials, always for the step that is furthest from its goal."""
         number = 0
         while time.monotonic() < self.deadline:
             done = Counter(line["step"] for line in self.out.read() if line["kind"] == "trial"

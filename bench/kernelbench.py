@@ -2,14 +2,15 @@
 
     python bench/kernelbench.py FOLDER --output OUT [--only TEXT ...] [--seconds 530] [--search N]
 
-FOLDER has level1/ and level2/ of KernelBench. Three steps, each of which goes on where an earlier
-call stopped; without a GPU nothing is compared, and small sizes run in Triton's interpreter:
-1. prepare: `kopt new` and the rewrite of each problem to OUT/problems. Needs no GPU. A call of a
-   problem moves at most --bytes: its batch is halved until then, which the table says.
+FOLDER has level1/ and level2/ of KernelBench. Three steps, each of which continues where an
+earlier call stopped. Without a GPU nothing is compared; Triton's interpreter runs small sizes:
+1. prepare: writes each problem's task, as `kopt new` drafts it, and its rewrite to OUT/problems.
+   Needs no GPU. If a call of a problem moves more than --bytes, its batch (or another size) is
+   halved until it does not; the table names such sizes.
 2. compare: eager, torch.compile (default mode) and the rewrite in turns in one process, to
-   OUT/compared.jsonl; see bench/kernelbench_compare.py. The speedups of the table. With --search N,
-   rewrites that are not surely faster than both get the best of N configurations of their knobs, as
-   `kopt loop` finds them, and are compared again: the slowest first.
+   OUT/compared.jsonl; see bench/kernelbench_compare.py. These are the table's speedups. With
+   --search N, rewrites that are not surely faster than both get the best of N configurations of
+   their knobs, as `kopt loop` finds them, and are compared again: the slowest first.
 3. verdict: kopt's own verdict of the rewrite against eager, to OUT/verdicts.jsonl: whether it is
    correct. With --looks 3 or more pairs of processes it has a speedup with an interval as well.
 The table of both levels, with fast_p as KernelBench prints it, goes to OUT/table.md.
@@ -53,10 +54,10 @@ from harness.timing.plan import Plan
 
 BYTES = 1 << 29
 VERDICT_S = {"cpu": 400.0}
-"""Seconds of a verdict by kind of device, 90 on a card; so often as long as a call moves GiB."""
+"""Limit of a verdict by kind of device (90 on a GPU), times the GiB a call moves if over 1."""
 ALPHA = 0.001
 SEARCH_LEFT_S = 75.0
-"""Seconds of a call that are left for the second comparison."""
+"""No search starts with less of --seconds left: the second comparison needs this much."""
 
 
 def prepare(file: Path, home: Path, most_bytes: int, small: bool, prefer: str,
@@ -96,9 +97,10 @@ def prepare(file: Path, home: Path, most_bytes: int, small: bool, prefer: str,
 
 
 def fitting(file: Path, scratch: Path, most_bytes: int, zygote: Zygote) -> dict[str, Any]:
-    """Return a smaller size with which a call moves at most `most_bytes`: the batch, or another.
+    """Return a smaller size by name, the batch or another: a call then moves about `most_bytes`.
 
-    A size counts that takes a quarter of the bytes along; none where weights are most of them.
+    Halving the size must save more than a quarter of the bytes. Empty if no size does, as where
+    most bytes are weights, or if the problem's own sizes fit.
     """
     from engine.discovery.module import problem_facts
 
@@ -124,7 +126,7 @@ def fitting(file: Path, scratch: Path, most_bytes: int, zygote: Zygote) -> dict[
 @contextmanager
 def workplace(target: Target, device: Device,
               zygotes: dict[str, Zygote]) -> Iterator[tuple[str, Zygote | None]]:
-    """Yield a scratch folder and the warm process for a target, which later ones share."""
+    """Yield a scratch folder and the zygote for a target, which later targets share; or None."""
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as scratch:
         place = kernel.place_on(device, target.language, scratch=scratch, python=None, env={},
                                 has_triton=True)
@@ -169,7 +171,7 @@ def verdict(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str
 
 def search(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str, Zygote],
            trials: int) -> dict[str, Any]:
-    """Put the best of some configurations into a problem's rewrite; return its description."""
+    """Write the best of `trials` configurations into a problem's rewrite; return its new facts."""
     target, own = convert(facts["target"], Target), home / "candidate" / facts["source"]
     found: dict[str, Any] = {"searched": trials}
     try:
@@ -186,7 +188,7 @@ def search(home: Path, facts: dict[str, Any], device: Device, zygotes: dict[str,
 
 
 def recorded(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the newest line of each problem."""
+    """Return the last line of each problem."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {line["problem"]: line for line in map(json.loads, lines)}
 

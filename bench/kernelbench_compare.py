@@ -29,7 +29,7 @@ from harness.tasks.target import Target
 
 ROUNDS, BLOCK_MS, MOST_CALLS = 9, 12.0, 200
 T_95 = 2.306
-"""Of Student's t for ROUNDS - 1 degrees of freedom."""
+"""Student's t of a two-sided 95 % interval, for ROUNDS - 1 degrees of freedom."""
 AT_ONCE = 12
 PROBLEM_S, BATCH_S = 150.0, 60.0
 
@@ -44,7 +44,7 @@ def load(path: Path, name: str) -> Any:
 
 
 def inputs(target: Target, device: str) -> dict[str, Any]:
-    """Return a tensor for each argument of the task's class, as a verdict draws normal ones."""
+    """Return a normal random tensor for each argument in the first class, drawn as in a verdict."""
     arrays = TorchArrays(device, folder=tempfile.gettempdir())
     return {tensor.name: arrays.to_native(
         draw(arrays, to_builtins(tensor), seed, "normal"), tensor.dtype).reshape(tensor.shape)
@@ -52,7 +52,7 @@ def inputs(target: Target, device: str) -> dict[str, Any]:
 
 
 def sides(home: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Return the three modules by name, and a function that calls one of them."""
+    """Return the three models by side, and a function that calls the model of a side."""
     import torch
 
     adapter = load(home / "base" / "kopt_task" / "adapter.py", "adapter")
@@ -62,8 +62,8 @@ def sides(home: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     modules: dict[str, Any] = {}
     arguments: list[Any] = []
 
-    def catch(module: Any) -> Any:
-        """Return the module's object with the weights in it, as the adapter makes and calls it."""
+    def make_model(module: Any) -> Any:
+        """Return a module's model as the adapter makes it, with our weights; note its arguments."""
         kind = getattr(module, "ModelNew", None) or module.Model
         own = type("ModelNew", (kind,), {"forward": lambda self, *args: arguments.append(args)})
         holder = type("Holder", (), {"ModelNew": own, "Model": module.Model})
@@ -81,14 +81,15 @@ def sides(home: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Any]:
                 if last in place._parameters else value.clone()
         return made
 
-    modules["eager"] = catch(load(home / "base" / facts["source"], "eager"))
-    modules["rewrite"] = catch(load(home / "candidate" / facts["source"], "rewrite"))
-    modules["compiled"] = torch.compile(catch(load(home / "base" / facts["source"], "compiled")))
+    modules["eager"] = make_model(load(home / "base" / facts["source"], "eager"))
+    modules["rewrite"] = make_model(load(home / "candidate" / facts["source"], "rewrite"))
+    modules["compiled"] = torch.compile(
+        make_model(load(home / "base" / facts["source"], "compiled")))
     return modules, lambda side: modules[side](*arguments[0])
 
 
 def compare(home: Path, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return the latencies, us, and the speedups of the rewrite with their intervals."""
+    """Return the latencies in us, and the speedups of the rewrite with their intervals."""
     import torch
 
     with torch.no_grad():
@@ -101,7 +102,7 @@ def compare(home: Path, facts: dict[str, Any]) -> dict[str, Any]:
         torch.cuda.synchronize()
         compile_s = time.monotonic() - began
         print("ready", flush=True)
-        sys.stdin.readline()  # until the card is ours
+        sys.stdin.readline()  # wait until this process may use the card alone
         calls = {}
         for side in modules:
             call(side)
@@ -126,7 +127,7 @@ def compare(home: Path, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def block(call: Any, side: str, calls: int) -> float:
-    """Return the milliseconds of one call in a block of them."""
+    """Return the mean milliseconds of a call, over a block of `calls`."""
     import torch
 
     first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -151,7 +152,7 @@ def one(output: Path, problem: str) -> None:
 
 
 def batch(output: Path, problems: list[str]) -> None:
-    """Compile some problems at a time; once all are ready, measure one after the other."""
+    """Compile some problems in parallel; once all are ready, measure one after the other."""
     children, timers = [], []
     for name in problems:
         child = subprocess.Popen([sys.executable, __file__, str(output), "0", name], text=True,

@@ -11,9 +11,9 @@ LEVELS = {
 CONVOLUTIONS = {
     "level1": (50, 54, 55, 56, 59, 60, 62, 63, 66, 67, 76, 80, *range(82, 88)),
     "level2": (1, 4, 17, 21, 25, 31, 32, 35, 46, 52, 54, 57, 65, 67, 69, 71, 73, 82, 85, 87, 92)}
-"""Those that are not transposed, and of level 2 those in two dimensions."""
+"""Convolutions that are not transposed; of level 2 only two-dimensional ones."""
 LEFT_OUT = {"level1": (10, 11, 13, 19, 32)}
-"""Near copies of others (matrix products, elementwise functions): 60 problems remain."""
+"""Near copies of others (products, elementwise functions): 60 problems of level 1 remain."""
 
 
 def chosen(folder: Path, only: list[str], levels: dict[str, tuple[int, ...]]) -> list[Path]:

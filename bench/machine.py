@@ -32,7 +32,7 @@ def describe() -> dict[str, Any]:
 
 
 def card() -> Device:
-    """Return the first GPU that this process may use; exits with one line if there is none."""
+    """Return the first GPU that this process may use; end the program with a message if none."""
     cards = [device for device in inventory.inventory() if device.kind != "cpu"]
     usable = next((card for card in cards if not card.unusable), None)
     if usable is None:

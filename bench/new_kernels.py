@@ -1,4 +1,4 @@
-"""Try `kopt new FILE:FUNCTION -- TEST` on a folder of kernels with tests: how many get a verdict.
+"""Try `kopt new FILE:FUNCTION -- TEST` on a folder of kernels with tests; count correct verdicts.
 
     python bench/new_kernels.py FOLDER [--output TABLE.md] [--only PART] [--limit SECONDS]
 
@@ -38,7 +38,7 @@ class CaseResult:
 
 
 def cases(folder: Path, only: str) -> Iterator[Path]:
-    """Yield the folders that have a kernel and its test."""
+    """Yield the folders with a what.txt whose path contains `only`."""
     for what in sorted(folder.rglob("what.txt")):
         if only in str(what.parent.relative_to(folder)):
             yield what.parent

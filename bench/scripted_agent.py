@@ -1,4 +1,4 @@
-"""A scripted coding agent for campaigns that are to be repeated: edits by a fixed list of ideas.
+"""A scripted coding agent for repeatable campaigns: it makes edits from a fixed list of ideas.
 
     python bench/scripted_agent.py IDEAS.yaml PROMPT.md
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def choose(ideas: list[dict[str, Any]], source: str, prompt: str) -> tuple[str, str] | None:
-    """Return the hypothesis of the idea for a prompt, and the source with it."""
+    """Return the chosen idea's hypothesis and the edited source; None if no idea fits."""
     if "## Kernel split" in prompt:
         return None
     repair = "## Repair" in prompt

@@ -59,14 +59,14 @@ class Kopt:
 
 
 class KoptWithPrior(Kopt):
-    """The same, with the recordings of the same kernel on every other device."""
+    """Kopt, with the recordings of the same kernel on every other device as history."""
 
     def __init__(self, space: Any, seed: int) -> None:
         super().__init__(space, seed, history_of(space))
 
 
 def history_of(space: Any) -> tuple[Observation, ...]:
-    """Return the recordings of a space's kernel on other devices."""
+    """Return the recordings of a space's kernel on the other devices."""
     replay = importlib.import_module("replay")
     others = [replay.Space(name) for name, meta in replay.META.items()
               if meta["kernel"] == space.kernel and name != space.name]
@@ -179,7 +179,7 @@ def proposal_cost_ms() -> dict[str, float]:
 
 
 def show(lines: Iterable[dict[str, Any]], spaces: list[str]) -> None:
-    """Print means over spaces, and the worst space at 100, of every strategy."""
+    """Print of every strategy its means over spaces, and its worst space after 100 trials."""
     by: dict[str, dict[str, list[list[float]]]] = {}
     for line in lines:
         if "found" in line:

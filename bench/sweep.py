@@ -1,12 +1,12 @@
-"""Measure how long `loop` takes to rank a whole space on a GPU, against compiling and timing each
-configuration in turn on the same card.
+"""Measure how long `loop` takes to rank a whole space, against one configuration after another.
 
     python bench/sweep.py [--out FILE.jsonl] [--limit 128]
 
-The space: 128 configurations of a bfloat16 product of 4096 x 4096 matrices. `loop` is a fresh
-`python -m harness` with the request of `kopt loop`; its seconds run from its start to its last
-trial. `serial` calls triton.testing.do_bench for each, in one process, with an empty cache. `final`
-is a verdict on the loop's winner against the serial one's. `spent` sums the seconds of requests.
+Both run on the same GPU. The space: 128 configurations of a bfloat16 product of 4096 x 4096
+matrices. `loop` is a fresh `python -m harness` with the request of `kopt loop`; its seconds run
+from its start to its last trial. `serial` compiles each configuration and calls
+triton.testing.do_bench, in one process, with an empty cache. `final` is a verdict on the loop's
+winner against the serial one's.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ import yaml
 
 FOLDER = Path(__file__).resolve().parents[1] / "knowledge" / "backend" / "triton"
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
-"""Allowed errors of a value of size 1, for templates without a `tolerance` of their own."""
+"""Allowed errors of a value of size 1; a template's `tolerance` multiplies the one of float32."""
 
 
 def table() -> dict[str, Any]:
-    """Return the table of templates, with the values that it leaves out."""
+    """Return the table of templates, with the default of each value that it leaves out."""
     made = yaml.safe_load((FOLDER / "templates.yaml").read_text())
     made["templates"] = [{
         "file": f"{each['name']}.py", "entry": each["name"], "bound": "memory",
@@ -33,7 +33,7 @@ def load(path: Path) -> Any:
 
 def arguments(entry: Any, case: str, dtype: torch.dtype = torch.float32, device: str = "cpu",
               empty: bool = False) -> dict[str, Any]:
-    """Return all arguments of a case, with defaults; `empty` tensors have no values yet."""
+    """Return all arguments of a case, with defaults; if `empty`, random tensors stay unset."""
     def make(how):
         if empty:
             how = torch.empty
@@ -53,7 +53,7 @@ def arguments(entry: Any, case: str, dtype: torch.dtype = torch.float32, device:
 def reference(template: dict[str, Any], given: dict[str, Any], wide: bool = True) -> Any:
     """Return what PyTorch computes, in float64 if `wide`; `where` names parts of the expression.
 
-    What is rounded to steps is on PyTorch's only if all is computed in the arguments' dtype.
+    `rounded` templates never use float64: in it PyTorch rounds to other steps.
     """
     wide = wide and not template.get("rounded")
     names = {name: value.double() if wide and torch.is_tensor(value) and value.is_floating_point()
@@ -67,9 +67,9 @@ def reference(template: dict[str, Any], given: dict[str, Any], wide: bool = True
 def error(template: dict[str, Any], given: dict[str, Any], result: Any, expected: Any) -> float:
     """Return the largest error in units of what is allowed for the result's dtype.
 
-    Allowed is a share of the expected value plus the template's `size`, an expression: what a sum
-    of that many values may lose although it comes out small. `tolerance` is a float32 result's.
-    Of `rounded` results one value in a thousand may be on another step.
+    Allowed is a share of the expected value plus the template's `size`, an expression: a sum of
+    that many values may lose as much although it comes out small. `tolerance` counts for float32
+    results only. Of `rounded` results one value in a thousand may be on another step.
     """
     if isinstance(result, tuple | list):
         return max(error(template, given, *pair) for pair in zip(result, expected, strict=True))

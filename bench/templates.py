@@ -1,14 +1,15 @@
-"""Measure the Triton templates on a GPU: right, and how fast beside PyTorch and a plain copy.
+"""Check the Triton templates on a GPU, and time them beside PyTorch and a plain copy.
 
     python bench/templates.py [--out FOLDER] [--only NAME ...] [--case TEXT] [--seconds 440]
                               [--search 12]
     python bench/templates.py [--out FOLDER] --table
     python bench/templates.py [--out FOLDER] [--only NAME ...] --cpu
 
-Each template runs at its four bench shapes: compared with float64, then timed with its knobs as
-they stand and with the best of a short search over them. Beside it: PyTorch's own call, and a copy
-of as many bytes as the call must move. All times are medians of GPU events, with a cold cache. A
-case that FOLDER/templates.jsonl has for the same source is not repeated: call it again to go on.
+Each template runs at its bench shapes: its result is compared with one in float64; then it is timed
+with its knobs' default values and with the best of a short search. Also timed: PyTorch's own call
+and, if memory bounds the template, a copy of as many bytes as the call must move. All times are
+medians of GPU events, with a cold cache. A case that FOLDER/templates.jsonl has for the same source
+is not repeated: call the script again to continue.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def timed(call: Callable[[], Any], repeats: int = 15) -> float:
 
 
 def moved(values: Any) -> int:
-    """Return the bytes of all tensors among some values."""
+    """Return how many bytes all tensors among some values have."""
     if torch.is_tensor(values):
         return values.numel() * values.element_size()
     if isinstance(values, dict):
@@ -72,7 +73,7 @@ def copied(size: int) -> float:
 
 def search(module: Any, source: TunableSource, call: Callable[[], Any], first_us: float,
            seconds: float) -> tuple[dict[str, Any], float]:
-    """Try each knob's choices in turn, keep what is faster; the module keeps the best."""
+    """Try each knob's choices in turn; return the best, set in `module`, and its time."""
     end = time.monotonic() + seconds
     best = {knob.name: knob.value for knob in source.knobs}
     best_us = first_us

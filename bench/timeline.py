@@ -30,7 +30,7 @@ BEGAN = time.monotonic()
 class RequestLog:
     """Replaces `Peer.send` and `Peer.receive`: sums the seconds of requests by name; they overlap.
 
-    With `prints` each request is printed with its duration.
+    With `prints` each request is printed with its duration, quick ring and block requests excepted.
     """
 
     def __init__(self, *, prints: bool) -> None:
@@ -48,7 +48,7 @@ class RequestLog:
 
         def logged_receive(peer: Peer) -> dict[str, Any]:
             answer = receive(peer)
-            pending = self._asked[id(peer)]  # a block has several answers
+            pending = self._asked[id(peer)]  # a block request has several answers
             op, asked = pending.pop(0) if pending else self._last[id(peer)]
             self._last[id(peer)] = op, time.monotonic()
             self._note(id(peer), op, asked)
@@ -67,7 +67,7 @@ class RequestLog:
 
 
 def print_ratios() -> None:
-    """Print the log-ratio of every pair, in percent, and the time of every block."""
+    """Make verdicts print the log-ratio of every pair, in percent, and the time of every block."""
     run = PairedTiming.run
 
     def timed_run(self: PairedTiming, *args: Any) -> list[ClassTiming]:

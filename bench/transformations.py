@@ -4,11 +4,11 @@
         [--only NAME,NAME] [--backends transform,search] [--trials 8] [--pairs 5]
         [--alone NAME,NAME]
 
-Each case is a folder with a manifest, its task and a kernel as a person has it. It is copied, and
+Each case is a folder with a manifest, its task and a kernel that a person wrote. It is copied, and
 `kopt run` works on it for at most `--each` seconds, without a model and without templates. A case
-whose result is in the file is left out, so that the script is called again until all are done; it
-begins no case that would not end before `--seconds`. A line states the headline with its interval,
-what was kept, and what became of each candidate.
+whose result is in RESULTS.jsonl is skipped, and none begins that would not end before `--seconds`:
+call the script again until all are done. Each line has the headline with its interval, what was
+kept, and what became of each candidate.
 
 With `--alone` there is no campaign: each of those transformations that applies to a case's kernel
 is judged by one verdict, with the knobs' first values.
@@ -37,7 +37,7 @@ from harness.formats import yaml_document
 
 ROOT = Path(__file__).resolve().parents[1]
 STOP_S = 60.0
-"""What a campaign may take beyond its budget: the verdict under way, acceptance, the report."""
+"""Seconds a campaign may take beyond its budget: the verdict under way, acceptance, the report."""
 
 
 def main() -> int:
@@ -140,7 +140,7 @@ def run(case: Path, seconds: float, backends: list[str], trials: int, pairs: int
 
 
 def result(workspace: Path, campaign: str, case: str, seconds: float) -> dict[str, Any]:
-    """Return what a campaign's journal says."""
+    """Return a campaign's result from its journal."""
     setup = open_campaign(workspace, campaign)
     with closing(Reader(workspace)) as reader:
         row = next(own for own in reader.campaigns() if own.id == campaign)

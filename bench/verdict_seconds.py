@@ -4,7 +4,7 @@
 
 A SwiGLU in bfloat16 with classes of 8192x14336, 1024x4096 and 4097x5000, or examples/softmax_triton
 with its five classes. `fresh` verdicts start with nothing, as `kopt evaluate` does; `campaign`
-verdicts have a zygote, one scratch folder, and the oracle of the verdict before them.
+verdicts share a zygote, a scratch folder and an oracle; the first of them is not in the median.
 """
 
 from __future__ import annotations

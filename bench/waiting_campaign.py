@@ -3,10 +3,10 @@
     python bench/waiting_campaign.py FOLDER matmul_c|paged_attention_c
 
 A scripted agent tries the ideas of bench/ideas/<example>.yaml, one a round, on a copy of the
-example. Gains above 2x wait, and later rounds rest on them. When the rounds are over a person
-approves what waits, the lowest first, but rejects the idea that is marked so; what rested on that
-is tried again. In a FOLDER that has a campaign the person goes on with it. Records go to
-bench/results/<example>-waiting-<date>/.
+example. Gains above 2x wait, and later rounds rest on them. After the rounds this script does a
+person's part: it approves what waits, the lowest first, but rejects the idea that is marked
+`rejected`; what rested on that idea is tried again. If FOLDER has a campaign already, the script
+continues there. Records go to bench/results/<example>-waiting-<date>/.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ def with_agent(manifest: Manifest, example: str, *, rounds: int) -> Manifest:
 
 
 def waiting(workspace: Path, campaign: str) -> list[Candidate]:
-    """Return the candidates that wait for approval, each below what rests on it."""
+    """Return the candidates that wait for approval, the lowest on the waiting line first."""
     with closing(Reader(workspace)) as reader:
         return [own for own in waiting_line.read(reader, campaign) if own.state == "waiting"]
 
 
 def wait(workspace: Path, campaign: str) -> None:
-    """Wait until no host works on the campaign."""
+    """Wait until no process runs the campaign."""
     while host.owner(workspace, campaign) is not None:
         time.sleep(0.2)
 

@@ -1,1 +1,1 @@
-"""Campaigns: rounds of candidates, judged by the harness, kept as commits, journalled."""
+"""Campaigns: rounds of candidates; the harness judges them, gains become commits."""

@@ -44,8 +44,8 @@ TICK_S = 0.5
 class CampaignStopped(Exception):
     """The campaign ends now; the text says why.
 
-    Not a KoptError, so that it passes the handlers of a candidate's faults. Do not confuse it with
-    `harness.errors.Cancelled`: that ends one piece of work.
+    Not a KoptError, so that the handlers of a candidate's faults do not catch it. Do not confuse it
+    with `harness.errors.Cancelled`: that ends one piece of work.
     """
 
 
@@ -71,14 +71,14 @@ class EngineContext:
         self._controls_at = 0.0
         self._ticks: dict[str, tuple[str, float]] = {}
         self._phase = self._shown = ""
-        """The phase, and the text shown for it: with the progress of a verdict without a slot."""
+        """The phase, and the text shown for it: with the progress of a verdict that has no slot."""
 
     def use_setup(self, setup: Setup) -> None:
         """Use a changed manifest or target from now on."""
         self.setup = self.verifier.setup = setup
 
     def wait(self) -> object | None:
-        """Return the next message but notices, None after CONTROLS_S s. Raises CampaignStopped."""
+        """Return the next message, None if it is a notice or none came. Raises CampaignStopped."""
         self._attend()
         try:
             message = self.messages.get(timeout=CONTROLS_S)
@@ -108,7 +108,7 @@ class EngineContext:
             self._show_progress("")
 
     def submit(self, job: VerdictRequest) -> VerdictRequest:
-        """Request a verdict, with its outputs kept in the present round; return the request."""
+        """Request a verdict whose outputs are kept with the present round; return the request."""
         job = msgspec.structs.replace(job, round=self.round)
         self.verifier.submit(job)
         return job
@@ -138,7 +138,7 @@ class EngineContext:
         self.used_usd += answer.cost_usd or 0.0
 
     def record_notices(self) -> None:
-        """Record progress, costs and device notices that have arrived; others stay queued."""
+        """Record all notices that have arrived; other messages stay queued."""
         others: list[object] = []
         with contextlib.suppress(queue.Empty):
             while True:
@@ -149,7 +149,7 @@ class EngineContext:
             self.messages.put(other)
 
     def _record_if_notice(self, message: object) -> bool:
-        """Record a message if it is a notice, which no round waits for; return whether it is."""
+        """Record a message if it is a notice: no round waits for it. Return whether it is one."""
         if isinstance(message, SlotProgress):
             self._tick(message)
         elif isinstance(message, DeviceNotice):
@@ -192,7 +192,7 @@ class EngineContext:
             raise CampaignStopped("stopped")
 
     def _tick(self, tick: SlotProgress) -> None:
-        """Overwrite a slot's live stage: a new stage at once, its details every TICK_S."""
+        """Overwrite a slot's live stage: a new stage at once, new details at most every TICK_S."""
         now = time.monotonic()
         stage, at = self._ticks.get(tick.slot, ("", 0.0))
         if stage == tick.stage and now - at < TICK_S:

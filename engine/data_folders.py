@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def of_user(name: str) -> Path:
+def user_folder(name: str) -> Path:
     """Return the user's folder for a kind of data: `subagents` or `knowledge`."""
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return config / "kopt" / name
@@ -19,4 +19,4 @@ def overriding(built_in: Path, project: Path | None) -> tuple[Path, ...]:
     """
     of_project = [project / built_in.name] if project else []
     return tuple(dict.fromkeys(
-        path.resolve() for path in (built_in, of_user(built_in.name), *of_project)))
+        path.resolve() for path in (built_in, user_folder(built_in.name), *of_project)))

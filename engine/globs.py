@@ -30,7 +30,7 @@ def reaches(folder: str, globs: Iterable[str]) -> bool:
 
 
 def names_exactly(path: str, globs: Iterable[str]) -> bool:
-    """Return whether one of the globs is this path without wildcards."""
+    """Return whether one of the globs is exactly this path."""
     return any(path == _bare(glob) for glob in globs)
 
 

@@ -1,7 +1,7 @@
 """A campaign's compiler cache: what the baseline compiled, copied into the HOME of later runs.
 
 The baseline's run fills it once; then it is read-only. Every slot and every verdict compiles in a
-private HOME outside of the tree that starts with a copy of the cache; nothing is written back.
+private HOME outside of the tree. That HOME starts as a copy of the cache; nothing is written back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from harness.verdict import Verdict
 
 FOLDER = "jit"
 BASELINE = "baseline"
-"""Purpose of the request that fills the cache, with what its incumbent compiled."""
+"""Purpose of the request that fills the cache with what the request's incumbent compiled."""
 COMPILED_LATE = ("triton", "python")
 """Languages whose kernels are compiled at their first call."""
 
@@ -59,7 +59,7 @@ def drop(folder: Path) -> bool:
     return True
 
 
-def cold_timeout(verdict: Verdict, language: str) -> bool:
+def may_be_cold_timeout(verdict: Verdict, language: str) -> bool:
     """Return whether a verdict may have timed out because its kernel had to be compiled first."""
     return (language in COMPILED_LATE and not verdict.valid
             and "ran past its limit" in (verdict.rejected_reason or ""))

@@ -31,9 +31,10 @@ MESSAGE = "declare knobs"
 
 
 def declare(project: Project, manifest: Manifest, folder: Path) -> Project:
-    """Return the project with its proposed knobs declared in a commit of a temporary repository.
+    """Return the project with its proposed knobs declared in one more commit of kopt's own copy.
 
-    Raises InputError if they no longer fit the source.
+    A project without knobs to declare is returned as it is. Raises InputError if the knobs no
+    longer fit the source.
     """
     clone = Clone(project.git_dir)
     has_patch = manifest.knobs != "none" and manifest.target.kind == "kernel" \

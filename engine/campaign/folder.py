@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.repository import worktree
 from harness.errors import EnvironmentFault
 
-_OF_ATTEMPT = re.compile(r"(?:transcript-(\d+)\.jsonl|worker-(\d+)\.log)")
+_ATTEMPT_FILE = re.compile(r"(?:transcript-(\d+)\.jsonl|worker-(\d+)\.log)")
 
 
 class Folder:
@@ -49,7 +49,7 @@ class Folder:
                                    where=str(path), fix="choose another --workspace") from None
         return folder
 
-    def remove_parts(self) -> None:
+    def remove_unfinished_trees(self) -> None:
         """Delete checkouts that a killed engine left unfinished."""
         for part in self.trees.glob("*.part"):
             worktree.remove(part)
@@ -88,7 +88,7 @@ class Folder:
         return self.of_slot(round, slot) / f"worker-{attempt}.log"
 
     def last_attempt(self, round: int, slot: str) -> int:
-        """Return the number of a slot's newest attempt that left a file, 0 if there is none."""
+        """Return the highest number of a slot's attempts that left a file, 0 if there is none."""
         folder = self.of_slot(round, slot)
-        attempts = map(_OF_ATTEMPT.fullmatch, os.listdir(folder)) if folder.is_dir() else ()
+        attempts = map(_ATTEMPT_FILE.fullmatch, os.listdir(folder)) if folder.is_dir() else ()
         return max((int(match[1] or match[2]) for match in attempts if match), default=0)

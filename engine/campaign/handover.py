@@ -19,13 +19,16 @@ def is_copy(campaign: Campaign) -> bool:
 
 
 def may_commit(campaign: Campaign) -> bool:
-    """Return whether a campaign may commit in the user's repository. Raises InputError."""
+    """Return whether a campaign may commit in the user's repository; True without a manifest.
+
+    Raises InputError if the manifest is invalid.
+    """
     path = Path(campaign.path) / "manifest.yaml"
     return not path.is_file() or load.load(path).git_commit
 
 
 def publishes(campaign: Campaign) -> bool:
-    """Return whether kept commits go to the user's repository; True if it is not known."""
+    """Return whether kept commits go to the user's repository; True if the manifest is invalid."""
     try:
         return may_commit(campaign) and not is_copy(campaign)
     except KoptError:

@@ -61,7 +61,7 @@ class JudgedTarget:
         return self.manifest.frozen or (*self.target.frozen_files, self.manifest.target.task)
 
     def breach(self, patch: Patch) -> str:
-        """Return the rule that a patch breaks, "" for none.
+        """Return the first rule that a patch breaks, with the file that breaks it, or "".
 
         A change outside of `edit` breaks a rule for command targets only: their benchmark is part
         of the project.
@@ -71,7 +71,7 @@ class JudgedTarget:
                      if broken.kind != "outside" or self.command is not None), "")
 
     def tree(self, commit: str) -> Path:
-        """Return a plain checkout of a commit or tree for the harness, made once.
+        """Return a plain checkout of a commit or tree for the harness; the first call makes it.
 
         Raises InputError if its files cannot be written.
         """
@@ -105,8 +105,8 @@ def devices_for(manifest: Manifest, task: Target | CommandTarget, *,
                 model: str = "") -> tuple[Device, ...]:
     """Return the manifest's devices, at most `gpu.cards` cards. Raises KoptError.
 
-    "auto" is the CPU for a kernel in C that needs no card, else the most idle card and all others
-    of its model; if the machine has a card of `model`, only cards of that model.
+    "auto" is the CPU for a kernel in C that does not need several GPUs, else the most idle card and
+    all others of its model; if the machine has a card of `model`, only cards of that model.
     """
     name = manifest.gpu.device
     if name == "auto":
@@ -134,7 +134,7 @@ def group_cards(cards: Sequence[Device], size: int) -> tuple[Device, ...]:
 
 
 def _present(names: Sequence[str]) -> list[Device]:
-    """Return the named devices that are present. Raises KoptError if none is or models differ."""
+    """Return the named devices that exist. Raises KoptError if none does or models differ."""
     devices: list[Device] = []
     faults: list[DeviceFault] = []
     for name in names:

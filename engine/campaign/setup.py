@@ -150,7 +150,7 @@ def _in_place(manifest: Manifest) -> bool:
 
 
 def last_round(manifest: Manifest) -> int | None:
-    """Return the number of the last round; round 1 is the baseline and not an iteration."""
+    """Return the last round's number, None for no limit; round 1, the baseline, is no iteration."""
     return None if manifest.max_iterations is None else manifest.max_iterations + 1
 
 
@@ -252,7 +252,7 @@ def _backend(task: Target | CommandTarget) -> str:
 
 def _new_folder(workspace: Path, manifest: Manifest, task: Target | CommandTarget,
                 device: Device) -> Folder:
-    """Make the campaign's folder under the first free name; safe if two processes try at once."""
+    """Make the campaign's folder under the first free name; two processes never get the same."""
     backend = (manifest.target_backend or _backend(task)).lower()
     gpu = manifest.target_gpu or device_word(device)
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", f"{manifest.target_op}_{backend}_{gpu}")

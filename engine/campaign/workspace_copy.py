@@ -1,9 +1,10 @@
 """`execution_mode: workspace`: a campaign runs on a minimal copy of the project.
 
-The copy has the kernel, the files next to it, and what measures and tests it. It is a repository of
-its own in the campaign's folder, which records the commit it came from. Its commit has the same
-entries as the project's, submodules and LFS files included, so that checkouts get their contents as
-in any project. Paths are the project's, so that the kernel's patch applies there.
+The copy has the kernel, the files next to it, and what measures and tests it. It is a separate
+repository in the campaign's folder; a file beside it names the project's commit that it was copied
+from. Its commit has the same entries as the project's, submodules and LFS files included, so that
+checkouts get their contents as in any project. Paths are the project's, so that the kernel's patch
+applies there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from harness.tasks.target import Target
 
 FOLDERS = ("src", "test", "tests", "bench", "benchmark", "benchmarks")
 """Top-level folders that are copied whole."""
-OF_GIT = (".gitattributes", ".gitignore")
+GIT_FILES = (".gitattributes", ".gitignore")
 """Files that govern how git treats the files below their folder."""
 FOLDER = "extracted"
 """Folder of the copy in a campaign's folder."""
@@ -57,7 +58,7 @@ def files_to_copy(manifest: Manifest, task: Target | CommandTarget, files: Itera
                 or (kernel_folder == "." and "/" not in path)
                 or (path in modules and _reached(path, manifest))}
     selected |= {str(folder / name) for path in selected
-                 for folder in PurePosixPath(path).parents for name in OF_GIT}
+                 for folder in PurePosixPath(path).parents for name in GIT_FILES}
     if selected.intersection(modules):
         selected.add(".gitmodules")
     return tuple(path for path in paths if path in selected)

@@ -46,7 +46,7 @@ class AgentStream:
         self._agent, self._seen = agent, set[str]()
 
     def take(self, line: bytes) -> StreamEvent | None:
-        """Read one line; return its content, None if it is not JSON or the agent prints no JSON."""
+        """Read one line; return its content, None if it is text, invalid JSON or too long."""
         if not self._agent.stream or len(line) > MAX_LINE or not line.lstrip().startswith(b"{"):
             self._take_printed(line[:MAX_PRINTED].decode(errors="replace"))
             return None

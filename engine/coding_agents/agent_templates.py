@@ -13,7 +13,7 @@ import msgspec
 from harness.formats import shell_command
 
 GENERIC = "generic"
-"""The template for commands without a template of their own that print JSON lines."""
+"""The template for commands that print JSON lines and have no template of their own."""
 
 
 class StreamRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +25,7 @@ class StreamRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     when: dict[str, str] = {}
     text: str = ""
     is_fragment: bool = False
-    """Whether a text continues the one before."""
+    """Whether a text continues the text of the event before it."""
     commands: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     error: str = ""
@@ -45,7 +45,7 @@ class AgentTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The version that has worked in a slot."""
     command: str = ""
     keys: tuple[str, ...] = ()
-    """Environment variables with keys; the agent needs one of them."""
+    """Environment variables that may hold its API key; it needs one of them."""
     env: tuple[str, ...] = ()
     """Further environment variables that it may see."""
     stream: tuple[StreamRule, ...] = ()
@@ -74,5 +74,5 @@ def templates() -> dict[str, AgentTemplate]:
 
 
 def names() -> tuple[str, ...]:
-    """Return the coding agents that have a command."""
+    """Return the names of the coding agents that have a command."""
     return tuple(name for name, agent in templates().items() if agent.command)

@@ -44,7 +44,7 @@ def parse(text: str) -> ProviderAddress | None:
     return ProviderAddress(host, port) if _HOST.fullmatch(host) and text.isprintable() else None
 
 
-def of_variable(name: str, value: str) -> list[ProviderAddress]:
+def addresses_of_variable(name: str, value: str) -> list[ProviderAddress]:
     """Return the providers to which a variable gives access.
 
     Known keys are recognised by their names, other variables by URLs in their values. A proxy is no

@@ -48,10 +48,10 @@ class DeclaredPackage(NamedTuple):
 
 
 def declared(extra: str = "") -> tuple[DeclaredPackage, ...]:
-    """Return what kopt always needs, or what one of its extras needs.
+    """Return the packages that kopt always needs, or those that one of its extras needs.
 
-    It is read from the source tree if there is one, because an editable install does not update the
-    installed package's declaration.
+    They are read from the source tree if there is one, because an editable install does not update
+    the installed package's declaration.
     """
     lines = _declared(extra) if PYPROJECT.is_file() else _installed(extra)
     return tuple(map(_parse, lines))
@@ -82,7 +82,7 @@ def describe(package: DeclaredPackage, error: str) -> str:
 
 
 def culprit(error: ImportError) -> DeclaredPackage | None:
-    """Return the declared package that an import error comes from, None if it is not one."""
+    """Return the declared package that an import error comes from, None if there is none."""
     by_module = {package.module: package
                  for extra in ("", "tui", "torch", "agent", "mcp") for package in declared(extra)}
     running = [str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -115,7 +115,7 @@ def _parse(line: str) -> DeclaredPackage:
 
 
 def _import(modules: Iterable[str]) -> tuple[list[str], str]:
-    """Return an error text per module tried, "" for none, and how the process may have ended."""
+    """Return an error text per module tried, "" for none, and how the process ended."""
     env = {**os.environ, "GIT_PYTHON_REFRESH": "quiet"}  # another check reports a missing git
     try:
         done = subprocess.run([sys.executable, "-P", "-c", IMPORT_ALL, *modules], text=True,

@@ -89,7 +89,7 @@ def cards(devices: list[Device], problems: list[str]) -> Iterator[MachineCheck]:
 
 
 def profilers(devices: Sequence[Device], python: str | None = None) -> Iterator[MachineCheck]:
-    """Yield a check per kind of GPU of the profiler that measures a benchmark's kernel time."""
+    """Yield for each kind of GPU a check of the profiler for a benchmark's kernel time."""
     for kind in dict.fromkeys(device.kind for device in devices):
         device = next(device for device in devices if device.kind == kind)
         profiler = profiler_for(device, python)
@@ -128,7 +128,7 @@ def load(cores: int) -> MachineCheck:
 
 
 def limits() -> MachineCheck:
-    """Check the limits on open files and processes."""
+    """Check the limit on open files; show the one on processes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     most = "unlimited" if processes == resource.RLIM_INFINITY else str(processes)

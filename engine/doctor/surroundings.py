@@ -206,7 +206,7 @@ def _mounts(root: Path) -> dict[str, str]:
 
 
 def _declared(root: Path) -> list[str]:
-    """Return the container manager's name in the places that systemd defines for it."""
+    """Return the container manager's name, from the places that systemd defines for it."""
     name = os.environ.get("container")  # noqa: SIM112 (systemd's own name for it)
     name = name or read(root / "run/systemd/container").strip()
     return [name] if name else []

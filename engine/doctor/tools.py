@@ -127,7 +127,7 @@ def dashboard() -> MachineCheck:
 
 
 def torch() -> MachineCheck:
-    """Look up versions only: importing torch takes seconds and hundreds of megabytes."""
+    """Look up the packages' versions: importing torch takes seconds and hundreds of megabytes."""
     declared = declared_packages.declared("torch")
     absent = {package.name: "is not installed" for package in declared
               if not _version(package.name)}

@@ -117,7 +117,7 @@ def read(folder: Path) -> bytes:
 
 
 def recorded(project: Path) -> HarnessRecord | None:
-    """Return the record of a project's harness, None if there is none."""
+    """Return the record of a project's harness, None if there is no readable one."""
     try:
         return msgspec.json.decode((project / RECORD).read_bytes(), type=HarnessRecord)
     except (OSError, msgspec.DecodeError):

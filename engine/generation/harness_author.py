@@ -25,7 +25,7 @@ from harness.formats.text import plain, read_text
 REPAIRS = 3
 GENERATOR, VERIFIER = "harness-generator", "harness-verifier"
 MOST_SHAPES = 1000
-"""Traced configurations that a prompt lists."""
+"""Most traced configurations that a prompt lists."""
 _VERDICT = re.compile(r"^Verdict: (PASS|FAIL|ESCALATE)[ \t]*$", re.MULTILINE)
 
 
@@ -44,7 +44,7 @@ class HarnessAuthor:
 
     def work(self, folder: Path, subagent: str, instructions: str,
              on_event: Callable[[str], None]) -> tuple[bool, str]:
-        """Do one task in a folder; return whether it succeeded, and its summary or output."""
+        """Do one task in a folder; return whether it succeeded, and its output, else a summary."""
         scratch = Path(self.bench.scratch)
         (scratch / LOG).unlink(missing_ok=True)
         task = Task(slot=subagent, kind="fixed", backend=self.backend, option=self.option, seed=0,
@@ -62,7 +62,8 @@ def write(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, *,
           on_event: Callable[[str], None] = lambda text: None) -> HarnessRecord:
     """Let the author write a harness, and freeze it in the project once it passes.
 
-    Raises Refused if the last repair fails, or if the reviewer asks a person a question.
+    Raises Refused if the last repair fails, if the reviewer asks a person a question, or if it
+    gives no verdict.
     """
     harness, complaint = b"", ""
     for attempt in range(1, 2 + REPAIRS):
@@ -104,7 +105,7 @@ def _written(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, ear
 
 def _reviewed(kernel: KernelToBenchmark, author: HarnessAuthor, folder: Path, harness: bytes,
               findings: HarnessFindings, on_event: Callable[[str], None]) -> str:
-    """Return the verifier's complaint, "" if it has none. Raises Refused if it asks a question."""
+    """Return the verifier's complaint or "". Raises Refused if it asks, or gives no verdict."""
     if not author.review:
         return ""
     on_event(f"{VERIFIER} reviews")

@@ -1,7 +1,7 @@
 """The campaign's history for an agent's prompt: what was kept, waits or was rejected, and why.
 
-All texts come from agents, kernels and test programs. They are quoted as data, each section is
-bounded, and the newest come first.
+All texts come from agents, kernels and test programs. They are quoted as data; each
+section is bounded and begins with its newest entry.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ LIST, TABLE, DIFF, OUTPUT = 4000, 2500, 2500, 1500
 """Most characters of a list, of the table of classes, of one diff, of one output."""
 DIFFS, OUTPUTS = 4, 2
 """Most diffs and failing outputs that are quoted."""
-ONE = 1000
+ITEM = 1000
 """Most characters of one attempt."""
 FINAL = ("tie", "regression", "reject")
+"""Decisions after which a candidate is listed as not kept."""
 DIVERGENT = 3
 """Most changes that are listed as needing a split; the newest are chosen."""
 SPLIT_HEAD = """## Changes that need a split
@@ -48,8 +49,10 @@ classes that gain, through a dispatch on the real columns that distinguish them:
 
 def brief(past: CampaignHistory, stored: Sequence[Artifacts] = (),
           given_up: Sequence[Slot] = ()) -> str:
-    """Return the history as Markdown, "" before anything was tried; `stored` are raw outputs,
-    `given_up` the slots whose workers ended without a change, the newest last.
+    """Return the history as Markdown, "" before anything was tried.
+
+    `stored` are raw outputs, `given_up` the slots whose workers ended without a change, the newest
+    last.
     """
     newest = {d.candidate: d for d in past.decisions if d.candidate in past.candidates}
     other_forms = {candidate.form_of for candidate in past.candidates.values()}
@@ -92,7 +95,7 @@ def _attempt(past: CampaignHistory, decision: DecisionRow) -> str:
 
 
 def _classes(past: CampaignHistory) -> str:
-    """Return a table of the provisional best's classes, else the best's, else the baseline's."""
+    """Return the classes' table for the provisional best, else the best, else the baseline."""
     purposes = ("headline", past.best[:12]), ("baseline", "baseline")
     row = past.provisional_verdict or next((
         row for purpose, name in purposes for row in reversed(past.verdicts.values())
@@ -112,7 +115,7 @@ def _classes(past: CampaignHistory) -> str:
 
 def _diffs(past: CampaignHistory, gains: Sequence[DecisionRow],
            lost: Sequence[DecisionRow]) -> Iterator[str]:
-    """Yield the diffs of the two newest gains, of the fastest and the slowest lost, then more."""
+    """Yield diffs: of two gains, of the fastest and the slowest lost candidate, of others lost."""
     measured = [d for d in lost if d.verdict in past.verdicts
                 and past.verdicts[d.verdict].speedup is not None]
     by_speed = sorted(measured, key=lambda d: past.verdicts[d.verdict or 0].speedup or 0.0)
@@ -176,7 +179,7 @@ def failing_output(folder: Path, stored: Artifacts) -> str:
 
 
 def _item(text: str) -> str:
-    return f"- {one_line(text, ONE)}"
+    return f"- {one_line(text, ITEM)}"
 
 
 def _within(lines: Iterable[str], limit: int) -> list[str]:

@@ -33,7 +33,7 @@ from harness.formats.quantities import counted
 
 T = TypeVar("T")
 NOT_RUN = "e2e.not_run"
-"""The kind of the event that says why the whole program was not run with the best."""
+"""The kind of the event that says why the whole program was not run with the best kernel."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """What models cost, by attempt."""
     splits: Splits = {}
     manifest: Manifest
-    """The defaults, if the campaign's own cannot be read."""
+    """The campaign's manifest, or default values if it cannot be read."""
     utc_offset_s: int | None = None
     """The UTC offset where the campaign started, so that its files are the same everywhere."""
     provisional: str = ""
@@ -129,7 +129,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """The lessons of the campaign, whether or not tips.md has them already."""
 
     def phases_of(self, round: Round) -> str:
-        """Return the phases that began after the round before ended, each with its start time."""
+        """Return the phases that began in a round or since the previous one, and their times."""
         ends = [r.ended_at for r in self.history.rounds if r.n < round.n and r.ended_at is not None]
         since, until = max(ends, default=0.0), round.ended_at or math.inf
         begun = [(at, phase) for at, phase in self.phases if since < at <= until]

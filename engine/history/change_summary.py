@@ -28,8 +28,9 @@ def files(folder: Path, candidate: Candidate | None) -> tuple[str, ...]:
 
 
 def describe(folder: Path, candidate: Candidate | None) -> str:
-    """Return the change in words: `k.c: #define TILE 16 -> #define TILE 64`, or
-    `k.c +12 -3 in scan()`.
+    """Return the change in words: its lines if they are few, else its size.
+
+    `k.c: #define TILE 16 -> #define TILE 64`, or `k.c +12 -3 in scan()`.
     """
     return "; ".join(map(_describe_file, _patch(folder, candidate).files))
 
@@ -41,8 +42,9 @@ def quoted(folder: Path, candidate: Candidate | None) -> str:
 
 
 def short(folder: Path, candidate: Candidate | None) -> str:
-    """Return the knobs that a change sets if it does nothing else, else its lines if they are few,
-    else its knobs: `TILE 16 -> 64`.
+    """Return the knobs that a change sets, `TILE 16 -> 64`, or its lines.
+
+    It returns the lines only if they are few and do more than set knobs.
     """
     changed, settings = _patch(folder, candidate).files, knobs(folder, candidate)
     pairs = _pairs(changed[0]) if len(changed) == 1 else []

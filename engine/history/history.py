@@ -48,7 +48,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
                          if r.started_at < until and (r.ended_at or math.inf) > since)
 
     def decisions_of(self, n: int) -> list[DecisionRow]:
-        """Return the decisions on a round's own candidates, whenever they were made, in order."""
+        """Return the decisions, of any time, on the candidates that round `n` made, in order."""
         return [d for d in self.decisions if self.round_of(d) == n]
 
     def round_of(self, decision: DecisionRow) -> int:
@@ -57,12 +57,12 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         return decision.round if candidate is None else candidate.round
 
     def verdicts_of(self, n: int) -> list[tuple[DecisionRow, VerdictRow]]:
-        """Return the decisions on a round's own candidates that have a verdict, in order."""
+        """Return the decisions on round `n`'s candidates that have a verdict, with it, in order."""
         return [(d, self.verdicts[d.verdict]) for d in self.decisions_of(n)
                 if d.verdict in self.verdicts]
 
     def until(self, at: float) -> CampaignHistory:
-        """Return the history as it was at a time."""
+        """Return the history as it was at the time `at`."""
         return msgspec.structs.replace(
             self, rounds=tuple(r for r in self.rounds if (r.ended_at or math.inf) <= at),
             decisions=tuple(d for d in self.decisions if d.at <= at),
@@ -73,7 +73,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
 
     @property
     def slower(self) -> tuple[Regression, ...]:
-        """The regressions of all hypotheses, one per candidate, whatever its round's outcome."""
+        """All decisions for a regression, as summaries, whatever the outcome of their rounds."""
         rounds = {round.n: round for round in self.rounds}
         return tuple(self._regression(rounds[d.round], d, self.verdicts[d.verdict])
                      for d in self.decisions if d.kind == "regression" and d.round in rounds
@@ -81,8 +81,9 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
 
     @property
     def slower_in_a_row(self) -> int:
-        """How many of the last hypotheses in a row were regressions; ties of the fixed slot,
-        repairs and splits are ignored.
+        """How many of the last decisions in a row are regressions.
+
+        Ties of the fixed slot, repairs and splits neither count nor end the row.
         """
         row = takewhile(lambda d: d.kind == "regression" or self._is_neutral(d),
                         reversed(self.decisions))
@@ -94,7 +95,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
             decision.kind == "tie" and candidate is not None and candidate.slot == FIXED_SLOT)
 
     def recent(self) -> tuple[Regression, ...]:
-        """Return at most RECENT of the regressions in a row at the campaign's end."""
+        """Return the rounds in a row that ended in a regression, only the last RECENT."""
         streak, suspended = self.tally.consecutive_regressions, self.suspended
         counted = [round for round in self.attempts if round.n not in suspended]
         last = counted[-min(streak, RECENT):] if streak else ()
@@ -125,8 +126,9 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
     def outcome(self, n: int, *, failed: bool = False) -> RoundOutcome:
         """Return a round's outcome over all engines that ran it; `failed`: a slot failed.
 
-        It is a regression only if nothing was kept and the fastest correct candidate regressed;
-        repairs, splits and ties of the fixed slot are ignored if there are other candidates.
+        It is a regression only if nothing was kept or waits and the fastest correct candidate
+        regressed; repairs, splits and ties of the fixed slot are ignored if there are other
+        candidates.
         """
         if any(d.round == n for d in self.keeps):
             return "keep"
@@ -140,7 +142,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         return "failed" if failed or self.fresh(n) else "tie"
 
     def outcome_now(self, round: Round) -> str:
-        """Return an ended round's outcome, with decisions that were made after it."""
+        """Return an ended round's outcome, corrected by decisions that were made after it."""
         if any(d.round == round.n for d in self.keeps):
             return "keep"
         waits = any(member.round == round.n for member in self.line)
@@ -156,7 +158,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         return [decision for name, decision in newest.items() if decision.near_gain
                 and (candidate := self.candidates.get(name)) and candidate.base_commit == self.best]
 
-    def fruitless(self) -> int:
+    def fruitless_rounds(self) -> int:
         """Return how many of the last rounds in a row had no new candidate and no keep."""
         kept = {d.round for d in self.keeps}
         return sum(1 for _ in takewhile(

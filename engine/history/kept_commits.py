@@ -1,4 +1,4 @@
-"""What a campaign has kept, what it rolled back, and what waits on top of it."""
+"""What a campaign has kept, what it rolled back, and what waits on top of its best."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Rollback(msgspec.Struct, frozen=True, kw_only=True):
     destination: str = msgspec.field(name="told")  # the name in the journal
     """Text: the commit that replaced it, and why that one."""
     ends: bool = True
-    """Whether the campaign ends with it, as its reason to stop."""
+    """Whether this rollback is the campaign's reason to stop."""
     undone: tuple[str, ...]
     """The kept commits that were rolled back."""
     at: float = 0.0
@@ -106,7 +106,7 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
                    for row in self.verdicts.values())
 
     def accepted(self, commit: str) -> bool:
-        """Return whether a standing commit, or one that was kept on top of it, has passed."""
+        """Return whether a standing commit, or one kept on top of it, passed final acceptance."""
         line = [d.commit for d in self.standing]
         upwards = {later[:12] for later in line[line.index(commit):]} if commit in line else set()
         return any(row.purpose == "headline" and row.candidate in upwards and row.correct
@@ -146,9 +146,9 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
                      if d.candidate == candidate and d.kind in ("ask", "provisional")), None)
 
     def best_after(self, n: int) -> str:
-        """Return the best commit after round `n` and what was decided before the next one.
+        """Return the best commit after the keeps of all rounds up to `n`.
 
-        A rollback counts from the first round that had not ended when it happened.
+        A rollback counts if it happened in an earlier round or before round `n` ended.
         """
         ended_at = next((r.ended_at for r in self.rounds if r.n == n and r.ended_at), math.inf)
         gone = undone(rollback for rollback in self.rollbacks

@@ -1,4 +1,4 @@
-"""Read from the sources of kept commits which config class each kernel of a split serves."""
+"""Read from the sources of kept commits which config classes each kernel of a split serves."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Splits = Mapping[str, tuple[KernelSplit, ...]]
 
 
 def of(past: CampaignHistory, kernel: Callable[[str], Mapping[str, bytes]]) -> Splits:
-    """Return the splits of all keeps; `kernel` returns a commit's source files by name."""
+    """Return the splits that keeps added or changed; `kernel` returns a commit's files by name."""
     changed: dict[str, tuple[KernelSplit, ...]] = {}
     keeps = [keep.commit for keep in past.keeps]
     classes = [] if past.baseline is None else \

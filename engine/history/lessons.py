@@ -1,6 +1,6 @@
 """Lessons for later campaigns on the same hardware, op and backend.
 
-A lesson is a kept gain, or a reason to reject that recurred. Lessons are computed from the journal
+A lesson is a kept gain, or a reject whose reason recurred. Lessons are computed from the journal
 alone, so that they are always the same.
 """
 
@@ -23,7 +23,7 @@ from harness.formats.text import one_line, plain
 from harness.verdict import Transfer
 
 REPEATS = 3
-"""Rejects of one class after which it becomes a lesson."""
+"""A class of rejects becomes a lesson after this many."""
 LONGEST = 1500
 """Most characters of a lesson."""
 _ID = re.compile(r"^b\d+\.\d+\s+")
@@ -89,8 +89,10 @@ def why(past: CampaignHistory, keep: DecisionRow) -> str:
 
 
 def change_of(past: CampaignHistory, candidate: Candidate, shown: Attribution) -> str:
-    """Return a change in words: its lines or knobs, then the hypothesis unless the class that it
-    aimed at did not gain. Without lines or knobs, return the hypothesis.
+    """Return a change in words: its lines or knobs, and its hypothesis.
+
+    The hypothesis is left out if the class that it aimed at did not gain, unless there are no lines
+    or knobs to show.
     """
     lines = change_summary.short(past.folder, candidate)
     if not lines:

@@ -10,9 +10,10 @@ from engine.journal.records import Candidate
 RETRIES = ("repair", "split")
 """Decisions that start another attempt of the same slot."""
 UNDECIDED = ("captured", "verified")
-WITHOUT = ("failed", "no change")
+"""States of a candidate that has no decision yet."""
+NO_CANDIDATE = ("failed", "no change")
 """Last stages of a slot whose worker ended without a candidate."""
-VOID = (*WITHOUT, "repeat", "ended", "not begun")
+NOTHING_NEW = (*NO_CANDIDATE, "repeat", "ended", "not begun")
 """Last stages of a slot whose retry brought nothing new, or was not started."""
 
 
@@ -47,12 +48,12 @@ def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
     slots = reader.slots(campaign, n)
     return RoundProgress(
         first_attempt_done=frozenset(slot.slot for slot in slots if slot.backend != "inbox" and (
-            slot.slot in captured or slot.candidate or slot.stage in WITHOUT)),
+            slot.slot in captured or slot.candidate or slot.stage in NO_CANDIDATE)),
         undecided=frozenset(slot for slot, candidates in captured.items()
                             if any(candidate.state in UNDECIDED for candidate in candidates)),
         retrying=tuple(captured[slot.slot][-1] for slot in slots if slot.slot in captured
                        and decided.get(captured[slot.slot][-1].id) in RETRIES
-                       and slot.stage not in VOID))
+                       and slot.stage not in NOTHING_NEW))
 
 
 def is_work_of(reader: Reader, candidate: Candidate, n: int) -> bool:

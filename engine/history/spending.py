@@ -23,12 +23,13 @@ BEAT_S = 5.0
 ENDING_S = 2.0
 """Time to end the workers and to capture their changes."""
 LAST = 12
-"""The newest verdicts of a kind that estimate how long the next one takes."""
+"""How many of the newest verdicts of a kind estimate how long the next one takes."""
 
 GOOD = ("keep", "ask", "provisional", "runner-up")
 """Decisions on gains."""
 _KIND = {"baseline": "baseline", "headline": "final", "headline-doubted": "final",
          "provisional": "final", "e2e": "e2e", "canary": "canary"}
+"""By the purpose of a verdict: which durations it counts with, by default those of candidates."""
 
 RecordSpending = Callable[[float, int, float], None]
 
@@ -61,7 +62,7 @@ class SpendingMeter:
         return 0.0 if self._since is None else self._clock() - self._since
 
     def beat(self) -> None:
-        """Record the spent time if enough is pending for a write."""
+        """Record the spent time if at least BEAT_S seconds are pending."""
         if self._pending_s >= BEAT_S:
             self.note()
 
@@ -109,7 +110,8 @@ def estimate_durations(verdicts: Mapping[int, VerdictRow], *,
     """Return the longest durations among the newest verdicts of each kind.
 
     A kind without a verdict takes as long as the most similar one: a verdict as the baseline's,
-    the final verdict as the longest of both, the whole program as the final verdict.
+    the final verdict as a verdict, the whole program as the final verdict. The final verdict never
+    takes less than the baseline's.
     """
     newest: dict[str, list[float]] = {}
     for id in sorted(verdicts, reverse=True):
@@ -152,7 +154,7 @@ def margin_s(budget: BudgetSpec, durations: DurationEstimates, candidates: int, 
 
 
 def declared_cost(task: Task, pool: PoolSpec) -> float:
-    """Return what the manifest declares that an attempt costs, in its unit."""
+    """Return the cost that the manifest declares for an attempt, in the manifest's unit."""
     costs = {cli.name: cli.cost for cli in pool.cli}
     return costs.get(task.option, 0.0) if task.backend == "cli" else 0.0
 
@@ -208,7 +210,7 @@ def _trials_left(budget: BudgetSpec, used: BudgetUsed, past: CampaignHistory,
 def _trial_s(past: CampaignHistory) -> float:
     """Return the mean seconds of a trial in earlier rounds; before any, half a verdict's.
 
-    No trial takes longer than a verdict: a coding agent's round is mostly spent on other work than
+    A trial never counts as longer than a verdict: most of a coding agent's round is other work than
     its trials, which are screenings.
     """
     searched = [r for r in past.attempts if r.trials]

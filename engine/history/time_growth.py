@@ -70,7 +70,7 @@ def of_class(rows: Sequence[Row], row: Row) -> TimeGrowth:
 
 
 def _steps(row: Row, other: Row) -> Iterator[Step]:
-    """Yield the steps from another class whose rows agree with this one's in all other columns."""
+    """Yield a step if the rows of `other` differ from a class's rows in one column alone."""
     here, there = _shapes(row), _shapes(other)
     for name in here[0] if here and there else ():
         cells = [{shape.get(name, "") for shape in shapes} for shapes in (here, there)]

@@ -1,6 +1,7 @@
 """The waiting line: gains that wait for approval, and gains that were made on top of them.
 
-Rounds go on from its last commit, the provisional best. It starts at the campaign's best:
+Rounds continue from its last commit, the provisional best. The line starts at the campaign's best.
+Changes of a candidate's state:
 
 - verified → waiting: committed on the line; a person is asked
 - verified → provisional: committed on the line, on top of a waiting gain; needs no approval itself
@@ -8,7 +9,7 @@ Rounds go on from its last commit, the provisional best. It starts at the campai
   one, are kept as well
 - provisional → keeping → kept: the gain below it was approved
 - waiting → closed: rejected
-- waiting, provisional → verified: a gain below it was rejected; it is tried without that one
+- waiting, provisional → verified: a gain below it was rejected; it is tried without that gain
 - verified → verified: it cannot be added to the line as it is; it is deferred until the line is
   decided
 """

@@ -29,7 +29,7 @@ NETWORK_FILE_SYSTEMS = frozenset({
 
 
 class OwnedConnection:
-    """A connection that only its own thread may use: others would corrupt its transactions."""
+    """A connection that only the thread that made it may use: others would corrupt transactions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

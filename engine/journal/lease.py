@@ -1,6 +1,6 @@
 """The lease of a campaign, and the writing connection that checks it and appends events.
 
-One engine owns a campaign at a time, and is replaced once it is dead.
+One engine owns a campaign at a time; another may take over once it is dead.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class LeasedConnection:
 
     @contextmanager
     def change(self, campaign: str) -> Iterator[sqlite3.Connection]:
-        """Open a transaction on a campaign, under its lease."""
+        """Open a transaction on a campaign. Raises LeaseLost unless its lease allows it."""
         with self.transaction() as connection:
             self.check_lease(campaign)
             yield connection
@@ -105,7 +105,7 @@ class LeasedConnection:
         return number
 
     def add(self, record: JournalRow, *, numbered: str = "") -> int:
-        """Insert a record in the open transaction; return its number, from column `numbered`."""
+        """Insert a record in the open transaction; return SQLite's number for `numbered`."""
         cursor = store(self._connection.get(), record, without=numbered)
         if cursor.lastrowid is None:
             raise AssertionError("the statement inserted no row")
@@ -139,6 +139,7 @@ _BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
     False: ("BEGIN IMMEDIATE", "COMMIT", ("ROLLBACK",)),
     True: ("SAVEPOINT inner", "RELEASE inner", ("ROLLBACK TO inner", "RELEASE inner")),
 }
+"""The statements that begin, commit and undo a transaction, by whether it is nested."""
 
 
 def acquire(writer: LeasedConnection, campaign: str) -> Lease:

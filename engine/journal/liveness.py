@@ -18,12 +18,16 @@ STALE_S = 60.0
 
 
 class Lease(JournalRow, frozen=True, kw_only=True):
+    """The engine that owns a campaign; `pid` is 0 after a release."""
+
     TABLE = "leases"
     campaign: str
     host: str
     pid: int
     started: float
+    """When its process started, seconds since boot."""
     epoch: int
+    """Counts the campaign's leases."""
     heartbeat: float
 
 

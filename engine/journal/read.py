@@ -47,7 +47,7 @@ class Reader:
         self._open()
 
     def data_version(self) -> int:
-        """Return a number that changes with others' commits, 0 without a journal; takes 10 us."""
+        """Return a number that changes when others commit, 0 without a journal; takes 10 us."""
         connection = self._open()
         if connection is None:
             return 0

@@ -136,9 +136,9 @@ class Slot(JournalRow, frozen=True, kw_only=True):
     idea: str = ""
     """The key of the stagnation review's idea that it follows, "" if none."""
     limiter: str = ""
-    """What limits the incumbent where its work is aimed at."""
+    """The limit of the incumbent that its work is aimed at."""
     config_class: str = ""
-    """The config class of that bottleneck."""
+    """The config class with that limit."""
     subagent: str = ""
     """The subagent whose system prompt its model works with, "" if no model works on it."""
     agent: AgentProgress | None = None
@@ -204,7 +204,7 @@ class TrialRow(JournalRow, frozen=True, kw_only=True):
 
 
 class VerdictRow(JournalRow, frozen=True, kw_only=True):
-    """A recorded verdict; `body` holds the whole one as JSON."""
+    """A recorded verdict; `body` holds the whole verdict as JSON."""
 
     TABLE = "verdicts"
     id: int
@@ -236,9 +236,9 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     commit: str
     at: float
     is_fault: bool = False
-    """Whether it was rejected because of the machine, not because of the kernel."""
+    """Whether the candidate was rejected because of the machine, not because of its kernel."""
     near_gain: float | None = None
-    """The share by which it was faster, if it is not kept only because that may be noise."""
+    """The share by which a candidate was faster that is not kept only because this may be noise."""
 
     @property
     def measured_only(self) -> bool:

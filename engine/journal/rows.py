@@ -22,7 +22,7 @@ PAYLOAD_TEXT = 600
 
 def fetch(connection: sqlite3.Connection, record: type[Record], rest: str,
           values: Iterable[Value] = ()) -> list[Record]:
-    """Return the records of a type that `rest` selects; it starts at WHERE or ORDER BY."""
+    """Return the records that `rest` selects: the part of a query from WHERE or ORDER BY on."""
     columns = ", ".join(f'"{name}"' for name in record.__struct_fields__)  # `commit` is a keyword
     decoders = _decoders(record)
     records = []
@@ -36,7 +36,7 @@ def fetch(connection: sqlite3.Connection, record: type[Record], rest: str,
 
 def store(connection: sqlite3.Connection, record: JournalRow, *, verb: str = "INSERT",
           without: str = "", conflict: str = "") -> sqlite3.Cursor:
-    """Insert a record. SQLite numbers the column `without`; `conflict` is its last clause."""
+    """Insert a record. SQLite numbers the column `without`; `conflict` ends the statement."""
     names = [name for name in record.__struct_fields__ if name != without]
     columns = ", ".join(f'"{name}"' for name in names)
     marks = ", ".join("?" * len(names))
@@ -87,7 +87,7 @@ def _clipped(value: object) -> object:
 
 @functools.cache
 def _decoders(record: type[JournalRow]) -> Mapping[str, Callable[[typing.Any], object]]:
-    """Return how to decode the columns that SQLite does not return as their field's type."""
+    """Return decoders for the columns that SQLite does not return as their field's type."""
     decoders: dict[str, Callable[[typing.Any], object]] = {}
     for field in msgspec.structs.fields(record):
         if field.type is bool:

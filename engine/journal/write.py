@@ -95,7 +95,7 @@ class Writer(RoundWriter):
         """Change a candidate's state and those texts that are not empty.
 
         Only a candidate on a line of commits has a commit: any other state deletes it. `base` is
-        another commit with the same base tree, but other records. Raises ValueError if the
+        the new base commit: it has the same tree, but other records. Raises ValueError if the
         candidate was kept, LookupError if there is none.
         """
         texts = {name: value for name, value in (

@@ -19,8 +19,9 @@ class RoundWriter(LeasedConnection):
     """Writes rounds and what happens in their slots."""
 
     def start_round(self, round: Round) -> None:
-        """Record the start of a round. An interrupted round keeps its recorded scope, incumbent
-        and spending.
+        """Record the start of a round.
+
+        An interrupted round keeps its recorded scope, incumbent and spending.
         """
         with self.change(round.campaign) as connection:
             recorded = self.one(Round, "WHERE campaign = ? AND n = ?", round.campaign, round.n)
@@ -44,9 +45,7 @@ class RoundWriter(LeasedConnection):
 
     def spend(self, campaign: str, n: int, *, seconds: float = 0.0, trials: int = 0,
               cost: float = 0.0) -> None:
-        """Add to a round's spending, without an event. Raises LookupError if there is no such
-        round.
-        """
+        """Add to a round's spending, without an event. Raises LookupError without such a round."""
         with self.change(campaign) as connection:
             cursor = connection.execute(
                 "UPDATE rounds SET spent_s = spent_s + ?, trials = trials + ?, cost = cost + ?"

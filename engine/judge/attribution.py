@@ -48,9 +48,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def aim(self) -> str:
-        """Return what the change was aimed at, with the outcome there if it did not gain; "" if it
-        was aimed at nothing.
-        """
+        """Return what the change was aimed at, with the outcome there if it did not gain, or ""."""
         if not self.missed:
             return self.bottleneck
         return f"{self.bottleneck}, where it did not gain ({self.missed})"
@@ -70,10 +68,10 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def before(row: Row) -> float | None:
-    """Return a candidate's latency times the measured ratio: the time of the best before it.
+    """Return the time of the best before a candidate: its latency times the measured ratio.
 
-    The ratio is a mean over pairs of runs; the latencies of the two sides are medians, whose ratio
-    may point the other way.
+    Without a measured ratio it is the incumbent's latency. The ratio is a mean over pairs of runs;
+    the latencies of the two sides are medians, whose ratio may point the other way.
     """
     if row.latency_us is None or row.log_ratio is None:
         return row.incumbent_us

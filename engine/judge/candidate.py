@@ -98,8 +98,10 @@ def rebase(setup: Setup, entry: CandidateTree, new_base: str) -> CandidateTree |
 
 
 def _knob_patch(setup: Setup, entry: CandidateTree, new_base: str) -> Patch | None:
-    """Return the patch that sets a candidate's knobs in a new base; None if the candidate does more
-    than set knobs, or if the new base has changed the same knobs.
+    """Return the patch that sets a candidate's knobs in a new base, or None.
+
+    There is none if the candidate does more than set knobs, or if the new base has changed the same
+    knobs.
     """
     language, paths = setup.target.language, [file.path for file in entry.patch.files]
     if len(paths) != 1:

@@ -62,7 +62,7 @@ class PatchWords:
 
 
 def changed(patch: Patch, language: str, before: Read, after: Read) -> PatchWords:
-    """Return the knobs that a patch sets, `TILE 16 -> 64`, and the functions that it changes."""
+    """Return in words the knobs that a patch sets and the functions that it changes."""
     files = [_of_file(file, language, before, after) for file in patch.files]
     knobs = [change.knobs for change in files]
     return PatchWords(plain(listed([change.text for change in files], NAMED, "; "), 400),

@@ -68,7 +68,7 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     doubts: tuple[str, ...] = ()
     near_gain: float | None = None
-    """The share by which a tie is faster, if it is not kept only because that may be noise."""
+    """The share by which a tie is faster that is not kept only because this may be noise."""
 
 
 def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = ()) -> Ruling:
@@ -109,7 +109,7 @@ def breach(violations: Sequence[Violation]) -> Ruling | None:
 
 
 def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) -> Ruling:
-    """Weigh the gains of a correct, timed candidate against its losses."""
+    """Rule on a correct, timed candidate by its gains and losses."""
     speedup, rows = describe_speedup(verdict), describe_rows(verdict.rows)
     no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
     if no_gain == "regression" and speedup.startswith("uncertain"):
@@ -143,7 +143,7 @@ def _near_gain(verdict: Verdict, margin: float) -> float | None:
 
 
 def regressed(verdict: Verdict, margin: float) -> bool:
-    """Return whether a candidate is slower by more than the margin, and so is a class for sure."""
+    """Return whether a candidate is slower by more than the margin, and one class surely so."""
     slower = verdict.speedup is not None and verdict.speedup < 1 / (1 + margin)
     return slower and max(map(_sure_loss, verdict.rows), default=0.0) > margin
 
@@ -164,7 +164,7 @@ def needs_split(verdict: Verdict) -> bool:
 
 
 def lacks_profiler(verdict: Verdict) -> bool:
-    """Return whether no tool measures kernel time on the machine of a reported gain."""
+    """Return whether the audit says that no tool on the machine measures kernel time."""
     return any(finding.rule == NO_PROFILER for finding in verdict.audit)
 
 

@@ -12,7 +12,7 @@ from harness.formats.quantities import counted, dollars
 
 
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters over ended rounds except the baseline; the last two count the latest in a row."""
+    """Counters over ended rounds except the baseline; the last two are of the latest in a row."""
 
     rounds: int = 0
     consecutive_regressions: int = 0
@@ -20,8 +20,9 @@ class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """What all engines of a campaign have used up together; `cost` is in the manifest's unit,
-    `cost_usd` what models cost where their price is known.
+    """What all engines of a campaign have used up together.
+
+    `cost` is in the manifest's unit, `cost_usd` what models cost where their price is known.
     """
 
     wall_s: float = 0.0

@@ -33,7 +33,7 @@ _FENCES = {".py": "python", ".c": "c"}
 
 
 class PageHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The head of a page. An empty list means that the page is for all of them."""
+    """The head of a page. An empty tuple means all: all classes of ops, languages or GPUs."""
 
     summary: str
     ops: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read(path: Path, root: Path) -> Page:
-    """Return a page of a folder of pages. Raises InputError or OSError for any other file."""
+    """Return the page at `path` below the folder `root`. Raises InputError or OSError."""
     if not path.is_file() or path.stat().st_size > 4 * MAX_PAGE:
         raise InputError(f"expected a page of at most {MAX_PAGE} characters", where=str(path))
     try:

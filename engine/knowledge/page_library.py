@@ -27,7 +27,7 @@ MAX_FILES = 200
 
 
 class PageHit(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that contains all words of a search, and the lines that contain most of them."""
+    """A page that contains all words of a search, and its lines that contain the most of them."""
 
     page: str
     summary: str
@@ -35,7 +35,7 @@ class PageHit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Library(msgspec.Struct, frozen=True, kw_only=True):
-    """All pages by name, in the order of KINDS, and one line for each file that is not one."""
+    """All pages by name, in the order of KINDS, and a line for each file that is no valid page."""
 
     by_name: dict[str, Page]
     problems: tuple[str, ...] = ()

@@ -40,8 +40,9 @@ NO_RECORD = StrategyRecord()
 
 
 def of_card(reader: Reader, gpu: str = "") -> dict[str, StrategyRecord]:
-    """Return a workspace's records by the key of a strategy or the name of a transformation or
-    template; `gpu` selects the campaigns on that card.
+    """Return a workspace's records; `gpu` selects the campaigns on that card.
+
+    Records are by a strategy's key, or by the name of a transformation or template.
     """
     outcomes: dict[str, list[float | None]] = {}
     for campaign in reader.campaigns():
@@ -87,7 +88,7 @@ def _record(gains: Sequence[float | None]) -> StrategyRecord:
 
 def brief(limiters: Sequence[str], place: StrategyPlace,
           records: Mapping[str, StrategyRecord]) -> str:
-    """Return the strategies against a kernel's limits, those kept most often first, as Markdown."""
+    """Return the strategies against a kernel's limits as Markdown, the best chance first."""
     rows: dict[str, tuple[str, StrategyRow]] = {}
     for limiter in dict.fromkeys(limiters):
         for row in against(limiter, place):

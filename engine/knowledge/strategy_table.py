@@ -44,7 +44,7 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     source: str
 
     def fits(self, limiter: str, place: StrategyPlace) -> bool:
-        """Return whether the row applies to a bottleneck; `limiter` is "" if none is known."""
+        """Return whether the row applies to a bottleneck, "" if unknown; review rows never do."""
         return not self.review and (not self.against or bool(
             limiter and re.search(self.against, limiter))) \
             and (not self.ops or place.op in self.ops) \
@@ -94,6 +94,6 @@ def advice(limiter: str, column: str = "") -> str:
     return UNKNOWN_LIMIT if row is None else row.text.replace("{column}", column)
 
 
-def of_review(depth: str) -> dict[str, str]:
+def review_sentences(depth: str) -> dict[str, str]:
     """Return the sentences that a stagnation review of a depth proposes, by the rows' keys."""
     return {row.key: row.text for row in strategies() if row.review == depth}

@@ -1,7 +1,8 @@
 """Keeps a candidate in two phases, so that a killed engine neither loses nor repeats the commit.
 
 commit (depends only on its inputs) → journal: decision and `keeping` → branch by compare-and-swap
-→ push → journal: `kept` and the campaign's best commit. `recover` finishes an interrupted keep.
+→ push → journal: `kept` and the campaign's best commit. `recover` finishes an interrupted keep, or
+gives it up.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FAILPOINTS = (
 """The steps at which KOPT_FAILPOINT can end the process, in order."""
 
 TOLERANCE = 0.01
-"""Largest relative drop of a kept commit's headline below the headline before it."""
+"""Largest relative drop of a kept commit's headline below the previous headline."""
 
 
 class KeepReason(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +81,7 @@ def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
 def recover(writer: Writer, repo: CampaignRepo) -> list[KeptCommit]:
     """Finish or give up interrupted keeps; return the finished ones.
 
-    Call it after taking the lease and after `unlock`.
+    Call it after taking the lease and after `CampaignRepo.unlock`.
     """
     kept: list[KeptCommit] = []
     for candidate in writer.all(Candidate, "WHERE campaign = ? AND state = 'keeping' "

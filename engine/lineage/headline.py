@@ -36,15 +36,15 @@ def due(context: EngineContext) -> bool:
 def fault(context: EngineContext, commit: str, verdict: Verdict) -> str:
     """Return why a correct commit cannot be accepted, by its significant results; "" if it can."""
     significant_drop = describe_drop(_before(context, commit), verdict.speedup_high)
-    return losing(verdict) or (significant_drop and _doubt(context, commit, verdict))
+    return describe_loss(verdict) or (significant_drop and _doubt(context, commit, verdict))
 
 
 def _doubt(context: EngineContext, commit: str, verdict: Verdict) -> str:
     """Return why a correct commit needs a second measurement, or ""."""
-    return losing(verdict) or describe_drop(_before(context, commit), verdict.speedup)
+    return describe_loss(verdict) or describe_drop(_before(context, commit), verdict.speedup)
 
 
-def losing(verdict: Verdict) -> str:
+def describe_loss(verdict: Verdict) -> str:
     """Describe a significant loss against the baseline, overall or in a core class, or ""."""
     if verdict.speedup_high is not None and verdict.speedup_high < 1:
         return f"the best is significantly slower than the baseline: {describe_speedup(verdict)}"
@@ -90,7 +90,7 @@ def record(context: EngineContext, commit: str, purpose: str = PURPOSE) -> Verdi
 
 
 def _accept(context: EngineContext, commit: str, verdict: Verdict) -> None:
-    """Record the campaign's speedup."""
+    """Record a verdict as the headline's, and its speedup as the campaign's."""
     campaign, writer = context.setup.id, context.writer
     is_correct = verdict.valid and verdict.correct
     doubt = _doubt(context, commit, verdict) \

@@ -101,7 +101,7 @@ class Keeper:
         return kept
 
     def judged_before(self, entry: CandidateTree) -> JudgedCandidate | None:
-        """Return a candidate with its newest verdict and the ruling on it, None without one."""
+        """Return a candidate with its newest verdict that still holds, and the ruling; or None."""
         for row in self.context.reader.verdicts(self.setup.id, candidate=entry.id):
             if row.purpose.startswith(OF_CANDIDATE) and \
                     row.incumbent_tree == entry.candidate.base_tree and \
@@ -116,7 +116,7 @@ class Keeper:
         return self.record(entry, verdict, purpose)
 
     def close(self, judged: JudgedCandidate) -> None:
-        """Record that a candidate is not kept, and why."""
+        """Close a candidate whose ruling is neither to keep it nor to ask a person."""
         kind = judged.ruling.kind
         if kind in ("keep", "ask"):
             raise ValueError(f"candidate {judged.entry.id} is not closed by a {kind}")
@@ -126,6 +126,7 @@ class Keeper:
     def refuse(self, entry: CandidateTree, kind: DecisionKind, reason: str, *,
                verdict: int | None = None, is_fault: bool = False,
                near_gain: float | None = None) -> None:
+        """Record that a candidate is not kept, and why."""
         writer, campaign = self.context.writer, self.setup.id
         with writer.transaction():
             writer.add_decision(campaign, entry.id, kind, reason, round=self.context.round,
@@ -135,7 +136,7 @@ class Keeper:
         failpoint(f"decided.{kind}")
 
     def known_as(self, identity: str) -> str:
-        """Describe the state of a known candidate."""
+        """Return in words under which id a candidate is known, and its state."""
         candidate = self.context.reader.candidate(identity, self.setup.id)
         gone = kept_commits.undone(kept_commits.rollbacks(self.context.reader, self.setup.id))
         state = "rolled back" if candidate.commit in gone else candidate.state
@@ -144,7 +145,8 @@ class Keeper:
     def place(self, judged: JudgedCandidate, *, refuse: Refuse | None = None) -> CandidateState:
         """Commit a gain on the provisional best, if it survives the format command.
 
-        It is kept if no approval is pending, else it joins the waiting line. Returns its state:
+        It is kept if it raises no doubts and no approval is pending, else it joins the waiting
+        line. Returns its state:
         `kept`, `waiting`, `provisional`; `closed` if `refuse` recorded why not.
         """
         final = self._formatted(judged, refuse or self.refuse)

@@ -80,7 +80,7 @@ class CliSpec(ManifestPart, frozen=True, kw_only=True):
         keys = () if variables.keys() & set(agent_keys) else agent_keys
         return tuple(dict.fromkeys(
             address for name in (*keys, *variables)
-            for address in provider_address.of_variable(name, variables.get(name, ""))))
+            for address in provider_address.addresses_of_variable(name, variables.get(name, ""))))
 
 
 class ModelSpec(ManifestPart, frozen=True, kw_only=True):

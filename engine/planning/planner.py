@@ -257,7 +257,7 @@ class Planner:
 
     def _exhausted(self, past: CampaignHistory, inputs: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""
-        count = past.fruitless()
+        count = past.fruitless_rounds()
         if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
             return ""  # a patch that cannot leave the inbox would start rounds forever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)

@@ -144,7 +144,7 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
     level = levels[-1]
     ideas = [AimedIdea(key=key, text=text)
              for shallower in reversed(levels)
-             for key, text in strategy_table.of_review(shallower.depth).items()]
+             for key, text in strategy_table.review_sentences(shallower.depth).items()]
     tried_keys = {key for key, *_ in tried.ideas}
     new = [idea for idea in ideas if idea.key not in tried_keys]
     tried_ideas = [idea for idea in ideas if idea.key in tried_keys]

@@ -84,7 +84,7 @@ def promote(reader: Reader, tip: str, *, campaign: str = "", in_project: bool = 
                          "kopt knowledge promote lists the tips")
     row, past, lesson = chosen[0]
     root = (Path(row.project) / BUILT_IN.name if in_project else
-            data_folders.of_user(BUILT_IN.name)).resolve()
+            data_folders.user_folder(BUILT_IN.name)).resolve()
     if in_project and not root.parent.is_dir():
         raise InputError("the campaign's project is gone", where=str(root.parent),
                          fix="promote it to your own pages, without --project")

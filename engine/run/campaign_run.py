@@ -75,7 +75,7 @@ def _recover(campaign: RunningCampaign) -> None:
     campaign.adopt(provisional.recover(context.writer, context.reader, repo))
     campaign.end_slots()
     repo.remove_all()
-    campaign.setup.folder.remove_parts()
+    campaign.setup.folder.remove_unfinished_trees()
     artifacts.remove_unrecorded(context.reader, campaign.setup.folder, campaign.setup.id)
     campaign.write_records()
 

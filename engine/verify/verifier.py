@@ -141,7 +141,7 @@ class Verifier:
                                   setup.tree(job.candidate_tree))
         try:
             verdict = self._ask_harness(card, job, request)
-            if baseline_cache.cold_timeout(verdict, setup.target.language) \
+            if baseline_cache.may_be_cold_timeout(verdict, setup.target.language) \
                     and setup.command is None:
                 verdict = self._ask_harness(card, job, request)
         finally:

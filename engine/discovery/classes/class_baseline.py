@@ -50,8 +50,8 @@ def find_classes(setup: Setup, device: Device, *, cancel: threading.Event | None
                  ) -> tuple[Setup, ClassProposal]:
     """Run the baseline's benchmark and write its classes into the campaign's manifest.
 
-    Returns the campaign with its new manifest. The caller makes sure that the card is idle. Raises
-    BrokenIncumbent if the benchmark does not work, and Cancelled.
+    Returns the campaign with its new manifest, and the proposal. The caller makes sure that the
+    card is idle. Raises BrokenIncumbent if the benchmark does not work, and Cancelled.
     """
     assert setup.command is not None
     quick = setup.command.quick
@@ -91,7 +91,7 @@ def write_script(folder: Path, manifest: Manifest, benchmark: str) -> Path:
 
 
 def has_own_quick_command(folder: Path, manifest: Manifest) -> bool:
-    """Return whether the quick command is the user's, which has shapes of its own."""
+    """Return whether the quick command is the user's: it has its own shapes, not kopt's."""
     return manifest.quick_command not in (
         "", quick_script.script_command(folder / quick_script.NAME))
 
@@ -100,7 +100,7 @@ def write_classes(folder: Path, manifest_file: Path, proposal: ClassProposal) ->
     """Write classes, core classes, shapes, the row command and, if it saves time, a quick command.
 
     The row command runs one row: to measure GPU kernel time, and to check held-out rows. If the
-    user has a quick command, shapes are written only if its run was measured. Returns the manifest
+    user has a quick command, shapes are written only if that command was run. Returns the manifest
     as the file then has it.
     """
     text = manifest_file.read_text(encoding="utf-8")

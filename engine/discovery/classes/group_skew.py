@@ -43,7 +43,7 @@ def is_grouped(table: Sequence[TableColumn]) -> bool:
 
 
 def find_skew(table: Sequence[TableColumn]) -> Skew | None:
-    """Return the skew of a table's rows, None if no column says it."""
+    """Return the skew of a table's rows, None if no column shows it."""
     group_columns = [column for column in table if _names_groups(column)]
     for column in group_columns:
         sizes = [_sizes(cell) for cell in column.cells]

@@ -31,11 +31,11 @@ class RowBehaviour:
     costs: tuple[float, ...]
     others: tuple[tuple[float, ...], ...] = ()
     shares: tuple[float, ...] = ()
-    """By row, its weight when core classes are chosen: calls times cost, or calls."""
+    """By row, its weight when core classes are chosen: calls, times cost if `is_timed`."""
     scored: tuple[float, ...] = ()
     """By row, its weight in the score."""
     is_timed: bool = True
-    """Whether a cost is a time, which grows with the work; otherwise it is the cost of a unit."""
+    """Whether a cost is a time, which grows with the work; else it is per unit of work."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ _TEMPLATE = Template(
 
 @dataclass(frozen=True, kw_only=True)
 class QuickScript:
-    """The script's text, how it restricts the benchmark, and `why` says so in words.
+    """The script's text, how it restricts the benchmark (`by`), and the same in words (`why`).
 
     `row_command` runs the benchmark on one row (see TargetSpec), "" if it cannot be restricted.
     """
@@ -81,7 +81,7 @@ def script_command(path: Path) -> str:
 
 
 def benchmark_file(benchmark: str, files: Sequence[str]) -> str:
-    """Return the file of a project that a command runs, "" if it names none."""
+    """Return the first of a project's files that a command names, "" if it names none."""
     try:
         argv = shell_command.words_of(benchmark)
     except ValueError:

@@ -55,7 +55,7 @@ def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
 
 def row_cells(keys: Sequence[str], table: Sequence[TableColumn],
           rows: Sequence[int]) -> tuple[dict[str, str], ...]:
-    """Return the config columns and cells of some rows."""
+    """Return some rows, each as its cells by config column."""
     by_name = {column.name: column for column in table}
     return tuple({key: by_name[key].cells[row] for key in keys} for row in rows)
 

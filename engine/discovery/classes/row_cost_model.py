@@ -16,15 +16,15 @@ from statistics import median
 FLOOR = 0.05
 """Log-difference of rows that still behave alike: about 5 %."""
 PRIOR = 3.0
-"""Weight of a size's prior power, in rows; the prior is 1 for work, 0 for an unknown column."""
+"""Weight, in rows, of a size's prior power: 1 for a size of the work, 0 for an unknown column."""
 MOST_POWER = 3.0
 OWN_LAW = 4
-"""Least rows of a class that has its own law; smaller classes follow the law of all rows."""
+"""A class with fewer rows than this follows the law of all rows instead of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSignal:
-    """A number for each row: equal for rows that behave alike; with `work`, on one law of it."""
+    """A number for each row: rows that behave alike have the same, or follow one law of `work`."""
 
     values: tuple[float, ...]
     work: tuple[float, ...] = ()

@@ -20,13 +20,13 @@ from harness.formats.quantities import counted
 MOST_CLASSES = 12
 MOST_COLUMNS = 3
 FEW_ROWS = 6
-"""Up to this many rows are classes of their own if no column explains them."""
+"""If no column explains a table of at most this many rows, each row is a class of its own."""
 LEAST = 0.1
 """Least share of the differences between rows that classes must explain."""
 MOST_CUTS = 2
 """Cuts of one column, which give three ranges."""
 CUTS = 7
-"""Places at which cutting a column is tried."""
+"""Most values of a column at which a cut is tried."""
 CORE_SHARE = 0.8
 """Core classes are the most expensive ones that together take this share of the time."""
 WORK = 300_000
@@ -77,11 +77,11 @@ class _Feature:
 def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
          others: Sequence[Sequence[float]] = (), shares: Sequence[float] = (),
          configs: Sequence[str] = (), is_timed: bool = True) -> Strata:
-    """Find the classes of at least one row from the rows' columns and costs.
+    """Find the config classes of a table's rows, at least one, from their columns and costs.
 
     `others` are costs of the same rows by other implementations. `shares` are the rows' weights
     when core classes are chosen (by default their costs). With `configs`, such as those that a
-    person confirmed, the classes are theirs; even then, rows of uneven groups get classes of their
+    person confirmed, they define the classes; even then, rows of uneven groups get classes of their
     own. Unless `is_timed`, costs are per unit of work.
     """
     signals = row_cost_model.row_signals(costs, list(_sizes(table, is_timed)), others)
@@ -111,7 +111,7 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
     measure = ("time" if is_timed else "rate") + (" for their size" if signals[0].work else "") + (
         ", also against the table's other times" if len(signals) > 1 else "")
     if configs:
-        why = f"by {', '.join(configs)}, as the manifest says; {_between(share, measure)}"
+        why = f"by {', '.join(configs)}, as the manifest says; {_share_in_words(share, measure)}"
     else:
         why = _why(chosen, len(costs), share, len(grouped), measure)
         if chosen and not is_significant:
@@ -177,13 +177,13 @@ def _features(table: Sequence[TableColumn], n: int) -> Iterator[_Feature]:
         if not column.numbers:
             continue
         values = sorted(set(column.numbers))
-        for place in _spread(len(values) - 1) if len(values) > 2 else ():
-            yield _Feature(entry=f"{column.name} <= {values[place]:.15g}", column=column,
-                           codes=tuple(int(value > values[place]) for value in column.numbers))
+        for cut in _spread(len(values) - 1) if len(values) > 2 else ():
+            yield _Feature(entry=f"{column.name} <= {values[cut]:.15g}", column=column,
+                           codes=tuple(int(value > values[cut]) for value in column.numbers))
 
 
 def _spread(n: int) -> Sequence[int]:
-    """Return up to CUTS of n places, evenly spread."""
+    """Return at most CUTS of the indices below n, evenly spread."""
     return range(n) if n <= CUTS else sorted({at * (n - 1) // (CUTS - 1) for at in range(CUTS)})
 
 
@@ -265,7 +265,7 @@ def _strata(grouped: Mapping[str, Sequence[int]], shares: Sequence[float]) -> tu
                  for name, inside in grouped.items())
 
 
-def _between(share: float, measure: str) -> str:
+def _share_in_words(share: float, measure: str) -> str:
     return f"they account for {share:.0%} of the differences between rows in {measure}"
 
 
@@ -281,4 +281,4 @@ def _why(chosen: Sequence[_Feature], n: int, share: float, count: int, measure: 
                   if feature.column.name == name and feature.entry != name]
         parts.append(f"{name} (up to {', up to '.join(limits)}, or more)" if limits else name)
     return f"{counted(n, 'row')} in {counted(count, 'class')} by {' and '.join(parts)}; " \
-        + _between(share, measure)
+        + _share_in_words(share, measure)

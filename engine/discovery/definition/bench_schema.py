@@ -137,7 +137,7 @@ def read_workloads(path: Path, definition: str) -> tuple[Workload, ...]:
 
 
 def find_workloads(definition: Path, name: str) -> Path | None:
-    """Return the workloads beside a definition, or in the data set's folder `workloads`."""
+    """Return the file of workloads, below the definition's folder or the data set's `workloads`."""
     data_sets = [up.parent for up in definition.resolve().parents if up.name == "definitions"]
     for folder in (definition.parent, *(data_set / "workloads" for data_set in data_sets)):
         files = [path for path in folder.rglob(f"{name}*.jsonl")

@@ -37,7 +37,7 @@ class Dims:
 
 
 def dims(definition: Definition) -> tuple[Dims, list[str]]:
-    """Return the axes, and a line on each constraint; one that is an equation derives an axis."""
+    """Return the axes, and a line on each constraint; one like `axis == ...` derives that axis."""
     derived: dict[str, str] = {}
     lines = []
     variable = [name for name, axis in definition.axes.items() if axis.type == "var"]
@@ -136,7 +136,7 @@ def _numbered(text: str, constants: Mapping[str, int]) -> str:
 
 POINTER = b"version https://git-lfs"
 HEADER = 8
-"""Bytes at the beginning of a file that hold the length of its header."""
+"""Bytes at the beginning of a safetensors file that hold the length of its header."""
 
 
 def input_names(definition: Definition, workload: Workload) -> tuple[str, ...]:

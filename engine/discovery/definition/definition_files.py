@@ -35,7 +35,7 @@ class BaselineKernel:
 
 
 def baseline(definition: Definition, solution: Solution | None) -> BaselineKernel:
-    """Return the solution's sources, or the definition's reference as a kernel."""
+    """Return the solution as the baseline, or without one the definition's reference."""
     folder = f"solutions/{definition.name}"
     if solution is None:
         path = f"{folder}/main.py"
@@ -73,7 +73,7 @@ def {REFERENCE}(**given):
 
 
 def adapter(definition: Definition, text: str, entry: str) -> str:
-    """Return the adapter of a kernel that returns a dict or a list, "" for another kernel."""
+    """Return an adapter if a kernel returns a dict or list, or takes only some inputs; else ""."""
     function = _function(text, entry)
     count = parameter_count(text, entry)
     is_plain = function is None or not any(

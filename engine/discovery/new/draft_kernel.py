@@ -1,4 +1,4 @@
-"""Draft a kernel target's manifest and, for a C kernel without one, its task file."""
+"""Draft a kernel target's manifest and, for a C or GPU kernel that has no task file, that file."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
 
 
 def check_shape(function: CFunction, tensor: str, shape: str) -> None:
-    """Raise InputError for a name in a shape that is no argument, if the function takes sizes."""
+    """Raise InputError if a shape names no size or constant of a function that takes sizes."""
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
     for dim in parse_dims(shape):
         names = names_of(dim) if isinstance(dim, str) else set()

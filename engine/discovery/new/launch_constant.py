@@ -13,7 +13,8 @@ def with_block_constant(launch: Launch, kernel: str, source: str) -> Launch:
     """Return a launch whose number of threads in a block is a constant that the source may define.
 
     The launch is returned unchanged if blocks have several dimensions, if their size is an
-    expression, or if the source itself launches the kernel with another size.
+    expression or no usual one, if the source has the constant's name already, or if the source
+    itself launches the kernel with another size.
     """
     threads, *others = launch.block
     name = knob_proposals.block_knob(kernel)

@@ -32,7 +32,7 @@ LEVELS = 12
 """Most different values of a column whose values can each be a class."""
 CHECKS = WORDS["errors"] | WORDS["checks"]
 STATISTICS = ("median", "mean", "avg", "average", "min", "best", "max", "p", "std", "stdev")
-"""Statistics of a timing, in order of preference: the first that a table has is the metric."""
+"""Statistics of a timing, in order of preference; a column that names none is preferred to all."""
 UNIQUE = "different in every row"
 _WORD = re.compile(r"[A-Za-z]+")
 
@@ -53,6 +53,7 @@ class TableColumn:
 
     @property
     def preferred(self) -> bool:
+        """Whether kernels are often specialised by such a column, going by its name."""
         return bool(name_words(self.name) & WORDS["path"])
 
 
@@ -94,18 +95,18 @@ def _text(cells: Sequence[str]) -> tuple[Role, str]:
 
 def _numeric(words: set[str], numbers: Sequence[float]) -> tuple[Role, str]:
     distinct = sorted(set(numbers))
-    whole = all(value.is_integer() for value in distinct)
+    are_integers = all(value.is_integer() for value in distinct)
     if _numbers_rows(words, numbers):
         return "none", "the number of the row"
-    if not whole and len(distinct) > len(numbers) / 2 and len(numbers) > 3:
+    if not are_integers and len(distinct) > len(numbers) / 2 and len(numbers) > 3:
         return "none", "a result: fractions that hardly repeat"
-    wide = distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE
-    if wide and (len(distinct) > 3 or words & WORDS["sizes"]) \
+    is_wide = distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE
+    if is_wide and (len(distinct) > 3 or words & WORDS["sizes"]) \
             and not (words & WORDS["path"] and len(distinct) <= LEVELS):
         return "size", ""
     if len(distinct) == len(numbers) > 3 and not words & WORDS["path"]:
-        spread = distinct[0] > 0 and distinct[-1] / distinct[0] >= 2
-        return ("size", "") if spread else ("none", UNIQUE)
+        is_spread = distinct[0] > 0 and distinct[-1] / distinct[0] >= 2
+        return ("size", "") if is_spread else ("none", UNIQUE)
     return "path", ""
 
 
@@ -176,14 +177,14 @@ def implementation_of(name: str) -> tuple[str, ...]:
 
 
 def _metrics(names: Sequence[str]) -> tuple[str, ...]:
-    """Return one implementation's metrics: times rather than rates, one statistic of each."""
+    """Return one implementation's metrics: times rather than rates, one statistic per timing."""
     times = [name for name in names if not metric_units.resolve(Metric(name=name)).is_rate]
     kept: dict[frozenset[str], str] = {}
     for name in times or names:
         words_of_name = name_words(name)
-        what = frozenset(words_of_name - set(STATISTICS))
-        if what not in kept or _statistic(words_of_name) < _statistic(name_words(kept[what])):
-            kept[what] = name
+        timing = frozenset(words_of_name - set(STATISTICS))
+        if timing not in kept or _statistic(words_of_name) < _statistic(name_words(kept[timing])):
+            kept[timing] = name
     return tuple(kept.values())
 
 

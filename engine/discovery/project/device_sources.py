@@ -43,7 +43,7 @@ class DeclaredFunction:
     is_c: bool
     is_global: bool
 
-    def of_instance(self, instance: str) -> str:
+    def instance_parameters(self, instance: str) -> str:
         """Return the parameters with an instance's arguments in place of the template's."""
         names = [words[-1] for part in self.template.split(",") if (words := _NAME.findall(part))]
         values = dict(zip(names, instance.strip("<>").split(","), strict=False))
@@ -68,7 +68,7 @@ class DeclaredFunction:
 
 
 def language_of(path: str, source: str) -> Language:
-    """Return a source's language: HIP by its suffix or by names of HIP functions, else CUDA."""
+    """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; else CUDA."""
     suffix = PurePosixPath(path).suffix
     of_hip = suffix != ".cu" and re.search(r"\bhip[A-Z]\w+|hip/", source) is not None
     return "hip" if suffix == ".hip" or of_hip else "cuda"
@@ -88,7 +88,7 @@ def functions(path: str, source: str) -> list[CFunction]:
         instance = site.instance if site is not None else ""
         if not (each.is_global or each.is_c) or bool(each.template) != bool(instance):
             continue
-        args = _arguments(each.typed(each.of_instance(instance)))
+        args = _arguments(each.typed(each.instance_parameters(instance)))
         if each.is_global and args:
             names = [arg.name for arg in args]
             kernels.append(CFunction(
@@ -136,7 +136,7 @@ def _arguments(parameters: str) -> tuple[Arg, ...] | None:
 
 def _roles(args: Sequence[Arg], kernel: DeclaredFunction, names: dict[str, str],
            ) -> tuple[Arg, ...]:
-    """Return the arguments; written ones that the kernel reads first are changed in place."""
+    """Return the arguments; outputs that the kernel reads before it writes them become inout."""
     return tuple(replace(arg, role="inout") if arg.role == "output" and arg.name in names
                  and kernel.is_read_first(names[arg.name]) else arg for arg in args)
 
@@ -191,8 +191,8 @@ class LaunchSite:
     def launch(self, parameters: Sequence[str], source: str) -> Launch | None:
         """Return the launch in terms of the kernel's parameters and the source's constants.
 
-        Other names of the function around it stay; config classes have to define them. Returns None
-        if the launch cannot be expressed.
+        Other names, of the function that launches, stay; config classes have to define them.
+        Returns None if the launch cannot be expressed.
         """
         passed = {value: name for value, name in zip(self.values, parameters, strict=False)
                   if _SYMBOL.fullmatch(value)}
@@ -235,7 +235,7 @@ class LaunchSite:
 
 
 def find(text: str) -> list[LaunchSite]:
-    """Return the launches in a text without comments, from its beginning to its end."""
+    """Return the launches in a text without comments, in their order."""
     variables = {match["name"]: match["value"] or match["sizes"] or match["braced"] or ""
                  for match in _VARIABLE.finditer(text)}
     return [LaunchSite(

@@ -56,7 +56,7 @@ def kernel_sources(project: Path) -> list[Path]:
 
 
 def project_files(project: Path) -> list[Path]:
-    """Return the project's files, shallow ones first, without those in build or hidden folders."""
+    """Return files to a depth of MAX_DEPTH, shallow ones first; none of build or hidden folders."""
     files: list[Path] = []
     folders = [project]
     for _ in range(MAX_DEPTH):

@@ -17,7 +17,7 @@ from harness.tasks.target import MAX_ELEMENTS, Arg, ConfigClass
 
 MOST_CLASSES = 6
 LEAST_CLASSES = 3
-"""Most called shapes that are always classes; the smallest, the largest and an odd one follow."""
+"""So many of the most called shapes are classes; the smallest, largest and an odd one follow."""
 ORDER = {"tensor": 0, "tuple": 1, "number": 2}
 """Order in which arguments give names to sizes, by kind; all other kinds come last."""
 
@@ -122,10 +122,10 @@ def _key(value: ObservedValue) -> tuple[Any, ...]:
 
 def draft(group: CallGroup, entry: EntrySource, location: str, *,
           backward: bool = False) -> TaskDraft:
-    """Return the task that a group of calls shows. Raises InputError naming an unknown argument.
+    """Return the task that a group of calls shows.
 
-    `location` is the function's file and line, for messages. With `backward` the gradients are
-    results.
+    Raises InputError for an argument that a task cannot describe. `location` is the function's file
+    and line, for messages. With `backward` the gradients are results.
     """
     calls = _distinct(group.calls)
     sizes = SizeNames(entry.sizes)
@@ -274,7 +274,7 @@ def _recorded(calls: Sequence[ObservedCall], args: Sequence[Arg], sizes: SizeNam
 
 
 def _representatives(every: Sequence[ConfigClass]) -> Iterator[ConfigClass]:
-    """Yield the most called classes, the smallest, the largest, an odd one, then others."""
+    """Yield the most called classes, the smallest, the largest, an odd one; all if they are few."""
     if len(every) <= MOST_CLASSES:
         yield from every
         return

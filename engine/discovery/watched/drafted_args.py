@@ -99,7 +99,7 @@ def _dimensions(call: ObservedCall, excluded: str) -> set[int]:
 
 def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least: Sequence[int],
            sizes: SizeNames) -> int | str | None:
-    """Return the smallest size that is above the values in every call, None if they never vary."""
+    """Return the smallest varying size above the values in every call, None if they do not vary."""
     if len(set(highs)) == 1:
         return None
     fitting = [values for values in {sizes.symbols[name] for name in sizes.symbols}
@@ -109,6 +109,7 @@ def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least:
 
 
 def constant(name: str, values: Sequence[ObservedValue], sizes: SizeNames) -> Arg:
+    """Return an argument that is no tensor: a number, a tuple of numbers or a literal."""
     first = values[0]
     if first.kind == "number":
         if isinstance(first.value, int) and not isinstance(first.value, bool):

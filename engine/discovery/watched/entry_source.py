@@ -60,13 +60,13 @@ def find(source: str, entry: str, where: str) -> EntrySource:
         return _entry(entry, functions, hidden,
                       owner=holder if hidden and "classmethod" not in marks else "")
     if name == APPLY and holder:
-        return _of_autograd(entry, body, f"{where}: class {holder}")
+        return _autograd_forward(entry, body, f"{where}: class {holder}")
     applied = [node.value.value for node in body if isinstance(node, ast.Assign)
                and any(isinstance(each, ast.Name) and each.id == name for each in node.targets)
                and isinstance(node.value, ast.Attribute) and node.value.attr == APPLY]
     if applied:
         owner = ast.unparse(applied[0])
-        return _of_autograd(entry, _body(tree, owner) or [], f"{where}: class {owner}")
+        return _autograd_forward(entry, _body(tree, owner) or [], f"{where}: class {owner}")
     raise InputError(f"there is no function {entry!r}", where=where,
                      fix=suggest(name, public_functions(source)) or "name one of "
                      + (", ".join(public_functions(source)[:8]) or "another file"))
@@ -94,7 +94,7 @@ def module_methods(source: str) -> list[str]:
         and any(isinstance(each, Function) and each.name == "forward" for each in node.body)]
 
 
-def _of_autograd(entry: str, body: Sequence[ast.stmt], where: str) -> EntrySource:
+def _autograd_forward(entry: str, body: Sequence[ast.stmt], where: str) -> EntrySource:
     """Return the `forward` of a torch.autograd.Function, which its `apply` calls."""
     functions = [node for node in body if isinstance(node, Function) and node.name == "forward"]
     if not functions:
@@ -168,7 +168,7 @@ def _is_jit(function: Function) -> bool:
 
 
 def _launchers(tree: ast.Module, kernel: str) -> list[str]:
-    """Return the public functions that use a kernel by its name."""
+    """Return the functions that use a kernel by its name, at most six."""
     return [node.name for node in statements(tree.body) if isinstance(node, Function)
             and not _is_jit(node) and any(isinstance(each, ast.Name) and each.id == kernel
                                           for each in ast.walk(node))][:6]
@@ -185,7 +185,7 @@ def _body(tree: ast.Module, holder: str) -> list[ast.stmt] | None:
 
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield statements, also those below `if` and `try`."""
+    """Yield statements, also those below `if`, `with` and `try`."""
     for node in body:
         yield node
         for name in ("body", "orelse", "finalbody"):

@@ -148,7 +148,7 @@ _MODULE = re.compile(r"No module named '?([\w.]+)'?")
 
 
 def fault(observed: WatchedProgram, title: str, project: Path, *, on_gpu: bool) -> KoptError:
-    """Return the error for a program that did not call the function."""
+    """Return the error for a program that did not call the function, or whose calls all failed."""
     failure = failure_of(observed, project)
     if not on_gpu and _NEEDS_GPU.search(failure):
         return Refused(f"the program failed: {failure}", where=title, fix=(
@@ -185,8 +185,8 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
     text = "\n".join(stream.decode(errors="replace")
                      for stream in (observed.outcome.stdout, observed.outcome.stderr))
     errors = _ERROR.findall(text)
-    places = [(match[1] or match[3], match[2] or match[4]) for match in _FRAME.finditer(text)]
-    project_lines = [f"{Path(file).name}:{line}" for file, line in places
+    frames = [(match[1] or match[3], match[2] or match[4]) for match in _FRAME.finditer(text)]
+    project_lines = [f"{Path(file).name}:{line}" for file, line in frames
                      if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
         return observed.outcome.describe(PROGRAM_LIMITS) + observed.outcome.crash_clue
@@ -197,7 +197,7 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
 
 
 def _innermost(error: str) -> str:
-    """Return the error that Triton's interpreter wrapped, once for each nested call."""
+    """Return the innermost of the errors that Triton's interpreter wrapped; others as they are."""
     nested = _NESTED.findall(error) if "InterpreterError" in error else []
     kind, text = nested[-1] if nested else ("", "")
     return f"in Triton's interpreter, {kind}: {text.rstrip(QUOTES)}" if nested else error

@@ -39,7 +39,7 @@ class SizeNames:
             name, axis, count)) for axis in range(count))
 
     def number(self, name: str, values: Sizes) -> Dimension:
-        """Return a whole number that the caller passes as a number, a symbol or an expression."""
+        """Return a whole-number argument as a number, a symbol or an expression."""
         if expression := self._expression(values):
             return expression
         return values[0] if len(set(values)) == 1 else self._new(name, values)

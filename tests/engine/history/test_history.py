@@ -204,7 +204,7 @@ def test_rounds_without_a_new_candidate_are_counted(rounds: list[Any], count: in
     builder = HistoryBuilder()
     for outcome, decisions in rounds:
         builder.round(outcome, *decisions)
-    assert builder.history.fruitless() == count
+    assert builder.history.fruitless_rounds() == count
 
 
 def test_best_after_a_round_includes_keeps_until_the_next_round() -> None:

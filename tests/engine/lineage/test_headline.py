@@ -43,7 +43,7 @@ def row(log_ratio: float, **fields: Any) -> Row:
     ({"speedup": None, "speedup_low": None, "speedup_high": None}, ""),
 ])
 def test_significant_loss_is_described(fields: dict[str, Any], message: str) -> None:
-    assert headline.losing(samples.verdict(**fields)) == message
+    assert headline.describe_loss(samples.verdict(**fields)) == message
 
 
 def create(root: Path) -> Setup:

@@ -96,7 +96,7 @@ def test_hanging_run_with_a_warm_cache_is_not_repeated(tmp_path: Path) -> None:
 ])
 def test_only_kernels_that_timed_out_cold_are_judged_again(language: str, verdict: Verdict,
                                                            again: bool) -> None:
-    assert baseline_cache.cold_timeout(verdict, language) is again
+    assert baseline_cache.may_be_cold_timeout(verdict, language) is again
 
 
 BY_NAME = """\

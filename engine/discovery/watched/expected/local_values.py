@@ -12,7 +12,7 @@ SMALL = 1
 
 
 class NoValue(Exception):
-    """A variable is not an argument, and cannot be computed from one."""
+    """Raised if a variable is not an argument and cannot be computed from one."""
 
 
 class MemberNames(ast.NodeTransformer):
@@ -50,7 +50,7 @@ class MemberNames(ast.NodeTransformer):
 class LocalValues:
     """The variables of a caller; `used` are the arguments that their expressions need.
 
-    `same` are all calls by this caller: a variable is a size only if it equals it in each call.
+    `same` are all calls by this caller: a variable is a size only if it equals that size in each.
     `names` are the names that the function's source gives to sizes, by (argument, axis).
     """
 
@@ -60,7 +60,7 @@ class LocalValues:
         self.used: set[str] = set()
 
     def text(self, local: ObservedLocal) -> str:
-        """Return a variable as an expression over the arguments, or as a literal."""
+        """Return a variable as an expression over the arguments or a literal. Raises NoValue."""
         value = local.value
         tensors = {name: arg for name, arg in self.args.items() if arg.kind == "tensor"}
         if not tensors or value.kind == "tensor":
@@ -85,19 +85,19 @@ class LocalValues:
             return repr(value)
         values = {each.value.value for caller in self.same for each in caller.locals
                   if each.name == local}
-        places = [(name, axis) for name, arg in tensors.items()
+        axes = [(name, axis) for name, arg in tensors.items()
                   for axis, size in enumerate(arg.shape)
-                  if size == value and self._always(local, name, axis)
+                  if size == value and self._always_equals(local, name, axis)
                   and (len(values) > 1 or value > SMALL)]
-        named = [(name, axis) for name, axis in places if local.lower() in (
+        named = [(name, axis) for name, axis in axes if local.lower() in (
             self.names.get((name, axis)),
             self.names.get((name, axis - len(tensors[name].shape))))]
-        if not places:
+        if not axes:
             return repr(value)
-        name, axis = (named or places)[0]
+        name, axis = (named or axes)[0]
         return f"{self._of(name, 'shape')}[{axis}]"
 
-    def _always(self, local: str, argument: str, axis: int) -> bool:
+    def _always_equals(self, local: str, argument: str, axis: int) -> bool:
         """Return whether a variable equals an argument's size in every call by the caller."""
         for caller in self.same:
             values = [each.value.value for each in caller.locals if each.name == local]

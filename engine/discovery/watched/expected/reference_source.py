@@ -48,12 +48,12 @@ class FoundReference:
 
 
 class NoReference(Exception):
-    """A caller has no expected result that can be computed from the arguments alone."""
+    """Raised if a caller has no expected result that the arguments alone determine."""
 
 
 def find(callers: Sequence[ObservedCaller], entry: EntrySource, names: Sequence[str],
          project: Path) -> tuple[FoundReference | None, str]:
-    """Return the reference that depends on most arguments and "", or None and why none is found."""
+    """Return the reference that uses the most arguments and ""; or None, and why there is none."""
     why, references = "", list[FoundReference]()
     for caller in callers:
         same = [each for each in callers if (each.file, each.first_line, each.function) == (
@@ -72,7 +72,7 @@ def find(callers: Sequence[ObservedCaller], entry: EntrySource, names: Sequence[
 
 
 class CallerSource:
-    """The source of a function that calls the watched one; `same` are all calls by it."""
+    """The source of a function that calls the watched one; `same` are all its observed calls."""
 
     def __init__(self, caller: ObservedCaller, entry: EntrySource, names: Sequence[str],
                  project: Path, same: Sequence[ObservedCaller]) -> None:
@@ -156,13 +156,13 @@ class CallerSource:
         return named[0] if named else None
 
     def _arguments(self) -> dict[str, str]:
-        """Return the argument that a variable is: by its value, else by its place in the call."""
+        """Return the argument that each variable is: by its value, else by its use in the call."""
         known = {local.name: local.argument for local in self.caller.locals
                  if local.argument in self.args}
         if self._call is not None:
-            places = [*zip(self.args, self._call.args, strict=False),
+            passed = [*zip(self.args, self._call.args, strict=False),
                       *((each.arg, each.value) for each in self._call.keywords)]
-            for name, value in places:
+            for name, value in passed:
                 local = self.locals.get(value.id) if isinstance(value, ast.Name) else None
                 if name in self.args and isinstance(value, ast.Name) and value.id not in known \
                         and (local is None or local.value.kind != "tensor"):
@@ -218,7 +218,7 @@ class CallerSource:
             local.value.kind == "tensor" for local in locals_)
 
     def _sliced(self, needed: set[str], end: int, into: list[ast.stmt]) -> set[str]:
-        """Insert in `into` the statements before `end` that compute names; return those left."""
+        """Insert in `into` the statements before `end` that compute `needed`; return the rest."""
         for statement in reversed(self.body[:end]):
             if any(node is self._call for node in ast.walk(statement)):
                 if needed & stores(statement) - set(self.argument_of):
@@ -255,9 +255,9 @@ class CallerSource:
             else:
                 raise NoReference(f"{self._place()}: the expected result uses {name!r}, which is "
                                   "not an argument")
-        is_own = self.caller.function == "<module>"
+        is_module = self.caller.function == "<module>"
         return head, [node for node in self.top if node in preamble and not (
-            is_own and node in self.body and not isinstance(node, DEFINITIONS))]
+            is_module and node in self.body and not isinstance(node, DEFINITIONS))]
 
     def _define(self, name: str, into: dict[ast.stmt, None]) -> bool:
         """Collect the file's definition of a name and those it uses; return whether it has one."""

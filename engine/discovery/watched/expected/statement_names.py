@@ -52,7 +52,7 @@ def updated(node: ast.AST) -> set[str]:
 
 
 def changed(node: ast.AST) -> set[str]:
-    """Return the names that a call without a result may change: `ref.add_(x)`, `fill(out, x)`."""
+    """Return the names that a call as a statement may change: `ref.add_(x)`, `fill(out, x)`."""
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
         return set()
     name = ast.unparse(node.value.func).lower()
