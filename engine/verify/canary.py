@@ -2,7 +2,7 @@
 
 A benchmark that runs other files than candidates change would find every candidate exactly as fast
 as the incumbent, for a whole campaign. The check costs one run at the baseline and, where there are
-several files, one more for each of the first few: one file that is read proves nothing about the
+several files, one more for each of the first few: that one file is read proves nothing about the
 others.
 """
 
@@ -49,7 +49,7 @@ def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str
 
 
 def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
-    """Return the tree of a commit in which these files are broken."""
+    """Return a commit's tree with these files broken."""
     return clone.with_files(commit, dict.fromkeys(names, BROKEN))
 
 
@@ -94,9 +94,9 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
     If the breakage shows, each of the first files is broken alone as well, the `kernel` first. If
     it does not show and `drop_cache` drops a cache that the run was seeded with, `judge` is called
     once more: a compiler may go by a file's name instead of its contents. Where the checkout
-    `has_carried_builds` a failed build is enough: the benchmark may run an earlier build. Raises
-    InputError where the breakage does not show, or not that of the `kernel` alone, unless kopt
-    itself loads the kernel from `source`.
+    `has_carried_builds` and only the build fails, that is a warning: the benchmark may run an
+    earlier build. Otherwise it raises InputError where the breakage does not show, or not that of
+    the `kernel` alone, unless kopt itself loads the kernel from `source`.
     """
     names, warnings = watched(clone, commit, edit, frozen, source), list[str]()
     if not names:

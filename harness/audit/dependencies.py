@@ -31,7 +31,7 @@ _PYC_UNCHECKED = 1
 
 
 def new_dependencies(target: Target, changes: Changes) -> list[Finding]:
-    """Return a reject for each dependency that the candidate has and the baseline has not."""
+    """Return a finding for each dependency that the candidate has and the baseline has not."""
     return sighting.findings(list(_Dependencies(target, changes).all()))
 
 
@@ -131,7 +131,7 @@ class _Dependencies:
                 yield _see(file, f"links {os.path.basename(name)}", text)
 
     def _binary(self, path: str) -> str:
-        """Return what a new or changed path is if it is not a source file, "" for a source."""
+        """Return why a path is a binary, a special file or a link outside, "" if it is none."""
         entry = self.tree.files[path]
         if entry.link is not None:
             place = os.path.normpath(os.path.join(os.path.dirname(path), entry.link))
@@ -197,7 +197,7 @@ def _rule(why: str) -> AuditRule:
 
 
 def _written_in(name: str, how: str) -> AuditRule:
-    """Return a reject for a package or header, or a flag if it is a language for kernels."""
+    """Return a reject for a new package or header, but a flag for a kernel language."""
     if re.split(r"[./]", name)[0] in NAMES["kernel_languages"]:
         return AuditRule(RULE, "flag", f"{how} {name}, a kernel language new to the project")
     return _rule(f"{how} {name}")

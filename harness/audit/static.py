@@ -136,7 +136,7 @@ def import_roots(target: Target) -> tuple[str, ...]:
 
 
 def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
-    """Return those of the paths that are sources, and always the target's source."""
+    """Return the target's source, and those of the paths that are sources or included."""
     sources = [p for p in paths if p.endswith(PYTHON_SUFFIXES + C_SUFFIXES)]
     included: set[str] = set()
     for path in (*sources, target.source):

@@ -82,7 +82,8 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
     A patch without a cache changes the kernel only. A cache of something named like a weight counts
     as a cache of weights. Any other cache is flagged for a person to check, and so is the use of
     files, clocks and the like, which may be honest in a project. Returns the findings, and the
-    transfer: None if an edited file is not a source, cannot be read, or has an unknown cache.
+    transfer: None if nothing is edited, or if an edited file is not a source, cannot be audited or
+    has a cache of anything but weights.
     """
     changes = Changes(candidate, baseline)
     edited = dict.fromkeys((*changes.touched, *changes.replaced))

@@ -2,7 +2,7 @@
 
 `for k in range(0, K, BLOCK)` masks its loads by `k + arange(0, BLOCK) < K`, or `for k in range(0,
 cdiv(K, BLOCK))` by `arange(0, BLOCK) < K - k * BLOCK`. Such a comparison is true in each step that
-ends before K, so a first loop goes on without it and a second one, of at most one step, keeps it.
+ends before K, so a first loop omits it and a second one, of at most one step, keeps it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class _StepLoop:
                     self._masks[statement.targets[0].id] = statement.value
 
     def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
-        """Note the comparisons of a statement that are true in all steps before the last one."""
+        """Record the comparisons of a statement that are true in all steps before the last one."""
         if isinstance(statement, ast.For | ast.If | ast.While | ast.With):
             return  # names inside may have other values
         for node in ast.walk(statement):
@@ -179,7 +179,7 @@ class _StepLoop:
         return Replacement(begin, end, f"{indent}{whole} = {value}\n{main}\n{tail}")
 
     def _unmasked(self) -> Iterator[Replacement]:
-        """Yield the edits that remove always-true parts from masks, and masks that are all true."""
+        """Yield the edits that remove masks, and parts of masks, that are true in whole blocks."""
         used: Counter[str] = Counter()
         for name, place in (("load", 1), ("store", 2)):
             for call in self.parsed.calls(self.node, name):
@@ -217,7 +217,7 @@ class _StepLoop:
         return mask in self._is_true
 
     def _shorter(self, mask: ast.expr) -> str:
-        """Return a mask without the parts that are true."""
+        """Return a mask without the parts that are true in whole blocks."""
         if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
             return " & ".join(f"({self._shorter(side)})" if isinstance(side, ast.Compare)
                               else self._shorter(side) for side in (mask.left, mask.right)
@@ -226,7 +226,7 @@ class _StepLoop:
             else f"({self.parsed.text(mask)})"
 
     def _has_block(self, pointer: ast.expr) -> bool:
-        """Return whether a pointer has the block's lanes: without a mask its shape stays."""
+        """Return whether a pointer has the block's lanes: a mask is not needed for the shape."""
         left, seen = [pointer], set[str]()
         while left:
             node = left.pop()

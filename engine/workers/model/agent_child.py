@@ -58,7 +58,7 @@ class EngineShell:
 
 
 def _ask_once(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None:
-    """Send the prompt once, without tools; the end carries the answer."""
+    """Send the prompt once, without tools; the message `end` carries the answer."""
     response = model.request([{"role": "system", "content": job["system"]},
                               {"role": "user", "content": job["prompt"]}])
     text = response.choices[0].message.content or ""

@@ -1,4 +1,4 @@
-"""Finds what a C source keeps between calls, and the arguments that it compares with it."""
+"""Finds what a C source keeps between calls, and which arguments are compared with that."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class CSource:
 
     @cached_property
     def functions(self) -> dict[str, int]:
-        """The functions that the source defines, by the index of the name."""
+        """By name, where the source defines its functions: the index of the name."""
         indices: dict[str, int] = {}
         for index, token in enumerate(self.tokens):
             if token.kind != "name" or token.directive or token.text in _CONTROL \
@@ -68,7 +68,7 @@ class CSource:
 
     @cached_property
     def macros(self) -> dict[str, list[Token]]:
-        """Of each macro, the tokens after its name in all its definitions."""
+        """By macro, the tokens after its name in all of its definitions."""
         bodies: dict[str, list[Token]] = {}
         for index, token in enumerate(self.tokens[2:], 2):
             if token.directive and self.tokens[index - 1].text == "define" \

@@ -84,7 +84,7 @@ def _is_barrier(source: CSource, at: int) -> bool:
 
 @lru_cache(maxsize=4)
 def _file_scope_tokens(source: CSource) -> set[int]:
-    """Return the indices of the tokens at file scope, which declare and call nothing."""
+    """Return the indices of the tokens at file scope: they declare, and call nothing."""
     outside, depth = set(), 0
     for at, token in enumerate(source.tokens):
         depth += (token.text == "{") - (token.text == "}") if token.kind == "mark" else 0

@@ -33,7 +33,7 @@ class Constants:
         self._loop: dict[str, object] = {}
 
     def value(self, node: ast.AST | None, depth: int = 0) -> object:
-        """Return a text, a number or a sequence; HOLE for what is none of these or unknown."""
+        """Return a text, a number, a list or a dict; HOLE for anything else or if unknown."""
         if node is None or depth > DEPTH:
             return HOLE + HOLE if node else HOLE  # two: a text composed of unknown parts
         if node not in self._known:

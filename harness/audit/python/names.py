@@ -48,7 +48,7 @@ class Module(SourceTree):
                 yield node, self.pattern(node)
 
     def reach(self, node: ast.AST | None) -> Iterator[ast.AST]:
-        """Yield the nodes that an expression depends on, through the names that are assigned."""
+        """Yield an expression's nodes, and those of the values assigned to its names."""
         seen: set[str] = set()
         todo = [] if node is None else [node]
         while todo and self._steps < MAX_STEPS:

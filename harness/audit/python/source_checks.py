@@ -81,7 +81,7 @@ class SourceChecks:
         return module.partition(".")[0] in self.context.own
 
     def _loaded(self, node: ast.AST, key: ast.expr) -> Iterator[Sighting]:
-        """Check which module is taken from `sys.modules`; a source may take itself."""
+        """Check which module is taken from `sys.modules`; a source may take its own."""
         word = self.module.fold(key)
         if word == "__main__":
             yield self.see(node, AuditRule("frame-walk", "reject", "looks up the runner"))
@@ -152,7 +152,8 @@ class Streams:
     def joined(self, node: ast.AST, *, made: bool) -> bool:
         """Return whether the stream used at `node` is waited for.
 
-        A stream that is only created there (`made`) may be used elsewhere; then every use counts.
+        A stream that is only created there (`made`) may be used elsewhere: each use must be waited
+        for.
         """
         if not made:
             return self._joined(node)

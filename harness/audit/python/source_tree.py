@@ -43,7 +43,7 @@ class SourceTree:
 
     def see(self, node: ast.AST, rule: AuditRule, name: str = "", *,
             severity: Severity | None = None, runs: bool = False) -> Sighting:
-        """Return a sighting at a node; if the node is `guarded`, a note, unless `runs`."""
+        """Return a sighting at a node, as a note if the node is `guarded` and not `runs`."""
         guarded = not runs and node in self.guarded
         return Sighting(
             rule=rule.rule, severity="note" if guarded else severity or rule.severity,
@@ -100,7 +100,7 @@ def parameters(function: Function) -> list[str]:
 
 
 def defaults(function: Function) -> list[tuple[str, ast.expr]]:
-    """Return the parameters that have a default, with it."""
+    """Return the parameters that have a default, each with its default."""
     spec = function.args
     last = zip(reversed([*spec.posonlyargs, *spec.args]), reversed(spec.defaults), strict=False)
     return [(a.arg, value) for a, value in

@@ -17,7 +17,7 @@ from engine.transformations.triton.parsed_triton import ParsedTriton, WithValues
 
 
 def inlined(source: str) -> Iterator[str]:
-    """Yield for each row of consecutive calls the source with that row inlined."""
+    """Yield, for each row of consecutive calls, the source with only that row inlined."""
     parsed = ParsedTriton(source)
     wrappers = dict(_wrappers(parsed))
     for function in ast.walk(parsed.tree):
@@ -27,7 +27,7 @@ def inlined(source: str) -> Iterator[str]:
 
 
 def _wrappers(parsed: ParsedTriton) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield the functions of straight-line statements that launch kernels and return a name."""
+    """Yield the straight-line functions that launch kernels and return a variable, by name."""
     launched = {launch.function for launch in parsed.launches}
     named = [*stored(parsed.tree), *(node.name for node in ast.walk(parsed.tree)
                                      if isinstance(node, ast.FunctionDef))]
@@ -70,7 +70,7 @@ def _is_straight(function: ast.FunctionDef) -> bool:
 
 def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
           wrappers: dict[str, ast.FunctionDef]) -> Iterator[list[ast.stmt]]:
-    """Yield the rows of consecutive statements, outside loops, that call wrappers."""
+    """Yield the rows of consecutive statements, outside loops, with at least two wrapper calls."""
     if any(isinstance(part, ast.Global | ast.Nonlocal) for part in ast.walk(function)):
         return
     for node in _outside_loops(function):
