@@ -31,7 +31,7 @@ UNPROVEN = ("a broken copy does not build, but the benchmark passes with a build
             "`carry`: it is not proven that the benchmark runs what candidates build")
 NAMED = 3
 """Limit of the files that a message names."""
-ALONE = 4
+MOST_ALONE = 4
 """Limit of the files that are also broken one by one."""
 PROSE = (".md", ".rst", ".txt")
 STALE = ("a compiler cache hides source changes: every verdict recompiles everything")
@@ -61,7 +61,7 @@ def unseen(verdict: Verdict) -> bool:
     return verdict.valid and verdict.correct
 
 
-def unbuilt(verdict: Verdict) -> bool:
+def only_build_fails(verdict: Verdict) -> bool:
     """Return whether the build of the broken tree failed, but the benchmark passed."""
     return any(fact.kind == UNBUILT for fact in verdict.evidence)
 
@@ -112,25 +112,25 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
 
     verdict = verdict_on(*names)
     if unseen(verdict) and source:
-        return (_unread(names, source),)
-    if unseen(verdict) and unbuilt(verdict) and has_carried_builds:
+        return (_warning_on_unread(names, source),)
+    if unseen(verdict) and only_build_fails(verdict) and has_carried_builds:
         return (UNPROVEN,)
     if unseen(verdict):
         raise refusal(names)
     if any(fact.kind == SHOWN for fact in verdict.evidence):
         warnings += verdict.notes  # notes of a kernel's verdict are about other things
     ordered = sorted(names, key=lambda name: (name != kernel, name.endswith(PROSE)))
-    for name in ordered[:ALONE] if len(names) > 1 else ():
+    for name in ordered[:MOST_ALONE] if len(names) > 1 else ():
         verdict = verdict_on(name)
-        if unseen(verdict) and unbuilt(verdict) and has_carried_builds:
+        if unseen(verdict) and only_build_fails(verdict) and has_carried_builds:
             warnings.append(UNPROVEN)
         elif unseen(verdict) and name == kernel:
             raise refusal((name,))
         elif unseen(verdict):
-            warnings.append(_unread((name,), source))
+            warnings.append(_warning_on_unread((name,), source))
     return tuple(dict.fromkeys(warnings))
 
 
-def _unread(names: Sequence[str], source: str) -> str:
+def _warning_on_unread(names: Sequence[str], source: str) -> str:
     reader = "the kernel does not use" if source else "the benchmark does not read"
     return f"{reader} {listed(names, NAMED)}: candidates' changes there are not measured"

@@ -64,7 +64,7 @@ class _Dependencies:
             return
         for node, name in _imports(module):
             if self._is_new(path, name):
-                yield module.see(node, _written_in(name, "imports"), runs=True)
+                yield module.see(node, _rule_for_new(name, "imports"), runs=True)
         for node, name in _libraries(module):
             if not is_standard_library(name) and name not in self._known.libraries:
                 yield module.see(node, _loads(name), runs=True)
@@ -80,8 +80,8 @@ class _Dependencies:
         return not self.tree.has_module(top, folders)
 
     @cached_property
-    def _known(self) -> _Known:
-        return _Known(self.changes.baseline)
+    def _known(self) -> _BaselineDependencies:
+        return _BaselineDependencies(self.changes.baseline)
 
     def _c(self, path: str, source: CSource) -> Iterator[Sighting]:
         for form, name, token in source.includes():
@@ -94,7 +94,7 @@ class _Dependencies:
             if not outside and any(place in self.tree.files for place in places):
                 continue
             if name not in self._known.headers:
-                yield source.see(token, _written_in(name, "includes"))
+                yield source.see(token, _rule_for_new(name, "includes"))
         for index, token in enumerate(source.tokens):
             if token.kind == "name" and token.text in ("dlopen", "dlmopen") \
                     and source.follows(index, "("):
@@ -196,7 +196,7 @@ def _rule(why: str) -> AuditRule:
     return AuditRule(RULE, "reject", why)
 
 
-def _written_in(name: str, how: str) -> AuditRule:
+def _rule_for_new(name: str, how: str) -> AuditRule:
     """Return a reject for a new package or header, but a flag for a kernel language."""
     if re.split(r"[./]", name)[0] in NAMES["kernel_languages"]:
         return AuditRule(RULE, "flag", f"{how} {name}, a kernel language new to the project")
@@ -211,7 +211,7 @@ def _see(path: str, what: str, text: str = "") -> Sighting:
     return Sighting(rule=RULE, severity="reject", what=what, file=path, text=text)
 
 
-class _Known:
+class _BaselineDependencies:
     """What the baseline imports, loads and includes."""
 
     def __init__(self, tree: Tree) -> None:

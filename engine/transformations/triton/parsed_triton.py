@@ -122,7 +122,7 @@ class ParsedTriton(EditedSource):
             return node.args[0]
         return None
 
-    def stands_alone(self, first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> bool:
+    def has_own_lines(self, first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> bool:
         """Return whether no code precedes `first` on its line or follows `last` on its line."""
         before = self.source[self.at(first.lineno, 0):self.span(first)[0]].strip()
         after = self.source[self.span(last)[1]:].split("\n", 1)[0].strip()

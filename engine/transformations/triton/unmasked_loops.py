@@ -96,7 +96,7 @@ class _StepLoop:
         self._masks: dict[str, ast.expr] = {}
         self._is_true: dict[ast.Compare, str] = {}
         for statement in self.node.body:
-            self._find_true(sums, statement)
+            self._record_true(sums, statement)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
                     and self._in_body[statement.targets[0].id] == 1:
                 sums.set(statement.targets[0].id, statement.value)
@@ -105,7 +105,7 @@ class _StepLoop:
                        and use.id == statement.targets[0].id):  # not the value of the step before
                     self._masks[statement.targets[0].id] = statement.value
 
-    def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
+    def _record_true(self, sums: IndexSums, statement: ast.stmt) -> None:
         """Record the comparisons of a statement that are true in all steps before the last one."""
         if isinstance(statement, ast.For | ast.If | ast.While | ast.With):
             return  # names inside may have other values
@@ -132,7 +132,7 @@ class _StepLoop:
             return f"{line} has no mask that is false only in its last step"
         if self.node.orelse or any(isinstance(part, _JUMPS) for part in ast.walk(self.node)):
             return f"{line} may end early"
-        if any(self._goes_on(part) for part in ast.walk(self.function)
+        if any(self._continues(part) for part in ast.walk(self.function)
                if isinstance(part, ast.For)):
             return f"{line} is the remainder of a loop that is already split"
         heads = (self.begin, self.bound, self.size, self.block)
@@ -146,7 +146,7 @@ class _StepLoop:
             return f"{line} has a counter that is used after it"
         return ""
 
-    def _goes_on(self, other: ast.For) -> bool:
+    def _continues(self, other: ast.For) -> bool:
         """Return whether this loop continues where another one ends."""
         return isinstance(other.iter, ast.Call) and len(other.iter.args) > 1 and isinstance(
             self.begin, ast.Name) and ast.unparse(other.iter.args[1]) == self.begin.id
@@ -194,11 +194,11 @@ class _StepLoop:
                     yield Replacement(*self.parsed.span(call),
                                       f"{self.parsed.text(call.func)}({written})")
                 elif isinstance(mask, ast.BinOp):
-                    yield Replacement(*self.parsed.span(mask), self._shorter(mask))
+                    yield Replacement(*self.parsed.span(mask), self._without_true_parts(mask))
         for statement in self.node.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
                     and self._is_whole(statement.value) \
-                    and self.parsed.stands_alone(statement, statement) \
+                    and self.parsed.has_own_lines(statement, statement) \
                     and used[statement.targets[0].id] == loaded(self.node).count(
                         statement.targets[0].id):
                 yield Replacement(self.parsed.at(statement.lineno, 0),
@@ -216,12 +216,12 @@ class _StepLoop:
             return self._is_whole(mask.value)
         return mask in self._is_true
 
-    def _shorter(self, mask: ast.expr) -> str:
+    def _without_true_parts(self, mask: ast.expr) -> str:
         """Return a mask without the parts that are true in whole blocks."""
         if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-            return " & ".join(f"({self._shorter(side)})" if isinstance(side, ast.Compare)
-                              else self._shorter(side) for side in (mask.left, mask.right)
-                              if not self._is_whole(side))
+            return " & ".join(f"({self._without_true_parts(side)})"
+                              if isinstance(side, ast.Compare) else self._without_true_parts(side)
+                              for side in (mask.left, mask.right) if not self._is_whole(side))
         return self.parsed.text(mask) if isinstance(mask, ast.Name | ast.Compare) \
             else f"({self.parsed.text(mask)})"
 

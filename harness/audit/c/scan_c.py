@@ -71,7 +71,7 @@ def _names(source: CSource) -> Iterator[Sighting]:
             rule = _LOADED
         if token.text.strip("_") in ("constructor", "destructor", "ifunc") \
                 and _in_attribute(source, index) \
-                and not static_initializers.only_fills(source, index):
+                and not static_initializers.only_fills_table(source, index):
             rule = _LOADED
         if rule is not None and not (member and token.text in C_CALLS):
             seen = source.see(token, rule, token.text)

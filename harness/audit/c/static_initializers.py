@@ -35,7 +35,7 @@ _CHANGED = re.compile(r"(?:(?:[-+*/%&|^]|<<|>>) )?= |\+ \+|- -")
 _STEPS = (["+", "+"], ["-", "-"])
 
 
-def only_fills(source: CSource, index: int) -> bool:
+def only_fills_table(source: CSource, index: int) -> bool:
     """Return whether the constructor with the attribute at `index` only fills a table."""
     begin = _body(source, index)
     if begin is None or begin not in source.matching or not _has_plain_meaning(source):

@@ -73,7 +73,8 @@ def scan(module: Module, entry: str | None, project: Iterable[str],
          reference: str) -> list[Sighting]:
     """Return the sightings of one source of a Triton target.
 
-    `reference` names the reference's function if it is in this source, else it is "". `project` are the top-level names of the project's modules.
+    `reference` names the reference's function if that is in this source, else it is "". `project`
+    are the top-level names of the project's modules.
     """
     path = EntryPath(module, entry)
     library = list(path.library())

@@ -20,7 +20,7 @@ RowKey = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigColumns:
-    """The config columns in the file's order; `unsteady` are steady for the incumbent only."""
+    """The config columns, in the file's order; `unsteady` ones vary over the candidate's runs."""
 
     columns: tuple[str, ...]
     unsteady: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ def rows_by_key(table: ResultTable, columns: Sequence[str]) -> Mapping[RowKey, i
 
 def matching_rows(expected: Iterable[RowKey], table: ResultTable, columns: Sequence[str],
                   *, whose: str = "the incumbent") -> Mapping[RowKey, int]:
-    """Return a table's row numbers by configuration. Raises BenchmarkFault for other rows."""
+    """Return a table's row numbers by configuration. Raises BenchmarkFault if they differ."""
     rows = rows_by_key(table, columns)
     expect_same_rows(expected, rows, columns, whose=whose)
     return rows
@@ -88,7 +88,7 @@ def matching_rows(expected: Iterable[RowKey], table: ResultTable, columns: Seque
 
 def expect_same_rows(expected: Iterable[RowKey], actual: Iterable[RowKey], columns: Sequence[str],
                      *, whose: str) -> None:
-    """Raise BenchmarkFault with the first rows that differ, unless both have the same rows."""
+    """Raise BenchmarkFault, which names rows that differ, unless both have the same rows."""
     expected, actual = list(expected), list(actual)
     if set(expected) == set(actual):
         return

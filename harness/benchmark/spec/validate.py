@@ -82,7 +82,7 @@ def _metric_faults(key: tuple[str | int, ...], metric: Metric) -> Iterator[Field
 
 
 def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:
-    """Yield config columns that are also measured or ignored."""
+    """Yield config and ignored columns that are measured, and weight columns that are either."""
     measured = {metric.name for metric in target.metrics} | {target.check.column}
     for key in ("configs", "ignore"):
         for index, column in enumerate(getattr(target, key)):

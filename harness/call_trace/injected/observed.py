@@ -30,7 +30,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def describe(value: Any) -> tuple[Any, ...]:
-    """Return a value's kind and what identifies it; a shape is the descriptions of a call."""
+    """Return a value's kind and what identifies it; a call's shape is those of its values."""
     if is_tensor(value):
         torch = torch_module()
         if value.layout is not torch.strided or value.is_complex():

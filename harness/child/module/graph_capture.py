@@ -25,7 +25,7 @@ class Untraceable(ValueError):
 
 
 class CallRecorder(TorchFunctionMode):
-    """Records the outermost torch calls of a block, and which layer of torch.nn made them."""
+    """Records the outermost torch calls in a `with` block, and which torch.nn layer made them."""
 
     def __init__(self, model: Any, inputs: Mapping[str, Any]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class CallRecorder(TorchFunctionMode):
 
     @contextlib.contextmanager
     def watching_layers(self) -> Iterator[None]:
-        """Note which recorded calls belong to one call of a layer of torch.nn."""
+        """Record which calls belong to one call of a layer of torch.nn."""
         before = torch.nn.modules.module.register_module_forward_pre_hook(self._enter)
         after = torch.nn.modules.module.register_module_forward_hook(self._leave)
         try:

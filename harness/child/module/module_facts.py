@@ -31,7 +31,7 @@ CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)
 SMALL_BYTES, SMALL_FLOPS = 2 << 20, 50_000_000
 """The most bytes and operations of one call with which a verdict on a CPU takes seconds."""
 MOST_COST = 64.0
-"""Limit of the smallest call that works, as a multiple of these."""
+"""Limit of the smallest call that works, as a multiple of SMALL_BYTES and SMALL_FLOPS."""
 
 
 class ModuleLearner:
@@ -133,8 +133,10 @@ class ModuleLearner:
                 "notes": self.notes}
 
     def _behaviour(self, training: bool | None) -> tuple[bool, set[str], set[str]]:
-        """Return whether to use training mode, the buffers that a call changes in the chosen mode,
-        and those of them with floats that it writes in place.
+        """Return whether to use training mode, and two sets of buffers' names.
+
+        A call in the chosen mode changes the first; the second are those of them with floats that
+        it writes in place.
         """
         inputs = self.real.inputs("cpu")
         shapes = [value.shape for value in leaves(_outline(self.real)[1])]
@@ -206,8 +208,9 @@ class ModuleLearner:
 
 
 def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:
-    """Return the model, what it returns, bytes and operations of a call, without memory for them,
-    and whether it chooses by values.
+    """Return the model, its result, bytes and operations of a call, and if it chooses by values.
+
+    The call is on the `meta` device, without memory.
     """
     from torch.utils.flop_counter import FlopCounterMode
 

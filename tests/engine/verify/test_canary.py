@@ -105,7 +105,7 @@ def test_few_files_are_broken_alone_and_the_kernel_first(tmp_path: Path) -> None
         return rejected("no")
 
     assert canary.check(ask, repo, repo.base, edit=("**",), frozen=(), kernel="k.py") == ()
-    assert judged == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.ALONE - 1))]
+    assert judged == [set(files), {"k.py"}, *({f"a{n}.py"} for n in range(canary.MOST_ALONE - 1))]
 
 
 def test_compiler_cache_is_dropped_and_the_file_tried_again_before_it_counts_as_unread(

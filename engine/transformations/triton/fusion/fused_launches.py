@@ -125,7 +125,7 @@ class _Pair:
             self.values.value(ast.unparse(first.launch.grid)) or first.launch.grid)}
         decorators = {ast.unparse(side.function.decorator_list[0]) for side in (first, other)}
         if first.statements[0].col_offset != other.statements[0].col_offset \
-                or len(decorators) > 1 or not self.parsed.stands_alone(
+                or len(decorators) > 1 or not self.parsed.has_own_lines(
                 first.launch.call, first.launch.call):
             return "the kernels differ in decorator or indentation, or a launch shares its line"
         if not all(map(is_quiet, self.between)) or any(

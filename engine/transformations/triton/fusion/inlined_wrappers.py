@@ -81,7 +81,7 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
                     row.append(statement)
                     continue
                 names = [name for statement in row for name in _calls(statement, wrappers)]
-                if len(names) > 1 and parsed.stands_alone(row[0], row[-1]) and not any(
+                if len(names) > 1 and parsed.has_own_lines(row[0], row[-1]) and not any(
                         _collides(wrappers[name], function) for name in names):
                     yield row
                 row = []
