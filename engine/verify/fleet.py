@@ -97,8 +97,8 @@ class Fleet:
                     self._close(card, problem)
                 else:  # the stranger is gone again
                     self._notify(card, f"measured again: {void}")
-        suspect = len(healthy) == MAX_LOSSES and len(set(healthy)) > 1
-        raise (FailsOnHealthyDevices if suspect else NoDeviceAvailable)(
+        is_work_suspect = len(healthy) == MAX_LOSSES and len(set(healthy)) > 1
+        raise (FailsOnHealthyDevices if is_work_suspect else NoDeviceAvailable)(
             f"lost the device {MAX_LOSSES} times; last cause: {problem or void}", fix=self._fix)
 
     @contextmanager

@@ -87,10 +87,10 @@ class _Dependencies:
         for form, name, token in source.includes():
             if form == "?" or is_standard_header(name):
                 continue
-            near = os.path.normpath(os.path.join(os.path.dirname(path), name))
-            places = [near, os.path.normpath(name),
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            places = [beside, os.path.normpath(name),
                       *(os.path.normpath(os.path.join(d, name)) for d in self._include_folders)]
-            outside = os.path.isabs(name) or near.startswith("..")
+            outside = os.path.isabs(name) or beside.startswith("..")
             if not outside and any(place in self.tree.files for place in places):
                 continue
             if name not in self._known.headers:
@@ -141,8 +141,8 @@ class _Dependencies:
             return "a special file"
         data = self.tree.read(path, 8192) or b""
         if "__pycache__" in path.split("/")[:-1]:
-            unchecked = len(data) >= 8 and int.from_bytes(data[4:8], "little") == _PYC_UNCHECKED
-            return "compiled code in place of its source" if unchecked else ""
+            is_unchecked = len(data) >= 8 and int.from_bytes(data[4:8], "little") == _PYC_UNCHECKED
+            return "compiled code in place of its source" if is_unchecked else ""
         if os.path.splitext(path)[1].lower() in NAMES["binary_suffixes"] or _SHARED.search(path):
             return "a binary or downloaded file"
         if path == self.target.source or path.endswith(PYTHON_SUFFIXES + C_SUFFIXES):

@@ -164,7 +164,7 @@ def _skew_of(side: AuditedTree) -> list[Sighting]:
 
 
 def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[TraceStep],
-            assumed: Sequence[str], traced: bool) -> tuple[TransferDecision, str]:
+            assumed: Sequence[str], is_traced: bool) -> tuple[TransferDecision, str]:
     where = _shown(keys[0]) if keys else "the trace"
     if bucket in ("W2", "W3"):
         hits = sum(step.other_hits for step in steps)
@@ -180,7 +180,7 @@ def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[Tr
         doubts = [] if "_version" in kinds or not keys else ["no version in the key: stale after "
                                                              "an optimizer step"]
         if len(steps) < TRACE_STEPS:
-            doubts.append(f"traced over {len(steps)} steps, not {TRACE_STEPS}" if traced
+            doubts.append(f"traced over {len(steps)} steps, not {TRACE_STEPS}" if is_traced
                           else "not traced over steps")
         return "ACCEPT-with-asterisk", "; ".join(
             [f"W1: a cache of weights; its gain is at most the time of their preparation: {where}",

@@ -59,7 +59,7 @@ class UnmaskedLoops(Transformation):
 class _StepLoop:
     """A loop over blocks of a size: `begin`, `size` and `block` are expressions of the source.
 
-    With `counts` its variable is the block's number, else the block's first index.
+    With `counts_blocks` its variable is the block's number, else the block's first index.
     """
 
     parsed: ParsedTriton
@@ -69,7 +69,7 @@ class _StepLoop:
     bound: ast.expr
     size: ast.expr
     block: ast.expr
-    counts: bool
+    counts_blocks: bool
 
     def __post_init__(self) -> None:
         parameters = {argument.arg for argument in self.function.args.args}
@@ -85,7 +85,7 @@ class _StepLoop:
             sums.forget(name, self.node.lineno)
         self._bound = sums.of(self.size)
         self._length = text(sums.of(self.block))
-        step = ast.BinOp(self.node.target, ast.Mult(), self.block) if self.counts \
+        step = ast.BinOp(self.node.target, ast.Mult(), self.block) if self.counts_blocks \
             else self.node.target
         self._first = sums.of(step)
         self._values: dict[str, list[ast.expr]] = defaultdict(list)
@@ -165,7 +165,7 @@ class _StepLoop:
             size = f"({size} - ({first}))"
         if size not in parameters or size in stored(self.function):  # a size is never negative
             size = f"{parsed.language}.maximum({size}, 0)"
-        value = f"{size} // {block}" + ("" if self.counts else f" * {block}")
+        value = f"{size} // {block}" + ("" if self.counts_blocks else f" * {block}")
         value = value if first == "0" else f"{first} + {value}"
         assert isinstance(node.iter, ast.Call)
         head = slice(parsed.span(node.iter)[0], parsed.at(node.body[0].lineno, 0))
@@ -173,7 +173,8 @@ class _StepLoop:
                                         *self._unmasked()], begin, end)
         colon = parsed.source[parsed.span(node.iter)[1]:head.stop]
         rest = ", ".join([whole, parsed.text(self.bound),
-                          *([] if self.counts else [parsed.text(self.block)]), "num_stages=1"])
+                          *([] if self.counts_blocks else [parsed.text(self.block)]),
+                          "num_stages=1"])
         tail = (f"{parsed.source[begin:head.start]}{parsed.language}.range({rest}){colon}"
                 f"{parsed.source[head.stop:end]}")
         return Replacement(begin, end, f"{indent}{whole} = {value}\n{main}\n{tail}")
@@ -250,7 +251,7 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
     is_zero = isinstance(begin, ast.Constant) and begin.value == 0
     if len(arguments) == 3:
         return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
-                         size=bound, block=arguments[2], counts=False)
+                         size=bound, block=arguments[2], counts_blocks=False)
     count: ast.expr | None = bound
     if isinstance(count, ast.Name):
         values = [line.value for line in function.body if isinstance(line, ast.Assign)
@@ -261,5 +262,5 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
     if is_zero and count is not None and parsed.is_call(count, "cdiv") \
             and isinstance(count, ast.Call) and len(count.args) == 2:
         return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
-                         size=count.args[0], block=count.args[1], counts=True)
+                         size=count.args[0], block=count.args[1], counts_blocks=True)
     return None

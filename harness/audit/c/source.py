@@ -95,8 +95,8 @@ class CSource:
 
     def name(self, index: int) -> str:
         """Return the name at an index, "" if there is none."""
-        known = index < len(self.tokens) and self.tokens[index].kind == "name"
-        return self.tokens[index].text if known else ""
+        is_name = index < len(self.tokens) and self.tokens[index].kind == "name"
+        return self.tokens[index].text if is_name else ""
 
     def follows(self, index: int, text: str) -> bool:
         return index + 1 < len(self.tokens) and self.tokens[index + 1].text == text \

@@ -64,11 +64,13 @@ def _has_plain_meaning(source: CSource) -> bool:
     names = {t.text for t in source.tokens if t.kind == "name"}
     directives = {source.tokens[at + 1].text for at, t in enumerate(source.tokens[:-1])
                   if t.kind == "directive"}
-    blocks = any(t.text == "extern" and source.tokens[at + 1].kind == "string"
-                 and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
-    assembly = any(t.text in ASSEMBLY and not _is_barrier(source, at)
-                   for at, t in enumerate(source.tokens) if t.kind == "name")
-    return not blocks and not assembly and not names & _SPOILERS and not directives & _CONDITIONS \
+    has_extern_blocks = any(
+        t.text == "extern" and source.tokens[at + 1].kind == "string"
+        and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
+    has_assembly = any(t.text in ASSEMBLY and not _is_barrier(source, at)
+                       for at, t in enumerate(source.tokens) if t.kind == "name")
+    return not has_extern_blocks and not has_assembly \
+        and not names & _SPOILERS and not directives & _CONDITIONS \
         and not source.macros.keys() & (_TYPES | _CONTROL | _BEFORE_BODY) \
         and not any("??" in line for line in source.lines) \
         and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
@@ -159,8 +161,9 @@ class _Body:
         """Return whether a mark is neither a pointer, a call by an expression nor a digraph."""
         mark, before = self.text[at], self.text[at - 1] if at else ""
         if mark in ("*", "&"):  # of a product or a mask, not of a pointer
-            operand = before in self.locals or before == "]" or self.tokens[at - 1].kind == "number"
-            return operand or (before == ")" and not self._closes_cast(at - 1))
+            is_after_operand = before in self.locals or before == "]" \
+                or self.tokens[at - 1].kind == "number"
+            return is_after_operand or (before == ")" and not self._closes_cast(at - 1))
         if mark == "[":
             return before in self.arrays
         if mark == "(":

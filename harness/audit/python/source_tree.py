@@ -44,9 +44,9 @@ class SourceTree:
     def see(self, node: ast.AST, rule: AuditRule, name: str = "", *,
             severity: Severity | None = None, runs: bool = False) -> Sighting:
         """Return a sighting at a node, as a note if the node is `guarded` and not `runs`."""
-        guarded = not runs and node in self.guarded
+        is_guarded = not runs and node in self.guarded
         return Sighting(
-            rule=rule.rule, severity="note" if guarded else severity or rule.severity,
+            rule=rule.rule, severity="note" if is_guarded else severity or rule.severity,
             what=f"{rule.why}: {name}" if name else rule.why, file=self.file,
             line=getattr(node, "lineno", 0), text=self.text(node))
 

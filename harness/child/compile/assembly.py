@@ -132,10 +132,10 @@ def sections(text: str, warps: int) -> list[dict[str, Any]]:
     return [_section(lines[a:b], warps, True) for a, b in loops] + [_section(rest, warps, False)]
 
 
-def _section(lines: list[str], warps: int, loop: bool) -> dict[str, Any]:
+def _section(lines: list[str], warps: int, is_loop: bool) -> dict[str, Any]:
     code = [line for line in map(_code, lines) if line]
     body = "\n".join(code)
-    return {"loop": loop, "load_bytes": sum(loads(body)), "instructions": len(code),
+    return {"loop": is_loop, "load_bytes": sum(loads(body)), "instructions": len(code),
             "flops": flops(body) * warps}
 
 

@@ -46,8 +46,8 @@ class ModuleLearner:
             _check_literal(value)
         declared = self.source.open({}).sizes
         small = self._small(declared, requested)
-        too_large = small is None and self._cost(requested) > MOST_COST
-        if (too_large or set(requested) - set(declared)) and self.source.name_numbers():
+        is_too_large = small is None and self._cost(requested) > MOST_COST
+        if (is_too_large or set(requested) - set(declared)) and self.source.name_numbers():
             declared = self.source.open({}).sizes
             small = self._small(declared, requested)
         if unknown := sorted(set(requested) - set(declared)):
@@ -73,15 +73,15 @@ class ModuleLearner:
             sizes = {name: _capped(value, cap) for name, value in free.items()}
             if (cost := self._cost({**requested, **sizes}, empty=math.inf)) < least:
                 best, least = sizes, cost
-        halved = True
-        while halved and least > 1:  # some sizes cannot shrink, or not together
-            halved = False
+        has_halved = True
+        while has_halved and least > 1:  # some sizes cannot shrink, or not together
+            has_halved = False
             for name in sorted(best, key=lambda name: _largest(best[name]), reverse=True):
                 floor = 1 if "batch" in name.lower() else CAPS[-1]
                 sizes = {**best, name: _capped(best[name], max(floor, _largest(best[name]) // 2))}
                 if least > 1 and (
                         cost := self._cost({**requested, **sizes}, empty=math.inf)) < least:
-                    best, least, halved = sizes, cost, True
+                    best, least, has_halved = sizes, cost, True
         changed = {name: value for name, value in best.items() if value != declared[name]}
         return changed if changed and least <= MOST_COST else None
 
@@ -197,14 +197,14 @@ class ModuleLearner:
         plain = leaves(copy.deepcopy(model)(*copy.deepcopy(inputs)))
         try:
             wide = leaves(model.double()(*_double(inputs)))
-            same = all(torch.allclose(left.double(), right.double(), rtol=0.01, atol=0.01)
-                       for left, right in zip(plain, wide, strict=True))
+            is_same = all(torch.allclose(left.double(), right.double(), rtol=0.01, atol=0.01)
+                          for left, right in zip(plain, wide, strict=True))
         except Exception as error:
             self.notes.append(f"the reference has no float64 form: {one_line(error)}")
             return False
-        if not same:
+        if not is_same:
             self.notes.append("the reference has no float64 form: float64 gives other values")
-        return same
+        return is_same
 
 
 def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:

@@ -169,14 +169,14 @@ class _Row:
             values |= {element.id: self._set(element.id, ast.Subscript(value, ast.Constant(axis)))
                        for axis, element in enumerate(target.elts) if isinstance(element, ast.Name)}
         elif isinstance(target, ast.Name):
-            same = isinstance(value, ast.Constant) or (isinstance(value, ast.Name)
-                                                       and value.id in self.taken)
+            is_final = isinstance(value, ast.Constant) or (isinstance(value, ast.Name)
+                                                           and value.id in self.taken)
             match value:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=tensor), attr="contiguous"),
                               args=[], keywords=[]) if tensor in self.contiguous:
                     values[target.id] = ast.Name(tensor, ast.Load())
                 case _:
-                    values[target.id] = value if same else self._set(target.id, value)
+                    values[target.id] = value if is_final else self._set(target.id, value)
 
 
 def _put(tree: Any, values: dict[str, ast.expr]) -> Any:
