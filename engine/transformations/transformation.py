@@ -115,7 +115,7 @@ def first_places(places: Iterable[Place], why_none: str) -> list[Place]:
 
 def replaced(source: str, edits: Iterable[Replacement], begin: int = 0,
              end: int | None = None) -> str:
-    """Return a part of a source with replacements made; overlapping later ones are ignored."""
+    """Return a part of a source with replacements made, without those that overlap earlier ones."""
     parts, at = list[str](), begin
     stop = len(source) if end is None else end
     for edit in sorted(edits, key=lambda edit: (edit.begin, -edit.end)):

@@ -16,7 +16,7 @@ NEAR_ZERO_PCT = 5.0
 LOW_MEMORY = 0.1
 """The share of a card's memory that driver and display may hold."""
 STABLE_BYTES = 64 << 20
-"""Memory whose use changes by no more than this between two looks is not computed with."""
+"""If a card's used memory changes by at most this between two looks, nothing computes there."""
 LOOKS = 3
 SETTLE_S = 1.0
 """Seconds between two looks, since a process that has just ended is still listed for a moment."""
@@ -59,7 +59,7 @@ def needs_recheck(verdict: Verdict) -> bool:
 
 
 def void_reason(verdict: Verdict) -> str:
-    """Return the stranger beside all of a verdict's timing, which therefore is void, or ""."""
+    """Return what voids a verdict: a stranger that ran during all of its timing; "" if none did."""
     return _detail_of(verdict, interference.STRANGER)
 
 

@@ -55,10 +55,10 @@ class ReferenceLatencies:
             f" at {stamp(self.at, utc_offset_s)}" if self.at else "")
 
     def compare(self, rows: tuple[Row, ...]) -> Iterator[tuple[str, float, str, str]]:
-        """Yield each timed class that has a reference, as a name and comparisons.
+        """Yield a tuple for each timed class that has a reference.
 
-        They are its latency in us, its speedup over eager PyTorch in words, and its speedups over
-        all other references in words.
+        It has the class's name, its latency in us, its speedup over eager PyTorch in words, and
+        its speedups over all other references in words.
         """
         for row in rows:
             if row.latency_us is not None:
@@ -99,7 +99,7 @@ def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
 
 
 def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
-    """Return the references among a campaign's verdicts; None without, or if unreadable."""
+    """Return the references among verdicts; None if there are none, or if one is unreadable."""
     by_candidate = {row.candidate: row for row in rows if row.purpose in (PURPOSE, BASELINE)}
     measured = [form.key for form in FORMS if form.key in by_candidate]
     if not measured:

@@ -25,8 +25,8 @@ LEAVE_S = 5.0
 def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> int:
     """Run a program to its end; return its exit code, negative for a signal.
 
-    The first signal that asks this process to end is forwarded to the program's process group, the
-    second one kills it. Raises InputError if there is no such program.
+    The first signal that asks this process to end is forwarded to the program's process group, a
+    second one kills that group. Raises InputError if there is no such program.
     """
     received: list[int] = []
     group: list[int] = []

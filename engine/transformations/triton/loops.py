@@ -85,7 +85,7 @@ def _grouped(parsed: ParsedTriton, function: ast.FunctionDef, fast: ast.Assign,
 
 
 def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Call]:
-    """Return each pointer's last load, if without a hint; none for a matrix product."""
+    """Return each pointer's last load if it has no hint yet; [] for a matrix-product kernel."""
     last: dict[str, ast.Call] = {}
     if parsed.calls(function, "dot"):
         return []

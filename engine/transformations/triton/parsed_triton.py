@@ -52,7 +52,7 @@ class ParsedTriton(EditedSource):
                                "triton.language under a name")
 
     def at(self, line: int, column: int) -> int:
-        """Return the offset, in characters, of a line and a column in bytes, as parsers count."""
+        """Return the offset in characters of a line and a column, which is counted in bytes."""
         if line >= len(self._starts):
             return len(self.source)
         begin = self._starts[line - 1]
@@ -144,7 +144,7 @@ class ParsedTriton(EditedSource):
         self.insert(self.span(last)[1], f", {text}")
 
     def constexpr(self, knob: NewKnob) -> str:
-        """Return the constexpr that holds a knob: kernels can read no other globals."""
+        """Return the name of the constexpr with a knob's value: kernels read no other globals."""
         self._constants.add(knob.name)
         return f"{knob.name}_CONSTEXPR"
 

@@ -227,7 +227,7 @@ class _StepLoop:
             else f"({self.parsed.text(mask)})"
 
     def _has_block(self, pointer: ast.expr) -> bool:
-        """Return whether a pointer has the block's lanes: a mask is not needed for the shape."""
+        """Return whether a pointer has the block's lanes, so loads keep their shape unmasked."""
         left, seen = [pointer], set[str]()
         while left:
             node = left.pop()

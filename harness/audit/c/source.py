@@ -54,7 +54,7 @@ class CSource:
 
     @cached_property
     def functions(self) -> dict[str, int]:
-        """By name, where the source defines its functions: the index of the name."""
+        """The functions that the source defines: the index of each one's name, by that name."""
         indices: dict[str, int] = {}
         for index, token in enumerate(self.tokens):
             if token.kind != "name" or token.directive or token.text in _CONTROL \

@@ -171,7 +171,7 @@ def _sum(profile: KernelProfile) -> KernelLaunches:
 def _gain_by_counted_calls(before: KernelProfile, after: KernelProfile,
                            unchanged: frozenset[str], old: KernelTimeTotals,
                            new: KernelTimeTotals) -> float | None:
-    """Return the least log-gain per call, by calls that unchanged kernels count; else None."""
+    """Return the least log-gain per call, with unchanged kernels' launches as calls, or None."""
     counting = [name for name in unchanged if before[name].launches >= RARE * old.launches
                 and after[name].launches >= RARE * new.launches]
     return min((math.log(old.total_ns / before[name].launches)

@@ -146,7 +146,8 @@ def target_name(function: Any) -> str:
 def bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments by the names of PyTorch's documentation, with defaults.
 
-    A builtin has no signature; the first ATen overload that takes these arguments stands for it.
+    A builtin has no signature; the first ATen overload that takes these arguments gives the names.
+    Without one, the result is empty.
     """
     name = (resolve_name(function) or "").rpartition(".")[2]
     with contextlib.suppress(ValueError, TypeError):

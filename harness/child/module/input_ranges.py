@@ -81,7 +81,10 @@ class InputRanges:
 
     def _narrow_to_finite(self, name: str, known: dict[str, Any],
                           drawn: list[dict[str, torch.Tensor]], *, training: bool) -> None:
-        """Replace a bound, beside 0, that no drawn value has and where the answer is not finite."""
+        """Replace a bound that no drawn value has and at which the module's answer is not finite.
+
+        Only ranges that begin at 0 are changed.
+        """
         if known["structure"] or known["low"] != 0:
             return
         seen = {"low": float(f"{min(float(each[name].min()) for each in drawn):.3g}"),

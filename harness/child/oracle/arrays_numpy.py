@@ -120,7 +120,7 @@ class NumpyArrays:
         return self.np.lib.stride_tricks.sliding_window_view(tape, length)[starts]
 
     def widen(self, native: Any, shape: list[int], *, wide: bool = True) -> Any:
-        """Return values as the reference takes them: float64 or int64, unless not `wide`."""
+        """Return values as the reference takes them: float64 or int64, or as is if not `wide`."""
         array = native.reshape(shape)
         return array.astype("float64" if array.dtype.kind == "f" else "int64") if wide \
             else array.copy()

@@ -27,7 +27,7 @@ def inlined(source: str) -> Iterator[str]:
 
 
 def _wrappers(parsed: ParsedTriton) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield the straight-line functions that launch kernels and return a variable, by name."""
+    """Yield (name, function) of straight-line functions that launch kernels and return a name."""
     launched = {launch.function for launch in parsed.launches}
     named = [*stored(parsed.tree), *(node.name for node in ast.walk(parsed.tree)
                                      if isinstance(node, ast.FunctionDef))]
