@@ -26,7 +26,7 @@ from harness.timing.outcome import row_interval, row_word
 from harness.verdict import Row
 
 VAGUE = 0.2
-"""A log-ratio is poorly known if its interval is wider than this."""
+"""A class's log-ratio is poorly known if its interval is wider than this."""
 
 
 def write_line(line: Line) -> None:
@@ -72,7 +72,7 @@ def answer(request: Request, cancel: threading.Event) -> Line:
 
 
 def with_load(line: Line, device: str) -> Line:
-    """Add a note on a busy CPU to a verdict that is vague about a class."""
+    """Add a note, if the CPU is busy, to a verdict on a CPU that is vague about a class."""
     if not isinstance(line, VerdictLine) or not any(map(_is_vague, line.verdict.rows)) \
             or inventory.find(device).kind != "cpu":
         return line

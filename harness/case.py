@@ -44,9 +44,10 @@ class Errors:
     """The errors of a candidate's outputs against the expected values.
 
     `relative` divides by the larger of the expected value and the root mean square of all expected
-    values; `each` is that per output. `lost` is the largest error of a row or a column relative to
-    its own size, whatever the size of all others. `bad` counts values that should be finite and
-    are not; `changed` names inputs that were overwritten. `digests` identify the outputs' bytes.
+    values; `each` has that for each output. `lost` is the largest error of a row or a column
+    relative to its own size, whatever the size of all others. `bad` counts values that should be
+    finite and are not; `changed` names inputs that were overwritten. `digests` identify the
+    outputs' bytes.
 
     `used` is the largest used share of the allowed error, `over` and `allowed` are the error and
     its limit at that output, the one with the number `worst`, and `basis` says where the limit
@@ -78,7 +79,7 @@ class Errors:
                        basis=basis, worst=worst)
 
     def worse(self, other: Errors | None) -> Errors:
-        """Return the worse of both values in every field."""
+        """Return the worse of both by field; `bad` is the sum, `each` and `digests` are empty."""
         if other is None:
             return self
         relative = None if self.relative is None or other.relative is None \

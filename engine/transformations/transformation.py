@@ -38,7 +38,7 @@ class NewKnob(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
     def declared(self, comment: str, mark: str) -> str:
-        """Return its declaration as a comment, with the mark of who has declared it."""
+        """Return its declaration as a comment, with the mark of the program that declared it."""
         choices = ", ".join(map(str, self.choices))
         return f"{comment} kopt: knob {self.name} in [{choices}] {self.note}, {mark}"
 
@@ -80,7 +80,7 @@ class EditedSource(ABC):
         return free
 
     def knob(self, name: str, value: int, choices: tuple[int, ...], note: str) -> NewKnob:
-        """Add a knob, by a name that is free."""
+        """Add a knob under a name that is not used yet."""
         knob = NewKnob(name=self.free(name), value=value, choices=choices, note=note)
         self.knobs.append(knob)
         return knob
@@ -95,7 +95,7 @@ class EditedSource(ABC):
         self.put(at, at, text)
 
     def transformed(self, what: str, lines: Sequence[int] = ()) -> Transformed:
-        """Return the changed source; `lines` are the changed ones, if `what` lacks them."""
+        """Return the changed source; `what` says what was changed, `lines` are added to it."""
         return Transformed(source=replaced(self.source, [*self._declarations(), *self._edits]),
                            what=what + (f", {places(lines)}" if lines else ""),
                            knobs=tuple(knob.name for knob in self.knobs))
@@ -115,7 +115,7 @@ def first_places(places: Iterable[Place], why_none: str) -> list[Place]:
 
 def replaced(source: str, edits: Iterable[Replacement], begin: int = 0,
              end: int | None = None) -> str:
-    """Return a part of a source with replacements made; nested replacements are ignored."""
+    """Return a part of a source with replacements made, without those that overlap earlier ones."""
     parts, at = list[str](), begin
     stop = len(source) if end is None else end
     for edit in sorted(edits, key=lambda edit: (edit.begin, -edit.end)):

@@ -2,7 +2,7 @@
 
 A benchmark that runs other files than candidates change would find every candidate exactly as fast
 as the incumbent, for a whole campaign. The check costs one run at the baseline and, where there are
-several files, one more for each of the first few: one file that is read proves nothing about the
+several files, one more for each of the first few: that one file is read proves nothing about the
 others.
 """
 
@@ -31,7 +31,7 @@ UNPROVEN = ("a broken copy does not build, but the benchmark passes with a build
             "`carry`: it is not proven that the benchmark runs what candidates build")
 NAMED = 3
 """Limit of the files that a message names."""
-ALONE = 4
+MOST_ALONE = 4
 """Limit of the files that are also broken one by one."""
 PROSE = (".md", ".rst", ".txt")
 STALE = ("a compiler cache hides source changes: every verdict recompiles everything")
@@ -49,7 +49,7 @@ def watched(clone: Clone, commit: str, edit: Sequence[str], frozen: Sequence[str
 
 
 def broken(clone: Clone, commit: str, names: Iterable[str]) -> str:
-    """Return the tree of a commit in which these files are broken."""
+    """Return a commit's tree with these files broken."""
     return clone.with_files(commit, dict.fromkeys(names, BROKEN))
 
 
@@ -61,7 +61,7 @@ def unseen(verdict: Verdict) -> bool:
     return verdict.valid and verdict.correct
 
 
-def unbuilt(verdict: Verdict) -> bool:
+def only_build_fails(verdict: Verdict) -> bool:
     """Return whether the build of the broken tree failed, but the benchmark passed."""
     return any(fact.kind == UNBUILT for fact in verdict.evidence)
 
@@ -94,9 +94,9 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
     If the breakage shows, each of the first files is broken alone as well, the `kernel` first. If
     it does not show and `drop_cache` drops a cache that the run was seeded with, `judge` is called
     once more: a compiler may go by a file's name instead of its contents. Where the checkout
-    `has_carried_builds` a failed build is enough: the benchmark may run an earlier build. Raises
-    InputError where the breakage does not show, or not that of the `kernel` alone, unless kopt
-    itself loads the kernel from `source`.
+    `has_carried_builds` and only the build fails, that is a warning: the benchmark may run an
+    earlier build. Otherwise it raises InputError where the breakage does not show, or not that of
+    the `kernel` alone, unless kopt itself loads the kernel from `source`.
     """
     names, warnings = watched(clone, commit, edit, frozen, source), list[str]()
     if not names:
@@ -112,25 +112,25 @@ def check(judge: Callable[[str], Verdict], clone: Clone, commit: str, *, edit: S
 
     verdict = verdict_on(*names)
     if unseen(verdict) and source:
-        return (_unread(names, source),)
-    if unseen(verdict) and unbuilt(verdict) and has_carried_builds:
+        return (_warning_on_unread(names, source),)
+    if unseen(verdict) and only_build_fails(verdict) and has_carried_builds:
         return (UNPROVEN,)
     if unseen(verdict):
         raise refusal(names)
     if any(fact.kind == SHOWN for fact in verdict.evidence):
         warnings += verdict.notes  # notes of a kernel's verdict are about other things
     ordered = sorted(names, key=lambda name: (name != kernel, name.endswith(PROSE)))
-    for name in ordered[:ALONE] if len(names) > 1 else ():
+    for name in ordered[:MOST_ALONE] if len(names) > 1 else ():
         verdict = verdict_on(name)
-        if unseen(verdict) and unbuilt(verdict) and has_carried_builds:
+        if unseen(verdict) and only_build_fails(verdict) and has_carried_builds:
             warnings.append(UNPROVEN)
         elif unseen(verdict) and name == kernel:
             raise refusal((name,))
         elif unseen(verdict):
-            warnings.append(_unread((name,), source))
+            warnings.append(_warning_on_unread((name,), source))
     return tuple(dict.fromkeys(warnings))
 
 
-def _unread(names: Sequence[str], source: str) -> str:
+def _warning_on_unread(names: Sequence[str], source: str) -> str:
     reader = "the kernel does not use" if source else "the benchmark does not read"
     return f"{reader} {listed(names, NAMED)}: candidates' changes there are not measured"

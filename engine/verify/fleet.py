@@ -1,7 +1,7 @@
-"""The devices of a campaign: each piece of work gets a fit one, and another if that one fails.
+"""The devices of a campaign: each piece of work gets a usable one, and another if that one fails.
 
-A device is checked before work begins on it, even where other kopt processes work; a busy or lost
-one is closed, with a notice, and checked again later.
+A device is checked before work begins on it, even where other kopt processes work. A busy or lost
+device is closed: it is not used until a later check finds it usable, and a notice says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TICK_S = 0.5
 JUST_LEFT_S = 2.0
 """A driver's utilization still shows this process's work for this long after it has ended."""
 MAX_LOSSES = 5
-"""A piece of work that has lost this many devices is given up: it may be the cause."""
+"""Attempts without a valid answer after which work is given up: it may be the cause."""
 
 
 class Fleet:
@@ -69,12 +69,12 @@ class Fleet:
             on_wait: OnWait = lambda _: None, cancel: threading.Event | None = None,
             needs_recheck: Callable[[T], bool] = lambda _: False,
             void_reason: Callable[[T], str] = lambda _: "") -> T:
-        """Run `work` on a device, and again on another if the first was lost or taken.
+        """Run `work` on a device, and again, perhaps on another, if that one was lost or taken.
 
         An answer that `needs_recheck` counts only if its device is still present and free of
         foreign processes; one with a `void_reason` never counts. Raises what `work` raises,
-        Cancelled, and NoDeviceAvailable, also after MAX_LOSSES; FailsOnHealthyDevices if several
-        of them were healthy.
+        Cancelled, and NoDeviceAvailable, also after MAX_LOSSES attempts; FailsOnHealthyDevices if
+        each attempt failed on a device that was healthy afterwards, and not always on the same.
         """
         problem = void = ""
         healthy: list[str] = []
@@ -97,8 +97,8 @@ class Fleet:
                     self._close(card, problem)
                 else:  # the stranger is gone again
                     self._notify(card, f"measured again: {void}")
-        suspect = len(healthy) == MAX_LOSSES and len(set(healthy)) > 1
-        raise (FailsOnHealthyDevices if suspect else NoDeviceAvailable)(
+        is_work_suspect = len(healthy) == MAX_LOSSES and len(set(healthy)) > 1
+        raise (FailsOnHealthyDevices if is_work_suspect else NoDeviceAvailable)(
             f"lost the device {MAX_LOSSES} times; last cause: {problem or void}", fix=self._fix)
 
     @contextmanager
@@ -149,7 +149,7 @@ class Fleet:
         return ""
 
     def _find_busy(self, card: FleetDevice) -> str:
-        """Return why a device is busy; where other kopt processes work, only strangers count."""
+        """Return why a device is busy; where other kopts work, only strangers and faults count."""
         just_left = self._clock() - card.left_at < JUST_LEFT_S
         card.step_back()
         for single in card.device.cards if card.device.kind != "cpu" else ():

@@ -46,7 +46,7 @@ class FleetDevice:
     warm: WarmStart
     """Keeps the imports of its harness processes warm."""
     shelf: OracleShelf = field(default_factory=OracleShelf)
-    """Where the oracle of a verdict waits for the next one."""
+    """Where a verdict's oracle process waits for the next verdict."""
     users: Counter[DeviceUse] = field(default_factory=Counter)
     looking: bool = False
     """A thread is checking the device; no other may use it."""
@@ -56,7 +56,7 @@ class FleetDevice:
     pause_s: float = 0.0
     """Seconds from the last closing to the next check."""
     closings: int = 0
-    """How often it was closed: a check that began before the last closing does not count."""
+    """How often it was closed: a check that began before the last closing is ignored."""
     left_at: float = float("-inf")
     tenancy: ExitStack = field(default_factory=ExitStack)
     is_registered: bool = False
@@ -86,6 +86,7 @@ class FleetDevice:
 
     def step_back(self) -> None:
         """Unregister during a check if only the checking thread uses the device.
+
         `tenants.is_in_use` then tells whether other processes do.
         """
         with self.registering:
@@ -112,10 +113,11 @@ class DeviceAllocator:
     """Assigns a fleet's devices to users. Seconds are those of `clock`.
 
     A verdict never shares a device with another verdict; verdicts queue. A loop shares its device
-    with loops and verdicts, by the device's lock, and never queues. A screening begins only where
-    no other one runs, and while no verdict waits or is made there. A closed device may be checked
-    again after FIRST_PAUSE_S, since a process that is ending makes it busy for a moment, then after
-    twice as long, and so on up to `retry_s`; `limit_s` is how long all devices may be closed.
+    with loops and verdicts, by the device's lock, and never queues. A screening begins only while
+    no verdict waits for a device, on one where neither a verdict nor another screening runs. A
+    closed device may be checked again after FIRST_PAUSE_S, since a process that is ending makes it
+    busy for a moment, then after twice as long, and so on up to `retry_s`; `limit_s` is how long
+    all devices may be closed.
     """
 
     def __init__(self, cards: Sequence[FleetDevice], *, retry_s: float, limit_s: float,
@@ -128,7 +130,7 @@ class DeviceAllocator:
 
     @contextmanager
     def place_in_queue(self, use: DeviceUse) -> Iterator[object]:
-        """Queue for a device until the block ends; only verdicts queue."""
+        """Queue for a device inside the `with` block; only verdicts queue."""
         place = object()
         if use == "verdict":
             self._queue.append(place)
@@ -141,7 +143,7 @@ class DeviceAllocator:
     def enter(self, use: DeviceUse, place: object) -> tuple[FleetDevice, int] | None:
         """Enter the least busy device; return it and how often it was closed, None if none is free.
 
-        The caller checks a device that is `looking`, and then calls `admit` or `leave`.
+        If the device is `looking`, the caller checks it. Then it calls `admit` or `leave`.
         """
         with self._changed:
             free = [card for card in self._cards if not card.looking
@@ -181,7 +183,7 @@ class DeviceAllocator:
             return reason
 
     def leave(self, card: FleetDevice, use: DeviceUse, *, looked: bool = False) -> None:
-        """Leave a device, after a failed check if `looked`."""
+        """Leave a device; `looked` says that the caller's check of it failed and is over."""
         with self._changed:
             card.users[use] -= 1
             card.looking = card.looking and not looked
@@ -191,7 +193,7 @@ class DeviceAllocator:
             self._changed.notify_all()
 
     def close(self, card: FleetDevice, reason: str) -> bool:
-        """Close a device for a while; return whether the reason is news."""
+        """Close a device for a while; return whether it was open, or closed for another reason."""
         with self._changed:
             now, before = self._clock(), card.closed
             card.closed = reason

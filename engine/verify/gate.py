@@ -16,7 +16,7 @@ NEAR_ZERO_PCT = 5.0
 LOW_MEMORY = 0.1
 """The share of a card's memory that driver and display may hold."""
 STABLE_BYTES = 64 << 20
-"""Memory that changes by no more between two looks belongs to a process that does not compute."""
+"""If a card's used memory changes by at most this between two looks, nothing computes there."""
 LOOKS = 3
 SETTLE_S = 1.0
 """Seconds between two looks, since a process that has just ended is still listed for a moment."""
@@ -26,9 +26,10 @@ def why_busy(now: DeviceState, before: DeviceState | None = None, *,
              just_left: bool = False) -> str:
     """Return why a card is not idle, empty when it is.
 
-    Idle means: no compute process, utilization near zero, memory low or unchanged since the look
-    `before`. Utilization does not count on a card that we have `just_left`: it may still be ours.
-    Where the driver does not list processes, utilization must be known and memory low.
+    Idle means: not faulty or slowed down, no compute process, utilization near zero, memory low or
+    unchanged since the earlier look `before`. Utilization does not count on a card that we have
+    `just_left`: it may still be ours. Where the driver does not list processes, utilization must be
+    known and memory low.
     """
     if now.problem:
         return now.problem
@@ -58,7 +59,7 @@ def needs_recheck(verdict: Verdict) -> bool:
 
 
 def void_reason(verdict: Verdict) -> str:
-    """Return why a verdict cannot count, such as a stranger beside its whole timing, or ""."""
+    """Return what voids a verdict: a stranger that ran during all of its timing; "" if none did."""
     return _detail_of(verdict, interference.STRANGER)
 
 
@@ -99,7 +100,7 @@ def look(device: Device, *, just_left: bool = False,
          stranger_detector: StrangerDetector | None = None, ours: Set[int] = frozenset(),
          pause: Callable[[float], object] = time.sleep,
          state: Callable[[Device], DeviceState] = inventory.state) -> str:
-    """Look at a device, up to LOOKS times; return why it is busy, empty when it is idle.
+    """Look at a device until it is idle, at most LOOKS times; return why it is busy, else "".
 
     On a device that other kopt processes use, `stranger_detector` finds processes that no kopt
     started, and only those and faults count. Otherwise all count but processes of `ours`. The CPU

@@ -45,7 +45,7 @@ HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
 RUNNERS_END_S = 20.0
 THREADS = {"OMP_NUM_THREADS": "1"}
 USUAL_BUDGET = 24
-"""HARNESS_LIMITS suffice for so many trials of a loop; with more, they grow in proportion."""
+"""HARNESS_LIMITS suffice for so many trials of a loop; for more trials they grow in proportion."""
 COMMAND_RUNS = 100
 """Runs of a project's commands in one verdict, at most; each may take the target's `timeout_s`."""
 RUNS_OF_TRIAL = 4
@@ -73,9 +73,10 @@ def evaluate(request: EvaluateRequest | ReportedRequest | EndToEndRequest, *,
              progress: Callable[[Progress], None] | None = None,
              cancel: threading.Event | None = None, warm: WarmStart | None = None,
              shelf: OracleShelf | None = None, limit_s: float | None = None) -> Verdict:
-    """Return the verdict on one candidate, within `limit_s` seconds. Raises HarnessFault.
+    """Return the verdict on one candidate, a rejection if it was cancelled. Raises HarnessFault.
 
-    The shelf keeps the oracle of a kernel's verdict for the next one.
+    It takes at most `limit_s` seconds, plus what a project's commands may take. The shelf keeps the
+    oracle of a kernel's verdict for the next one.
     """
     limits = HARNESS_LIMITS if limit_s is None else replace(HARNESS_LIMITS, wall_s=limit_s)
     if isinstance(request, ReportedRequest | EndToEndRequest):
@@ -151,7 +152,7 @@ def _ask(request: Request, limits: Limits,
 
 
 def _zygote_for(request: Request, warm: WarmStart | None) -> Zygote | None:
-    """Return the zygote that forks a harness process's programs: runners or table readers."""
+    """Return the zygote, if any, that forks a harness process's runners or table readers."""
     if isinstance(request, EvaluateRequest | LoopRequest):
         return warm.zygote() if warm else None
     return result_table.reading_zygote(request.settings.python)

@@ -130,7 +130,7 @@ FORMS = (
 
 def forms(text: bytes, device_kind: str, installed: Callable[[str], bool],
           budget_s: float | None = None) -> list[ReferenceForm]:
-    """Return the forms of a module to be measured; slow ones only within a large budget."""
+    """Return the forms of a module to measure; with a budget under SHORT_S, no slow ones."""
     source = text.decode(errors="replace")
     return [form for form in FORMS if (not form.devices or device_kind in form.devices)
             and re.search(form.pattern, source)

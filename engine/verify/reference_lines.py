@@ -40,7 +40,7 @@ class ReferenceLatencies:
     """Latencies by config class, us, with the device and the time of their measurement.
 
     `bars` are those of compilers and libraries by their names, as they would be where eager PyTorch
-    has the latency `eager`; `failure` says why one of them was not measured, "" if all were.
+    has the latency `eager`; `failure` says which of them failed and why, "" if none did.
     """
 
     eager: Mapping[str, float]
@@ -55,8 +55,10 @@ class ReferenceLatencies:
             f" at {stamp(self.at, utc_offset_s)}" if self.at else "")
 
     def compare(self, rows: tuple[Row, ...]) -> Iterator[tuple[str, float, str, str]]:
-        """Yield of each timed class its name, its latency in us, its speedup over eager PyTorch in
-        words, and its speedups over all other references in words.
+        """Yield a tuple for each timed class that has a reference.
+
+        It has the class's name, its latency in us, its speedup over eager PyTorch in words, and
+        its speedups over all other references in words.
         """
         for row in rows:
             if row.latency_us is not None:
@@ -70,7 +72,7 @@ class ReferenceLatencies:
                            ", ".join(filter(None, comparisons[1:])))
 
     def standing(self, rows: tuple[Row, ...]) -> str:
-        """Summarise in how many classes a verdict reaches the fastest bar."""
+        """Say whether a verdict is below, level with or above the classes' fastest bars."""
         best = {name: min((known[name], bar) for bar, known in self.bars.items() if name in known)
                 for name in {name for known in self.bars.values() for name in known}}
         gaps = [(math.log(best[row.config_class][0] / row.latency_us), _noise(row),
@@ -91,13 +93,13 @@ def _noise(row: Row) -> float:
 
 
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
-    """Return a campaign's references, None if its target has none."""
+    """Return a campaign's references, None if none was measured."""
     return of_campaign([row for name in (*(form.key for form in FORMS), BASELINE)
                         for row in reader.verdicts(campaign, candidate=name, limit=1)])
 
 
 def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
-    """Return the references among a campaign's verdicts."""
+    """Return the references among verdicts; None if there are none, or if one is unreadable."""
     by_candidate = {row.candidate: row for row in rows if row.purpose in (PURPOSE, BASELINE)}
     measured = [form.key for form in FORMS if form.key in by_candidate]
     if not measured:

@@ -35,8 +35,8 @@ from harness.verdict import COMPILED, Verdict, rejected
 ALPHA = 0.05
 COPY = Limits(wall_s=60.0)
 SHOWN = (COMPILED, "ceiling", "launch", "score", "metric")
-"""Kinds of evidence shown to the worker. Others, such as `clock`, would show how close a forgery is
-to detection.
+"""Kinds of evidence shown to the worker. Others, such as `clock`, would show how nearly a forgery
+was detected.
 """
 NOTE = "a screening for the slot's worker: it decides nothing, the candidate gets another verdict"
 
@@ -55,7 +55,7 @@ class Screener:
         self._folder, self._hidden = scratch / "screening", hidden
 
     def __call__(self, cancel: threading.Event, on_wait: Callable[[str], None]) -> Verdict:
-        """Return the verdict; raises KoptError, also Cancelled."""
+        """Return the verdict. Raises KoptError, such as Cancelled."""
         setup, repo = self._setup, self._setup.repo
         try:
             change = self._captured(cancel)

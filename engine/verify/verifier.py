@@ -72,10 +72,10 @@ class VerdictResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
-    """Return the test command to run before timing, and the full one to run after it.
+    """Return the test commands to run before and after timing, "" for none.
 
-    The headline runs the full tests only. The baseline runs both, so that no candidate is blamed
-    for a test that never passed.
+    The headline runs only the full tests, before timing. The baseline runs both, so that no
+    candidate is blamed for a test that never passed.
     """
     tests, full = manifest.test_command, manifest.full_test_command
     if purpose == "headline":
@@ -86,7 +86,7 @@ def commands_of(manifest: Manifest, purpose: str) -> tuple[str, str]:
 class Verifier:
     """Threads that answer requests in order, one for each device; results go to `messages`.
 
-    If a verdict's processes printed or wrote something, its Artifacts are put there before it.
+    If a verdict's processes printed or wrote something, its Artifacts are put there first.
     """
 
     def __init__(self, setup: Setup, messages: queue.Queue[object], fleet: Fleet) -> None:

@@ -1,7 +1,7 @@
 """The `agent` backend: a language model with a shell in the slot's worktree.
 
 A child program (`model/agent_child.py`) asks the model; it has the provider's key and reaches only
-the provider, but runs no command. The engine runs the model's commands, each confined by itself:
+the provider, but runs no command. The engine runs the model's commands, each confined separately:
 without network, without the key, and in a process namespace that shows neither the child nor kopt.
 """
 
@@ -62,7 +62,7 @@ def missing_extra() -> str:
 
 
 class AgentWorker:
-    """Lets a language model work in a slot until it submits, or a limit ends it."""
+    """Lets a language model work in a slot until it submits or reaches a limit."""
 
     def __init__(self, spec: AgentSpec, project: Path | None = None) -> None:
         if lacking := missing_extra():
@@ -157,14 +157,14 @@ class AgentSlot:
         self._wait("")
 
     def _wait(self, reason: str) -> None:
-        """Show what the slot waits for, or with "" that it works again."""
+        """Show what the slot waits for, or for "" that it works again."""
         stage, detail = ("waiting", reason) if reason else self._shown
         self._tick(stage, detail, None, AgentProgress(
             began_at=self._began_at, step=self._steps, step_limit=self._limits.steps,
             cost_usd=self.cost_usd, command=self._last))
 
     def _run(self, message: ChildMessage) -> dict[str, object]:
-        """Run a command of the model, confined by itself; return its result for the model."""
+        """Run and confine a command of the model; return its result for the model."""
         self._last = plain(self._without_secrets(" ".join(message.command.split())), 120)
         self._show("running", self._last)
         start = time.monotonic()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
 LOG_BYTES = 1 << 20
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 LEAST_SECRET = 8
-"""Values of such variables with fewer characters are not secrets."""
+"""Shorter values of such variables are not treated as secrets."""
 HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
 """Hides all GPUs from CUDA and ROCm, since an agent's own runs would disturb the timing there."""
@@ -160,7 +160,10 @@ def _uses_cards(command: CliSpec) -> bool:
 
 @contextmanager
 def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Iterator[Reach | None]:
-    """Yield the addresses that a command may reach, None if it may reach all or none."""
+    """Yield the only addresses that a command may reach, None if there is no such list.
+
+    None is also yielded where commands cannot be confined.
+    """
     providers = command.providers(passed)
     if not providers or guard.confinement_problem():
         yield None

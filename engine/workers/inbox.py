@@ -18,7 +18,7 @@ _HYPOTHESIS = re.compile(rb"\AHypothesis: (?P<text>.+)$", re.MULTILINE)
 
 
 class InboxWorker:
-    """Reads the patch that the task names; `take` is called after the decision is recorded."""
+    """Reads the patch or source that the task names; call `take` once it is decided on."""
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
         path = Path(task.option)
@@ -41,14 +41,14 @@ class InboxWorker:
 
 
 def take(path: Path) -> None:
-    """Move a patch to `taken/`, so that it is judged only once. Raises OSError."""
+    """Move a submitted file to `taken/`, so that it is judged only once. Raises OSError."""
     folder = path.parent / "taken"
     folder.mkdir(exist_ok=True)
     path.rename(folder / path.name)
 
 
 def waiting(inbox: Path) -> list[Path]:
-    """Return the patches that no round has judged yet, oldest first."""
+    """Return the patches and sources that no round has judged yet, oldest first."""
     patches = [path for path in inbox.glob("*") if path.suffix in (".patch", ".diff", SOURCE)
                and path.is_file() and not path.is_symlink()]
     return sorted(patches, key=lambda path: (path.stat().st_mtime, path.name))

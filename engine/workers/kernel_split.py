@@ -135,7 +135,7 @@ def _split_candidate_off(request: SplitRequest, bench: WorkerBench) -> Report:
 
 def _by_parameter(points_of: Mapping[str, Sequence[Point]], names: Iterable[str],
                   parameter_of: Mapping[str, str]) -> list[Point]:
-    """Return the points of some classes, with parameters for columns."""
+    """Return the points of some classes, by parameters instead of columns."""
     return [{parameter_of[column]: value for column, value in point.items()
              if column in parameter_of} for name in names for point in points_of[name]]
 

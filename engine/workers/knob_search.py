@@ -1,4 +1,4 @@
-"""The `search` backend: the harness moves the knobs that the source declares.
+"""The `search` backend: the harness tries values of the knobs that the source declares.
 
 For a split, each config class's best configuration is found as well, and measured against the
 common best.

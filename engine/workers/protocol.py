@@ -65,7 +65,7 @@ class WorkerBench(msgspec.Struct, frozen=True, kw_only=True):
     corpus: str = ""
     """The workspace's file of measured trials, "" for none."""
     searches: str = ""
-    """The folder where the slot's searches record their trials until it is done, "" for none."""
+    """The folder where searches record their trials until the slot is done, "" for none."""
     kopt: SlotKopt | None = None
     """The command by which the worker's processes get screening verdicts, None for none."""
     hidden: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Why the worker was stopped early; its candidate is judged nevertheless."""
     trials: tuple[Trial, ...] = ()
     screenings: int = 0
-    """How many screening verdicts were made for it."""
+    """How many screenings were begun for it."""
     steps: int = 0
     """How often a language model was asked."""
     cost_usd: float | None = 0.0

@@ -24,8 +24,9 @@ def of_target(target: Target | CommandTarget, *, edit: Sequence[str], device: st
 
 
 def knowledge(bench: WorkerBench, subagent: Subagent | None, project: Path | None) -> str:
-    """Return the pages for a slot's prompt, with the project's own; for a subagent that rewrites,
-    those of its target language.
+    """Return the knowledge pages for a slot's prompt, also the project's own pages.
+
+    For a subagent that rewrites they are about its target language.
     """
     path = Path(bench.worktree) / bench.target.source
     text = path.read_text(errors="replace") if bench.target.source and path.is_file() else ""

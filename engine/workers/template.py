@@ -66,7 +66,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 def offers(target: Target, tree: Path, baseline: Path, scratch: Path, *,
            python: str | None = None) -> tuple[tuple[Offer, ...], str]:
-    """Return the rewrites that fit a target; for a module without any, the reason."""
+    """Return the rewrites that fit a target, and for a module without any the reason, else ""."""
     if not target.is_module:
         return tuple(Offer(name=template.name, hypothesis="a known good form of the op: template "
                            + template.name) for template in find(target)), ""
@@ -91,7 +91,7 @@ def _read(path: Path) -> Template:
 class TemplateWorker:
     """Replaces the source by a filled template, then searches over the template's knobs.
 
-    Without a GPU the search is skipped: Triton runs in its interpreter and is not timed.
+    For a module without a GPU the search is skipped: Triton is interpreted there and not timed.
     """
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:

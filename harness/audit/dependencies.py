@@ -31,7 +31,7 @@ _PYC_UNCHECKED = 1
 
 
 def new_dependencies(target: Target, changes: Changes) -> list[Finding]:
-    """Return a reject for each dependency that the candidate has and the baseline has not."""
+    """Return a finding for each dependency that the candidate has and the baseline has not."""
     return sighting.findings(list(_Dependencies(target, changes).all()))
 
 
@@ -64,7 +64,7 @@ class _Dependencies:
             return
         for node, name in _imports(module):
             if self._is_new(path, name):
-                yield module.see(node, _written_in(name, "imports"), runs=True)
+                yield module.see(node, _rule_for_new(name, "imports"), runs=True)
         for node, name in _libraries(module):
             if not is_standard_library(name) and name not in self._known.libraries:
                 yield module.see(node, _loads(name), runs=True)
@@ -80,21 +80,21 @@ class _Dependencies:
         return not self.tree.has_module(top, folders)
 
     @cached_property
-    def _known(self) -> _Known:
-        return _Known(self.changes.baseline)
+    def _known(self) -> _BaselineDependencies:
+        return _BaselineDependencies(self.changes.baseline)
 
     def _c(self, path: str, source: CSource) -> Iterator[Sighting]:
         for form, name, token in source.includes():
             if form == "?" or is_standard_header(name):
                 continue
-            near = os.path.normpath(os.path.join(os.path.dirname(path), name))
-            places = [near, os.path.normpath(name),
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            places = [beside, os.path.normpath(name),
                       *(os.path.normpath(os.path.join(d, name)) for d in self._include_folders)]
-            outside = os.path.isabs(name) or near.startswith("..")
+            outside = os.path.isabs(name) or beside.startswith("..")
             if not outside and any(place in self.tree.files for place in places):
                 continue
             if name not in self._known.headers:
-                yield source.see(token, _written_in(name, "includes"))
+                yield source.see(token, _rule_for_new(name, "includes"))
         for index, token in enumerate(source.tokens):
             if token.kind == "name" and token.text in ("dlopen", "dlmopen") \
                     and source.follows(index, "("):
@@ -131,7 +131,7 @@ class _Dependencies:
                 yield _see(file, f"links {os.path.basename(name)}", text)
 
     def _binary(self, path: str) -> str:
-        """Return what a new or changed path is if it is not a source file, "" for a source."""
+        """Return why a path is a binary, a special file or a link outside, "" if it is none."""
         entry = self.tree.files[path]
         if entry.link is not None:
             place = os.path.normpath(os.path.join(os.path.dirname(path), entry.link))
@@ -141,8 +141,8 @@ class _Dependencies:
             return "a special file"
         data = self.tree.read(path, 8192) or b""
         if "__pycache__" in path.split("/")[:-1]:
-            unchecked = len(data) >= 8 and int.from_bytes(data[4:8], "little") == _PYC_UNCHECKED
-            return "compiled code in place of its source" if unchecked else ""
+            is_unchecked = len(data) >= 8 and int.from_bytes(data[4:8], "little") == _PYC_UNCHECKED
+            return "compiled code in place of its source" if is_unchecked else ""
         if os.path.splitext(path)[1].lower() in NAMES["binary_suffixes"] or _SHARED.search(path):
             return "a binary or downloaded file"
         if path == self.target.source or path.endswith(PYTHON_SUFFIXES + C_SUFFIXES):
@@ -196,8 +196,8 @@ def _rule(why: str) -> AuditRule:
     return AuditRule(RULE, "reject", why)
 
 
-def _written_in(name: str, how: str) -> AuditRule:
-    """Return a reject for a package or header, or a flag if it is a language for kernels."""
+def _rule_for_new(name: str, how: str) -> AuditRule:
+    """Return a reject for a new package or header, but a flag for a kernel language."""
     if re.split(r"[./]", name)[0] in NAMES["kernel_languages"]:
         return AuditRule(RULE, "flag", f"{how} {name}, a kernel language new to the project")
     return _rule(f"{how} {name}")
@@ -211,7 +211,7 @@ def _see(path: str, what: str, text: str = "") -> Sighting:
     return Sighting(rule=RULE, severity="reject", what=what, file=path, text=text)
 
 
-class _Known:
+class _BaselineDependencies:
     """What the baseline imports, loads and includes."""
 
     def __init__(self, tree: Tree) -> None:

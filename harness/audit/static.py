@@ -87,9 +87,9 @@ class AuditedTree:
         self._guarded(path, lambda: self.keys.extend(cache_keys.find(module, entry, self.args)))
         if self.target.language == "triton" and (is_source
                                                  or path != self.target.reference_file):
-            same = self.target.reference_file == path \
+            has_reference = self.target.reference_file == path \
                 and self.target.reference_function != self.target.entry
-            function = self.target.reference_function if same else ""
+            function = self.target.reference_function if has_reference else ""
             self._guarded(path, lambda: self.sightings.extend(
                 delegation.scan(module, entry, self.context.own, function)))
         for node, text in module.texts():
@@ -136,15 +136,15 @@ def import_roots(target: Target) -> tuple[str, ...]:
 
 
 def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
-    """Return those of the paths that are sources, and always the target's source."""
+    """Return the target's source, and those of the paths that are sources or included."""
     sources = [p for p in paths if p.endswith(PYTHON_SUFFIXES + C_SUFFIXES)]
     included: set[str] = set()
     for path in (*sources, target.source):
         data = tree.read(path) if path.endswith(C_SUFFIXES) else None
         if data is not None:
             for _, name, _ in CSource(data, path).includes():
-                near = os.path.normpath(os.path.join(os.path.dirname(path), name))
-                included.update(p for p in (near, os.path.normpath(name)) if p in tree.files)
+                beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+                included.update(p for p in (beside, os.path.normpath(name)) if p in tree.files)
     source = [target.source] if target.source in tree.files else []
     touched = set(paths)
     return list(dict.fromkeys([*source, *sources, *sorted(included & touched)]))
@@ -152,9 +152,10 @@ def _sources(target: Target, tree: Tree, paths: Iterable[str]) -> list[str]:
 
 def key_finding(key: CacheKey) -> Sighting:
     """Return the finding on a cache key."""
-    contents = key.kinds == {"contents"}
-    what = f"recognises {', '.join(sorted(key.args))} by its contents" if contents else key.what
-    return Sighting(rule="memo" if contents else "cache-key", severity="flag", what=what,
+    is_by_contents = key.kinds == {"contents"}
+    what = f"recognises {', '.join(sorted(key.args))} by its contents" if is_by_contents \
+        else key.what
+    return Sighting(rule="memo" if is_by_contents else "cache-key", severity="flag", what=what,
                     file=key.file, line=key.line, text=key.text)
 
 

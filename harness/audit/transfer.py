@@ -82,7 +82,8 @@ def transfer_of_project(op: str, candidate: Path, baseline: Path,
     A patch without a cache changes the kernel only. A cache of something named like a weight counts
     as a cache of weights. Any other cache is flagged for a person to check, and so is the use of
     files, clocks and the like, which may be honest in a project. Returns the findings, and the
-    transfer: None if an edited file is not a source, cannot be read, or has an unknown cache.
+    transfer: None if nothing is edited, or if an edited file is not a source, cannot be audited or
+    has a cache of anything but weights.
     """
     changes = Changes(candidate, baseline)
     edited = dict.fromkeys((*changes.touched, *changes.replaced))
@@ -163,7 +164,7 @@ def _skew_of(side: AuditedTree) -> list[Sighting]:
 
 
 def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[TraceStep],
-            assumed: Sequence[str], traced: bool) -> tuple[TransferDecision, str]:
+            assumed: Sequence[str], is_traced: bool) -> tuple[TransferDecision, str]:
     where = _shown(keys[0]) if keys else "the trace"
     if bucket in ("W2", "W3"):
         hits = sum(step.other_hits for step in steps)
@@ -179,7 +180,7 @@ def _decide(bucket: TransferBucket, keys: Sequence[CacheKey], steps: Sequence[Tr
         doubts = [] if "_version" in kinds or not keys else ["no version in the key: stale after "
                                                              "an optimizer step"]
         if len(steps) < TRACE_STEPS:
-            doubts.append(f"traced over {len(steps)} steps, not {TRACE_STEPS}" if traced
+            doubts.append(f"traced over {len(steps)} steps, not {TRACE_STEPS}" if is_traced
                           else "not traced over steps")
         return "ACCEPT-with-asterisk", "; ".join(
             [f"W1: a cache of weights; its gain is at most the time of their preparation: {where}",

@@ -31,8 +31,8 @@ MOST_LINES_BYTES = 256 << 20
 class CountedFunction:
     """The counted function: one of a file, or of a module by its dotted name.
 
-    `args` are the arguments that identify a shape: the position in a call (-1: wherever the
-    function has that name) and the name. None means all parameters.
+    `args` are the arguments that identify a shape: the position in a call (-1: that of the
+    parameter of this name) and the name. None means all parameters.
     """
 
     name: str

@@ -25,8 +25,8 @@ LEAVE_S = 5.0
 def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = None) -> int:
     """Run a program to its end; return its exit code, negative for a signal.
 
-    The first signal that asks this process to end is forwarded to the program's process group, the
-    second one kills it. Raises InputError if there is no such program.
+    The first signal that asks this process to end is forwarded to the program's process group, a
+    second one kills that group. Raises InputError if there is no such program.
     """
     received: list[int] = []
     group: list[int] = []
@@ -37,7 +37,7 @@ def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
             _signal(leader, number if len(received) == 1 else signal.SIGKILL)
 
     with _handled(forward):
-        terminal = _has_terminal()
+        has_terminal = _has_terminal()
         try:
             program = subprocess.Popen(command, env=dict(env), stdout=stdout, process_group=0)
         except OSError as error:
@@ -47,12 +47,12 @@ def run(command: Sequence[str], env: Mapping[str, str], *, stdout: int | None = 
         if received:
             _signal(program.pid, received[0])
         try:
-            if terminal:
+            if has_terminal:
                 _give_terminal(program.pid)
                 _signal(program.pid, signal.SIGCONT)
-            program.returncode = _wait_for(program.pid, terminal)
+            program.returncode = _wait_for(program.pid, has_terminal)
         finally:
-            if terminal:
+            if has_terminal:
                 _give_terminal(os.getpgrp())
         if received or -program.returncode in FORWARDED:
             _end_rest(program.pid)
@@ -71,10 +71,10 @@ def _handled(forward: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, handler)
 
 
-def _wait_for(leader: int, terminal: bool) -> int:
+def _wait_for(leader: int, has_terminal: bool) -> int:
     """Wait for a program; when Ctrl-Z stops it, stop too, and continue it afterwards."""
     while True:
-        _, status = os.waitpid(leader, os.WUNTRACED if terminal else 0)
+        _, status = os.waitpid(leader, os.WUNTRACED if has_terminal else 0)
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status)
         _give_terminal(os.getpgrp())

@@ -86,7 +86,7 @@ class ObservedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedLocal:
-    """A caller's variable: the argument that it is, or the output that it is or comes close to."""
+    """A caller's variable: the argument or `output` that it is, or the output that it is `near`."""
 
     name: str
     value: ObservedValue

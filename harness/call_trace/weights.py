@@ -1,7 +1,7 @@
 """How often a program calls each shape: the weights of the rows in the score.
 
 A file of weights is CSV with a column for each dimension of the shapes, and `calls`. A row's weight
-is the number of calls of its shape, without its time. In a geometric mean a gain counts by calls,
+is the number of calls of its shape, whatever its time. In a geometric mean a gain counts by calls,
 in a total of times by calls x time.
 """
 

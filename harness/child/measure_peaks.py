@@ -18,7 +18,7 @@ from .one_line import one_line
 
 REPEATS = 6
 BLOCK_NS = 4_000_000
-"""The shortest repeat, so that the error of a timing event does not matter."""
+"""A repeat has calls for this long, at most MOST_CALLS: a timing event's error must not matter."""
 MOST_CALLS = 64
 EIGHT_BITS = ("float8_e4m3fn", "float8_e4m3fnuz")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "tf32": "float32", "fp32": "float32"}

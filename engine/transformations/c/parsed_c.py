@@ -52,14 +52,14 @@ class ParsedC(EditedSource):
 
     @cached_property
     def functions(self) -> tuple[Node, ...]:
-        """The function definitions that were parsed without an error, with those below `extern`."""
+        """The functions that were parsed without an error, also those in `extern "C" {}`."""
         return tuple(node for node in walk(self.root, leaves=("compound_statement",))
                      if node.type == "function_definition"
                      and (body := node.child_by_field_name("body")) and not body.has_error)
 
     @cached_property
     def pure(self) -> frozenset[str]:
-        """Functions and macros whose calls have no effect: math.h, and macros of an expression."""
+        """Functions of math.h, and macros whose value only computes: no assignment, no call."""
         macros = {self.text(name) for node in walk(self.root, leaves=("compound_statement",))
                   if node.type == "preproc_function_def"
                   and (name := node.child_by_field_name("name"))
@@ -108,7 +108,7 @@ class ParsedC(EditedSource):
         return kinds
 
     def declared_name(self, declarator: Node) -> tuple[str, int]:
-        """Return the name that a declarator declares, and how often it is a pointer or array."""
+        """Return a declarator's name, and how many pointer and array levels it has."""
         depth, node = 0, declarator
         while node.type != "identifier":
             depth += node.type in ("pointer_declarator", "array_declarator")
@@ -121,7 +121,7 @@ class ParsedC(EditedSource):
         return self.text(node), depth
 
     def declared(self, node: Node) -> frozenset[str]:
-        """Return the names that a part declares."""
+        """Return the names that the declarations in a part declare."""
         return frozenset(self.declared_name(declarator)[0] for part in parts(node, "declaration")
                          for declarator in part.children_by_field_name("declarator"))
 
@@ -140,9 +140,10 @@ class ParsedC(EditedSource):
         return frozenset[str]().union(*map(self.names, named))
 
     def written(self, node: Node) -> frozenset[str]:
-        """Return the names that a part assigns, counts, declares or may change by address.
+        """Return the names that a part assigns, increments, declares or takes the address of.
 
-        `*` is among them if the part calls a function that is not pure.
+        If it calls a function that is not pure, `*` is among them, and so are the names in the
+        arguments unless the source defines that function.
         """
         return frozenset(self._written(node))
 
@@ -163,7 +164,7 @@ class ParsedC(EditedSource):
                     yield from self.names(part.children[-1])
 
     def base(self, node: Node | None) -> str:
-        """Return the variable whose value or memory an expression stands for, `*` if unknown."""
+        """Return the variable `x` of an expression such as `x[i]`, `*x` or `(x)`, else `*`."""
         while node is not None and node.type != "identifier":
             node = node.child_by_field_name("argument") or (
                 node.named_children[0] if node.type == "parenthesized_expression" else None)
@@ -196,7 +197,7 @@ class ParsedC(EditedSource):
         return max(kinds, key=("int", "float", "double").index) if all(kinds) and kinds else ""
 
     def renamed(self, node: Node, name_of: Mapping[str, str]) -> list[Replacement]:
-        """Return the replacements that give names in a part another text."""
+        """Return the replacements of names in a part by the texts of `name_of`."""
         return [Replacement(part.start_byte, part.end_byte, name_of[self.text(part)])
                 for part in parts(node, "identifier") if self.text(part) in name_of]
 
@@ -206,7 +207,7 @@ class ParsedC(EditedSource):
         return re.match(r"[ \t]*", self.source[begin:])[0]  # type: ignore[index]
 
     def declare(self, lines: str) -> None:
-        """Add lines behind the includes."""
+        """Add lines after the includes."""
         self.insert(c_knobs.after_includes(self.source), lines)
 
     def _declarations(self) -> Iterator[Replacement]:

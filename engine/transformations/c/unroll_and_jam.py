@@ -109,7 +109,7 @@ class _Jam:
                 yield "}"
 
     def _renamed(self, part: Node) -> str:
-        """Return a statement of one lane; names that the statement itself declares stay."""
+        """Return a statement as one lane runs it; names that it declares itself are unchanged."""
         declared = self.c.declared(part)
         name_of = {name: renamed for name, renamed in self.name_of.items() if name not in declared}
         return replaced(self.c.source, self.c.renamed(part, name_of), part.start_byte,
@@ -121,7 +121,7 @@ class _Jam:
         return bool((self.c.written(part) - declared) & self.shared)
 
     def _is_inner_run(self, part: Node) -> bool:
-        """Return whether each lane runs an inner loop whole: it moves along contiguous memory."""
+        """Return whether each lane runs all of an inner loop: its accesses are contiguous."""
         outer = part.parent
         while outer is not None and outer.type != "for_statement":
             outer = outer.parent
@@ -181,7 +181,7 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
 
 def _shared(c: ParsedC, body: Node, private: frozenset[str], variable: str,
             types: dict[str, str]) -> set[str]:
-    """Return the integers of a body that all iterations share: counters and bounds."""
+    """Return the integers declared in a body that have the same values in all iterations."""
     values: dict[str, list[Node | None]] = {}
     for part in walk(body):
         if part.type == "init_declarator":
@@ -214,6 +214,6 @@ def _is_conditional(part: Node, body: Node) -> bool:
 
 
 def _is_shared(c: ParsedC, part: Node, copied: frozenset[str]) -> bool:
-    """Return whether a statement only changes shared counters."""
+    """Return whether a statement uses only shared integers."""
     return part.type == "expression_statement" and not c.names(part) & copied and not any(
         parts(part, "subscript_expression", "pointer_expression"))

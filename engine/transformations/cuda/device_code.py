@@ -47,7 +47,7 @@ class UnrolledLoops(Transformation):
 
 
 def _innermost_loops(cuda: ParsedCuda) -> Iterator[Node]:
-    """Yield the innermost loops that begin a line and have no pragma."""
+    """Yield the innermost `for` loops that are first on their line and have no pragma."""
     for function in cuda.functions:
         for loop in parts(function, "for_statement"):
             body = loop.child_by_field_name("body")

@@ -1,7 +1,7 @@
 """A CUDA or HIP source as transformations see it: the functions that run on the device.
 
-The grammar is that of C. Functions in which it finds an error, such as templates' or those that
-launch kernels, are left alone.
+The grammar is that of C. Functions in which it finds an error, such as some templates and functions
+that launch kernels, are left alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ParsedCuda(ParsedC):
 
     @cached_property
     def functions(self) -> tuple[Node, ...]:
-        """The functions of the device that were parsed without an error."""
+        """The functions that run on the device and were parsed without an error."""
         return tuple(node for node in super().functions if self._is_on_device(node))
 
     @cached_property

@@ -36,7 +36,7 @@ class HostValues:
         return self._single.get(name)
 
     def text(self, node: ast.expr) -> str:
-        """Return an argument as text, the same for values that are surely the same."""
+        """Return an argument as text; equal texts stand for equal values."""
         whole = _Resolved(self._single, set(self.allocated)).visit(copy.deepcopy(node))
         return ast.unparse(whole)
 
@@ -57,7 +57,7 @@ def is_new(value: ast.expr) -> bool:
 
 
 def is_quiet(statement: ast.stmt) -> bool:
-    """Return whether a statement only computes sizes, asserts them or allocates a tensor."""
+    """Return whether a statement only computes or asserts sizes, or makes a tensor."""
     match statement:
         case ast.Assert(test=test, msg=message):
             return is_quiet_value(test) and (message is None or is_quiet_value(message))
@@ -69,7 +69,7 @@ def is_quiet(statement: ast.stmt) -> bool:
 
 
 def is_quiet_value(value: ast.expr) -> bool:
-    """Return whether a value is the same whenever it is computed."""
+    """Return whether a value's calls only compute sizes or allocate tensors."""
     return all(is_new(node) or _QUIET.fullmatch(ast.unparse(node.func)) for node in ast.walk(value)
                if isinstance(node, ast.Call)) and not any(
         isinstance(node, ast.Await | ast.NamedExpr | ast.Yield) for node in ast.walk(value))

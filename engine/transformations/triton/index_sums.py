@@ -18,7 +18,7 @@ _HINTS = ("multiple_of", "max_contiguous", "max_constancy")
 
 
 class IndexSums:
-    """Indices as sums in straight-line code; `set` is called for its assignments in order.
+    """Indices as sums in straight-line code; call `set` for its assignments, in their order.
 
     A cast to 64 bits, a hint to the compiler and a further dimension do not change a sum's terms,
     but each block of lanes keeps its dimension.

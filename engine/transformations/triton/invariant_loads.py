@@ -43,7 +43,7 @@ class InvariantLoads(Transformation):
 
 
 def _loops(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[_Loop]:
-    """Yield the loops of a function that count up."""
+    """Yield a function's range loops, without those that count down."""
     for node, steps in parsed.range_loops(function):
         values = [parsed.text(argument) for argument in steps.args]
         is_downwards = len(values) == 3 and values[2].startswith("-")
@@ -63,9 +63,9 @@ class _Loop:
     bound: str
 
     def invariant_loads(self) -> Iterator[tuple[ast.Call, str]]:
-        """Yield the loads from one place among the loop's statements, each with its new text.
+        """Yield the loop's loads whose address is the same in all steps, each with its new text.
 
-        That text stands before the loop and accesses nothing if the loop has no step.
+        That text is for before the loop; it loads nothing if the loop has no steps.
         """
         changed = stored(self.node)
         values: dict[str, ast.expr] = {}
@@ -85,7 +85,7 @@ class _Loop:
                     values[statement.targets[0].id] = value
 
     def _is_pure(self, node: ast.expr) -> bool:
-        """Return whether a value calls nothing but what computes an index, and `load` itself."""
+        """Return whether a value calls only functions that compute indices, and `load`."""
         tl = self.parsed.language
         return all(ast.unparse(part.func).removeprefix(f"{tl}.") in (*_PURE, "load", "float")
                    or (isinstance(part.func, ast.Attribute) and part.func.attr == "to")

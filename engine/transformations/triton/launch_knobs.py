@@ -15,7 +15,7 @@ from harness.search.space import knob_proposals
 from harness.search.space.knob_proposals import USUAL
 
 _DEFAULTS = {"num_warps": 4, "num_stages": 3}
-"""What Triton takes where a launch names no value."""
+"""Triton's own values where a launch gives none."""
 
 
 class LaunchKnobs(Transformation):

@@ -85,7 +85,7 @@ def _grouped(parsed: ParsedTriton, function: ast.FunctionDef, fast: ast.Assign,
 
 
 def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Call]:
-    """Return the last load through each pointer; none for pointers that many programs share."""
+    """Return each pointer's last load if it has no hint yet; [] for a matrix-product kernel."""
     last: dict[str, ast.Call] = {}
     if parsed.calls(function, "dot"):
         return []
@@ -99,10 +99,10 @@ def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Cal
 
 def _is_pointer(function: ast.FunctionDef, name: str) -> bool:
     """Return whether a name is a pointer that the kernel moves, as by a program's offset."""
-    moved = any(isinstance(node, ast.AugAssign | ast.Assign)
-                and ast.unparse(target_of(node)) == name for node in ast.walk(function))
+    is_moved = any(isinstance(node, ast.AugAssign | ast.Assign)
+                   and ast.unparse(target_of(node)) == name for node in ast.walk(function))
     parameters = {argument.arg for argument in function.args.args if argument.annotation is None}
-    return moved and (name in parameters or "ptr" in name.lower())
+    return is_moved and (name in parameters or "ptr" in name.lower())
 
 
 def _has(call: ast.Call, *options: str) -> bool:

@@ -19,7 +19,7 @@ from harness.search.space.knob_proposals import MARK
 
 @dataclass(frozen=True, kw_only=True)
 class KernelLaunch:
-    """A call `kernel[grid](arguments)` and the function in which it stands."""
+    """A call `kernel[grid](arguments)` and the function that contains it."""
 
     kernel: str
     call: ast.Call
@@ -33,7 +33,7 @@ class ParsedTriton(EditedSource):
     def __init__(self, source: str) -> None:
         super().__init__(source)
         self.helpers = list[str]()
-        """Lines to add in front of the first function, behind the knobs."""
+        """Lines to add before the first function, after the knobs."""
         self._constants = set[str]()
         try:
             self.tree = ast.parse(source)
@@ -52,7 +52,7 @@ class ParsedTriton(EditedSource):
                                "triton.language under a name")
 
     def at(self, line: int, column: int) -> int:
-        """Return the character at a line and a column, which the parser counts in bytes."""
+        """Return the offset in characters of a line and a column, which is counted in bytes."""
         if line >= len(self._starts):
             return len(self.source)
         begin = self._starts[line - 1]
@@ -122,8 +122,8 @@ class ParsedTriton(EditedSource):
             return node.args[0]
         return None
 
-    def stands_alone(self, first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> bool:
-        """Return whether nothing else is on the lines from one node to another."""
+    def has_own_lines(self, first: ast.expr | ast.stmt, last: ast.expr | ast.stmt) -> bool:
+        """Return whether no code precedes `first` on its line or follows `last` on its line."""
         before = self.source[self.at(first.lineno, 0):self.span(first)[0]].strip()
         after = self.source[self.span(last)[1]:].split("\n", 1)[0].strip()
         return not before and (not after or after.startswith("#"))
@@ -133,25 +133,25 @@ class ParsedTriton(EditedSource):
         return self.source[self.at(node.lineno, 0):self.span(node)[0]]
 
     def add_argument(self, call: ast.Call, text: str) -> None:
-        """Add an argument behind the last one of a call."""
+        """Add an argument after the last one of a call."""
         before = self.source[:self.span(call)[1] - 1].rstrip()
         self.insert(len(before), {"(": "", ",": " "}.get(before[-1], ", ") + text)
 
     def add_parameters(self, function: ast.FunctionDef, text: str) -> None:
-        """Add parameters behind those without defaults."""
+        """Add parameters after those without defaults."""
         arguments = function.args.args
         last = arguments[len(arguments) - len(function.args.defaults) - 1]
         self.insert(self.span(last)[1], f", {text}")
 
     def constexpr(self, knob: NewKnob) -> str:
-        """Return the name of a knob's value inside kernels, which see no other globals."""
+        """Return the name of the constexpr with a knob's value: kernels read no other globals."""
         self._constants.add(knob.name)
         return f"{knob.name}_CONSTEXPR"
 
     def _declarations(self) -> Iterator[Replacement]:
         """Yield the edit that declares the knobs before the first function or class.
 
-        Only those after the import of triton.language count: a rewritten module has classes before.
+        Those before the import of triton.language are skipped: a rewritten module has some.
         """
         lines = list[str]()
         for knob in self.knobs:
@@ -177,7 +177,7 @@ def mask_of(call: ast.Call, place: int) -> ast.expr | None:
 
 
 def names(node: ast.AST, kind: type[ast.expr_context] = ast.expr_context) -> list[str]:
-    """Return the names of a part, in the order of `ast.walk`, with repetitions."""
+    """Return the names used in a part, in the order of `ast.walk`, with repetitions."""
     return [part.id for part in ast.walk(node)
             if isinstance(part, ast.Name) and isinstance(part.ctx, kind)]
 

@@ -1,4 +1,4 @@
-"""`triton-persistent-grid`: as many programs as fit the card; each takes several parts."""
+"""`triton-persistent-grid`: as many programs as fit the card; each does the work of several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`triton-rows-per-program`: a program that works on one short row works on several."""
+"""`triton-rows-per-program`: each program works on several short rows instead of one."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class NarrowOffsets(Transformation):
 
 
 def _narrowed(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
-    """Yield the addresses that can be written with 32-bit offsets, and how."""
+    """Yield the addresses that can be written with 32-bit offsets, each with its new text."""
     values, blocks = _single_values(function), _block_names(parsed, function)
     pointers = {parameter.arg for parameter in function.args.args if parameter.annotation is None}
     for call in (*parsed.calls(function, "load"), *parsed.calls(function, "store")):
@@ -75,7 +75,7 @@ def _narrowed(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[tuple
 
 
 def _as_addend(node: ast.expr) -> str:
-    """Return a value as text, in brackets where it binds less than a sum."""
+    """Return a value as text, in brackets unless it is safe in a sum without them."""
     match node:
         case ast.Name() | ast.Call() | ast.Subscript() | ast.BinOp(op=ast.Mult()):
             return ast.unparse(node)
@@ -105,7 +105,7 @@ def _addends(parsed: ParsedTriton, node: ast.expr, values: Mapping[str, ast.expr
 
 
 def _is_wide(parsed: ParsedTriton, node: ast.expr, values: Mapping[str, ast.expr]) -> bool:
-    """Return whether a value is one of 64 bits, or computed from one."""
+    """Return whether a value is cast to 64 bits, or computed from one that is."""
     if isinstance(node, ast.Name) and node.id in values:
         return _is_wide(parsed, values[node.id], values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Add | ast.Sub):
@@ -114,7 +114,7 @@ def _is_wide(parsed: ParsedTriton, node: ast.expr, values: Mapping[str, ast.expr
 
 
 def _narrow(parsed: ParsedTriton, node: ast.expr) -> ast.expr:
-    """Return a block of lanes without a cast to 64 bits, which it does not need."""
+    """Return an `arange` without its cast to 64 bits, and any other value unchanged."""
     inner = parsed.widened(node)
     return inner if inner is not None and parsed.is_call(inner, "arange") else node
 

@@ -2,7 +2,7 @@
 
 `for k in range(0, K, BLOCK)` masks its loads by `k + arange(0, BLOCK) < K`, or `for k in range(0,
 cdiv(K, BLOCK))` by `arange(0, BLOCK) < K - k * BLOCK`. Such a comparison is true in each step that
-ends before K, so a first loop goes on without it and a second one, of at most one step, keeps it.
+ends before K, so a first loop omits it and a second one, of at most one step, keeps it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class UnmaskedLoops(Transformation):
 class _StepLoop:
     """A loop over blocks of a size: `begin`, `size` and `block` are expressions of the source.
 
-    With `counts` its variable is the block's number, else the block's first index.
+    With `counts_blocks` its variable is the block's number, else the block's first index.
     """
 
     parsed: ParsedTriton
@@ -69,7 +69,7 @@ class _StepLoop:
     bound: ast.expr
     size: ast.expr
     block: ast.expr
-    counts: bool
+    counts_blocks: bool
 
     def __post_init__(self) -> None:
         parameters = {argument.arg for argument in self.function.args.args}
@@ -85,7 +85,7 @@ class _StepLoop:
             sums.forget(name, self.node.lineno)
         self._bound = sums.of(self.size)
         self._length = text(sums.of(self.block))
-        step = ast.BinOp(self.node.target, ast.Mult(), self.block) if self.counts \
+        step = ast.BinOp(self.node.target, ast.Mult(), self.block) if self.counts_blocks \
             else self.node.target
         self._first = sums.of(step)
         self._values: dict[str, list[ast.expr]] = defaultdict(list)
@@ -96,7 +96,7 @@ class _StepLoop:
         self._masks: dict[str, ast.expr] = {}
         self._is_true: dict[ast.Compare, str] = {}
         for statement in self.node.body:
-            self._find_true(sums, statement)
+            self._record_true(sums, statement)
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
                     and self._in_body[statement.targets[0].id] == 1:
                 sums.set(statement.targets[0].id, statement.value)
@@ -105,8 +105,8 @@ class _StepLoop:
                        and use.id == statement.targets[0].id):  # not the value of the step before
                     self._masks[statement.targets[0].id] = statement.value
 
-    def _find_true(self, sums: IndexSums, statement: ast.stmt) -> None:
-        """Note the comparisons of a statement that are true in all steps before the last one."""
+    def _record_true(self, sums: IndexSums, statement: ast.stmt) -> None:
+        """Record the comparisons of a statement that are true in all steps before the last one."""
         if isinstance(statement, ast.For | ast.If | ast.While | ast.With):
             return  # names inside may have other values
         for node in ast.walk(statement):
@@ -132,7 +132,7 @@ class _StepLoop:
             return f"{line} has no mask that is false only in its last step"
         if self.node.orelse or any(isinstance(part, _JUMPS) for part in ast.walk(self.node)):
             return f"{line} may end early"
-        if any(self._goes_on(part) for part in ast.walk(self.function)
+        if any(self._continues(part) for part in ast.walk(self.function)
                if isinstance(part, ast.For)):
             return f"{line} is the remainder of a loop that is already split"
         heads = (self.begin, self.bound, self.size, self.block)
@@ -146,7 +146,7 @@ class _StepLoop:
             return f"{line} has a counter that is used after it"
         return ""
 
-    def _goes_on(self, other: ast.For) -> bool:
+    def _continues(self, other: ast.For) -> bool:
         """Return whether this loop continues where another one ends."""
         return isinstance(other.iter, ast.Call) and len(other.iter.args) > 1 and isinstance(
             self.begin, ast.Name) and ast.unparse(other.iter.args[1]) == self.begin.id
@@ -165,7 +165,7 @@ class _StepLoop:
             size = f"({size} - ({first}))"
         if size not in parameters or size in stored(self.function):  # a size is never negative
             size = f"{parsed.language}.maximum({size}, 0)"
-        value = f"{size} // {block}" + ("" if self.counts else f" * {block}")
+        value = f"{size} // {block}" + ("" if self.counts_blocks else f" * {block}")
         value = value if first == "0" else f"{first} + {value}"
         assert isinstance(node.iter, ast.Call)
         head = slice(parsed.span(node.iter)[0], parsed.at(node.body[0].lineno, 0))
@@ -173,13 +173,14 @@ class _StepLoop:
                                         *self._unmasked()], begin, end)
         colon = parsed.source[parsed.span(node.iter)[1]:head.stop]
         rest = ", ".join([whole, parsed.text(self.bound),
-                          *([] if self.counts else [parsed.text(self.block)]), "num_stages=1"])
+                          *([] if self.counts_blocks else [parsed.text(self.block)]),
+                          "num_stages=1"])
         tail = (f"{parsed.source[begin:head.start]}{parsed.language}.range({rest}){colon}"
                 f"{parsed.source[head.stop:end]}")
         return Replacement(begin, end, f"{indent}{whole} = {value}\n{main}\n{tail}")
 
     def _unmasked(self) -> Iterator[Replacement]:
-        """Yield the edits that remove always-true parts from masks, and masks that are all true."""
+        """Yield the edits that remove masks, and parts of masks, that are true in whole blocks."""
         used: Counter[str] = Counter()
         for name, place in (("load", 1), ("store", 2)):
             for call in self.parsed.calls(self.node, name):
@@ -194,11 +195,11 @@ class _StepLoop:
                     yield Replacement(*self.parsed.span(call),
                                       f"{self.parsed.text(call.func)}({written})")
                 elif isinstance(mask, ast.BinOp):
-                    yield Replacement(*self.parsed.span(mask), self._shorter(mask))
+                    yield Replacement(*self.parsed.span(mask), self._without_true_parts(mask))
         for statement in self.node.body:
             if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) \
                     and self._is_whole(statement.value) \
-                    and self.parsed.stands_alone(statement, statement) \
+                    and self.parsed.has_own_lines(statement, statement) \
                     and used[statement.targets[0].id] == loaded(self.node).count(
                         statement.targets[0].id):
                 yield Replacement(self.parsed.at(statement.lineno, 0),
@@ -216,17 +217,17 @@ class _StepLoop:
             return self._is_whole(mask.value)
         return mask in self._is_true
 
-    def _shorter(self, mask: ast.expr) -> str:
-        """Return a mask without the parts that are true."""
+    def _without_true_parts(self, mask: ast.expr) -> str:
+        """Return a mask without the parts that are true in whole blocks."""
         if isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd):
-            return " & ".join(f"({self._shorter(side)})" if isinstance(side, ast.Compare)
-                              else self._shorter(side) for side in (mask.left, mask.right)
-                              if not self._is_whole(side))
+            return " & ".join(f"({self._without_true_parts(side)})"
+                              if isinstance(side, ast.Compare) else self._without_true_parts(side)
+                              for side in (mask.left, mask.right) if not self._is_whole(side))
         return self.parsed.text(mask) if isinstance(mask, ast.Name | ast.Compare) \
             else f"({self.parsed.text(mask)})"
 
     def _has_block(self, pointer: ast.expr) -> bool:
-        """Return whether a pointer has the block's lanes: without a mask its shape stays."""
+        """Return whether a pointer has the block's lanes, so loads keep their shape unmasked."""
         left, seen = [pointer], set[str]()
         while left:
             node = left.pop()
@@ -250,7 +251,7 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
     is_zero = isinstance(begin, ast.Constant) and begin.value == 0
     if len(arguments) == 3:
         return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
-                         size=bound, block=arguments[2], counts=False)
+                         size=bound, block=arguments[2], counts_blocks=False)
     count: ast.expr | None = bound
     if isinstance(count, ast.Name):
         values = [line.value for line in function.body if isinstance(line, ast.Assign)
@@ -261,5 +262,5 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
     if is_zero and count is not None and parsed.is_call(count, "cdiv") \
             and isinstance(count, ast.Call) and len(count.args) == 2:
         return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,
-                         size=count.args[0], block=count.args[1], counts=True)
+                         size=count.args[0], block=count.args[1], counts_blocks=True)
     return None

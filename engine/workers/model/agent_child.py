@@ -58,7 +58,7 @@ class EngineShell:
 
 
 def _ask_once(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None:
-    """Send the prompt once, without tools; the end carries the answer."""
+    """Send the prompt once, without tools; the message `end` carries the answer."""
     response = model.request([{"role": "system", "content": job["system"]},
                               {"role": "user", "content": job["prompt"]}])
     text = response.choices[0].message.content or ""
@@ -74,8 +74,8 @@ def _work(engine: EngineLink, model: StreamedModel, job: dict[str, Any]) -> None
                          instance_template="{{ task }}", step_limit=0, cost_limit=0.0,
                          max_consecutive_format_errors=FORMAT_ERRORS)
     ended = agent.run(job["prompt"], system=job["system"] or "You make code faster.")
-    done = ended.get("exit_status") == "Submitted"
-    engine.tell("end", ok=done, text="submitted" if done else
+    is_done = ended.get("exit_status") == "Submitted"
+    engine.tell("end", ok=is_done, text="submitted" if is_done else
                 f"{FORMAT_ERRORS} answers in a row without a usable command")
 
 

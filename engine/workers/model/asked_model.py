@@ -49,7 +49,7 @@ class Stopped(Exception):
 
 
 class StreamedModel:
-    """The model of mini-swe-agent: LiteLLM with streamed answers, whose silence has a limit."""
+    """The model of mini-swe-agent: LiteLLM with streamed answers, which must not pause too long."""
 
     def __init__(self, engine: EngineLink, job: dict[str, Any]) -> None:
         self.config: Any = None
@@ -64,7 +64,7 @@ class StreamedModel:
         return self._checked(self.request(messages, tools=[BASH_TOOL]))
 
     def request(self, messages: list[dict[str, Any]], **options: Any) -> Any:
-        """Return the model's answer; a failed request is repeated."""
+        """Return the model's answer; repeat a request whose fault may pass, except a timeout."""
         import litellm
 
         for attempt in range(1 + self._job["retries"]):
@@ -139,13 +139,13 @@ class StreamedModel:
                           command="\n".join(commands), cost_usd=cost, **self.tokens(response))
 
     def tokens(self, response: Any) -> dict[str, int]:
-        """Return how many tokens an answer's request and its text had, by the provider's count."""
+        """Return how many tokens a request and its answer had, by the provider's count."""
         usage = getattr(response, "usage", None)
         return {"tokens_read": getattr(usage, "prompt_tokens", None) or 0,
                 "tokens_written": getattr(usage, "completion_tokens", None) or 0}
 
     def cost(self, response: Any) -> float | None:
-        """Return an answer's price by LiteLLM's table, None if it does not know the model."""
+        """Return an answer's price by LiteLLM's table, None if it has no price."""
         import litellm
 
         try:

@@ -23,7 +23,7 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 class AttemptLimits:
     """The limits of one attempt: the lowest of the campaign's and its subagent's.
 
-    Without an `allowance` those of `spec` apply.
+    Without an `allowance`, those of `spec` count as the campaign's.
     """
 
     def __init__(self, spec: AgentSpec, subagent: Subagent | None, worker_timeout_s: float,

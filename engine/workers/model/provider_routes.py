@@ -31,7 +31,7 @@ log = logging.getLogger("kopt.engine")
 class ProviderRoutes(TunnelServer):
     """A context manager; `reach` is what a process may reach. `folder` gets a hosts file.
 
-    Raises InputError for an IPv6 address, or more addresses than a process can have.
+    Raises InputError for an IPv6 address, or more addresses than a process may be given.
     """
 
     def __init__(self, providers: Iterable[ProviderAddress], folder: Path) -> None:

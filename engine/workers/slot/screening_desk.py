@@ -70,7 +70,7 @@ class _Cancellation(threading.Event):
 
 
 class ScreeningDesk:
-    """Answers the requests of one attempt; `count` says how many were answered by a verdict."""
+    """Answers the requests of one attempt; `count` says how many screenings were begun."""
 
     def __init__(self, screen: Screen, *, most: int, spacing_s: float, tick: Tick,
                  allow: Callable[[], bool]) -> None:
@@ -83,7 +83,7 @@ class ScreeningDesk:
 
     @contextmanager
     def opened(self, folder: Path, home: Path) -> Iterator[SlotKopt | None]:
-        """Serve until the block ends; yield None where the folder cannot hold a socket.
+        """Serve inside the `with` block; yield None where the folder cannot hold a socket.
 
         `home` is the HOME of the worker's processes.
         """

@@ -1,4 +1,4 @@
-"""Finds what a C source keeps between calls, and the arguments that it compares with it."""
+"""Finds what a C source keeps between calls, and which arguments are compared with that."""
 
 from __future__ import annotations
 
@@ -155,18 +155,18 @@ def _constant(source: CSource, start: int, end: int) -> bool:
 def _parameters(source: CSource, index: int) -> Iterator[tuple[str, bool]]:
     """Yield the name of each parameter of a function, and whether it is a pointer."""
     closed = source.matching.get(index + 1, index + 1)
-    name, pointer, skip = "", False, index + 1
+    name, is_pointer, skip = "", False, index + 1
     for at in range(index + 2, closed + 1):
         token = source.tokens[at]
         if at < skip:
             continue
         if token.text in ("(", "["):
-            pointer = pointer or token.text == "["
+            is_pointer = is_pointer or token.text == "["
             skip = source.matching.get(at, at) + 1
         elif token.text == "," or at == closed:
-            yield name, pointer
-            name, pointer = "", False
+            yield name, is_pointer
+            name, is_pointer = "", False
         elif token.text == "*":
-            pointer = True
+            is_pointer = True
         elif token.kind == "name" and token.text not in NAMES["storage_types"]:
             name = token.text

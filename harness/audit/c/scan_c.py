@@ -55,27 +55,27 @@ def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Si
 
 
 def _names(source: CSource) -> Iterator[Sighting]:
-    joins = any(t.text in NAMES["joins"] for t in source.tokens if t.kind == "name")
-    anonymous = any(t.text in ("MAP_ANONYMOUS", "MAP_ANON") for t in source.tokens)
+    has_join = any(t.text in NAMES["joins"] for t in source.tokens if t.kind == "name")
+    has_anonymous_map = any(t.text in ("MAP_ANONYMOUS", "MAP_ANON") for t in source.tokens)
     for index, token in enumerate(source.tokens):
         if token.kind != "name":
             continue
-        member = source.before(index) in (".", "->")
-        called = source.follows(index, "(") and not member
+        is_member = source.before(index) in (".", "->")
+        called = source.follows(index, "(") and not is_member
         rule = c_rule(token.text, called=called or _is_taken(source, index))
         if rule is not None and token.text in source.functions:
             rule = None  # the source's own function: see `_library_replacements`
-        if rule is None and token.text == "mmap" and not anonymous:
+        if rule is None and token.text == "mmap" and not has_anonymous_map:
             rule = AuditRule("files", "flag", "maps a file into memory")
         if token.text in _AT_START_NAMES and not source.follows(index, "("):
             rule = _LOADED
         if token.text.strip("_") in ("constructor", "destructor", "ifunc") \
                 and _in_attribute(source, index) \
-                and not static_initializers.only_fills(source, index):
+                and not static_initializers.only_fills_table(source, index):
             rule = _LOADED
-        if rule is not None and not (member and token.text in C_CALLS):
+        if rule is not None and not (is_member and token.text in C_CALLS):
             seen = source.see(token, rule, token.text)
-            if rule.why.startswith("works on a side stream") and joins:
+            if rule.why.startswith("works on a side stream") and has_join:
                 seen = source.see(token, AuditRule(rule.rule, "note", rule.why), token.text)
             yield seen
 

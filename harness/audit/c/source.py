@@ -54,7 +54,7 @@ class CSource:
 
     @cached_property
     def functions(self) -> dict[str, int]:
-        """The functions that the source defines, by the index of the name."""
+        """The functions that the source defines: the index of each one's name, by that name."""
         indices: dict[str, int] = {}
         for index, token in enumerate(self.tokens):
             if token.kind != "name" or token.directive or token.text in _CONTROL \
@@ -68,7 +68,7 @@ class CSource:
 
     @cached_property
     def macros(self) -> dict[str, list[Token]]:
-        """Of each macro, the tokens after its name in all its definitions."""
+        """By macro, the tokens after its name in all of its definitions."""
         bodies: dict[str, list[Token]] = {}
         for index, token in enumerate(self.tokens[2:], 2):
             if token.directive and self.tokens[index - 1].text == "define" \
@@ -95,8 +95,8 @@ class CSource:
 
     def name(self, index: int) -> str:
         """Return the name at an index, "" if there is none."""
-        known = index < len(self.tokens) and self.tokens[index].kind == "name"
-        return self.tokens[index].text if known else ""
+        is_name = index < len(self.tokens) and self.tokens[index].kind == "name"
+        return self.tokens[index].text if is_name else ""
 
     def follows(self, index: int, text: str) -> bool:
         return index + 1 < len(self.tokens) and self.tokens[index + 1].text == text \

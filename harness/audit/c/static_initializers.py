@@ -35,7 +35,7 @@ _CHANGED = re.compile(r"(?:(?:[-+*/%&|^]|<<|>>) )?= |\+ \+|- -")
 _STEPS = (["+", "+"], ["-", "-"])
 
 
-def only_fills(source: CSource, index: int) -> bool:
+def only_fills_table(source: CSource, index: int) -> bool:
     """Return whether the constructor with the attribute at `index` only fills a table."""
     begin = _body(source, index)
     if begin is None or begin not in source.matching or not _has_plain_meaning(source):
@@ -64,11 +64,13 @@ def _has_plain_meaning(source: CSource) -> bool:
     names = {t.text for t in source.tokens if t.kind == "name"}
     directives = {source.tokens[at + 1].text for at, t in enumerate(source.tokens[:-1])
                   if t.kind == "directive"}
-    blocks = any(t.text == "extern" and source.tokens[at + 1].kind == "string"
-                 and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
-    assembly = any(t.text in ASSEMBLY and not _is_barrier(source, at)
-                   for at, t in enumerate(source.tokens) if t.kind == "name")
-    return not blocks and not assembly and not names & _SPOILERS and not directives & _CONDITIONS \
+    has_extern_blocks = any(
+        t.text == "extern" and source.tokens[at + 1].kind == "string"
+        and source.follows(at + 1, "{") for at, t in enumerate(source.tokens[:-1]))
+    has_assembly = any(t.text in ASSEMBLY and not _is_barrier(source, at)
+                       for at, t in enumerate(source.tokens) if t.kind == "name")
+    return not has_extern_blocks and not has_assembly \
+        and not names & _SPOILERS and not directives & _CONDITIONS \
         and not source.macros.keys() & (_TYPES | _CONTROL | _BEFORE_BODY) \
         and not any("??" in line for line in source.lines) \
         and all(form == "<" and is_standard_header(name) for form, name, _ in source.includes())
@@ -84,7 +86,7 @@ def _is_barrier(source: CSource, at: int) -> bool:
 
 @lru_cache(maxsize=4)
 def _file_scope_tokens(source: CSource) -> set[int]:
-    """Return the indices of the tokens at file scope, which declare and call nothing."""
+    """Return the indices of the tokens at file scope: they declare, and call nothing."""
     outside, depth = set(), 0
     for at, token in enumerate(source.tokens):
         depth += (token.text == "{") - (token.text == "}") if token.kind == "mark" else 0
@@ -159,8 +161,9 @@ class _Body:
         """Return whether a mark is neither a pointer, a call by an expression nor a digraph."""
         mark, before = self.text[at], self.text[at - 1] if at else ""
         if mark in ("*", "&"):  # of a product or a mask, not of a pointer
-            operand = before in self.locals or before == "]" or self.tokens[at - 1].kind == "number"
-            return operand or (before == ")" and not self._closes_cast(at - 1))
+            is_after_operand = before in self.locals or before == "]" \
+                or self.tokens[at - 1].kind == "number"
+            return is_after_operand or (before == ")" and not self._closes_cast(at - 1))
         if mark == "[":
             return before in self.arrays
         if mark == "(":

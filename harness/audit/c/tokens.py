@@ -45,7 +45,7 @@ def tokens(source: str) -> list[Token]:
 
 def _split(source: str) -> Iterator[Token]:
     text, starts = _spliced(source.replace("??/\n", "\\\n").replace("\0", " "))
-    line, at, directive, directives, fresh, count = 1, 0, 0, 0, True, 0
+    line, at, directive, directives, is_line_start, count = 1, 0, 0, 0, True, 0
     skipped = 0
     while at < len(text) and count < MAX_TOKENS:
         match = _TOKEN.match(text, at)
@@ -55,13 +55,13 @@ def _split(source: str) -> Iterator[Token]:
         while skipped < len(starts) and starts[skipped] < at:
             line, skipped = line + 1, skipped + 1
         if group == "line":
-            directive, fresh = 0, True
-        elif group == "mark" and word in ("#", "%:") and fresh:
+            directive, is_line_start = 0, True
+        elif group == "mark" and word in ("#", "%:") and is_line_start:
             directives += 1
-            directive, fresh = directives, False
+            directive, is_line_start = directives, False
             yield Token("directive", "#", line, directive)
         elif group not in ("space", "comment"):
-            fresh = False
+            is_line_start = False
             count += 1
             yield _token(group, word, line, directive)
         line += word.count("\n")

@@ -38,9 +38,9 @@ def unread(file: str, what: str) -> Sighting:
 
 
 def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[Sighting]:
-    """Return the sightings of each kind by which the candidate exceeds the baseline.
+    """Return, for each kind, the candidate's sightings in excess of the baseline's number.
 
-    Unchanged lines are counted as the baseline's first, so that changed lines are reported.
+    Those on unchanged lines are subtracted first, so that those on changed lines are reported.
     """
     old = list(baseline)
     remaining = Counter((s.rule, s.what) for s in old)
@@ -56,7 +56,7 @@ def fresh(candidate: Iterable[Sighting], baseline: Iterable[Sighting]) -> list[S
 
 
 def findings(sightings: Sequence[Sighting]) -> list[Finding]:
-    """Group sightings into findings, one per kind, the worst first."""
+    """Group sightings into findings, one per kind, the MAX_FINDINGS worst, worst first."""
     groups: dict[tuple[str, Severity, str], list[Sighting]] = {}
     for sighting in sightings:
         groups.setdefault((sighting.rule, sighting.severity, sighting.what), []).append(sighting)

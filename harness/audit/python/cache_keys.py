@@ -16,7 +16,7 @@ _MEMOS = ("functools.lru_cache", "functools.cache", "cachetools", "functools.cac
 
 @dataclass(frozen=True, kw_only=True)
 class CacheKey:
-    """A lookup whose key identifies a tensor; `mapped` if its names are the task's arguments."""
+    """A lookup by a tensor's identity; `mapped` if its names are the task's arguments."""
 
     file: str
     line: int

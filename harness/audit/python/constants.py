@@ -33,7 +33,7 @@ class Constants:
         self._loop: dict[str, object] = {}
 
     def value(self, node: ast.AST | None, depth: int = 0) -> object:
-        """Return a text, a number or a sequence; HOLE for what is none of these or unknown."""
+        """Return a text, a number, a list or a dict; HOLE for anything else or if unknown."""
         if node is None or depth > DEPTH:
             return HOLE + HOLE if node else HOLE  # two: a text composed of unknown parts
         if node not in self._known:
@@ -114,9 +114,9 @@ class Constants:
                     and isinstance(node.args[0], ast.Name):
                 return [_FUNCTIONS[node.args[0].id](item) for item in arguments[1]]
             argument = arguments[0] if arguments else HOLE
-            plain = argument != HOLE and not (node.func.id.startswith("byte")
-                                              and isinstance(argument, int))
-            return _FUNCTIONS[node.func.id](argument) if plain else HOLE
+            is_known = argument != HOLE and not (node.func.id.startswith("byte")
+                                                 and isinstance(argument, int))
+            return _FUNCTIONS[node.func.id](argument) if is_known else HOLE
         if not isinstance(node.func, ast.Attribute):
             return HOLE
         text, method = self.value(node.func.value, depth), node.func.attr
@@ -145,8 +145,8 @@ def _concatenated(parts: Sequence[object]) -> str:
 def _combined(op: ast.operator, left: Any, right: Any) -> object:
     """Return the sum of two texts or numbers, a repeated text, or a text filled by `%`."""
     if isinstance(op, ast.Add):
-        texts = isinstance(left, str | bytes) or isinstance(right, str | bytes)
-        return _concatenated([left, right]) if texts else left + right
+        has_text = isinstance(left, str | bytes) or isinstance(right, str | bytes)
+        return _concatenated([left, right]) if has_text else left + right
     if isinstance(op, ast.Mod) and isinstance(left, str):
         values = iter(right if isinstance(right, list) else [right])
         return _concatenated([next(values, HOLE) if part.startswith("%") else part

@@ -16,7 +16,7 @@ _COMPUTES, _REFERENCE, _FALLS_BACK, _NO_LAUNCH = (AuditRule("delegation", "flag"
 
 
 class EntryPath:
-    """The nodes of a module that its entry point reaches by name; all of them without an entry."""
+    """The nodes outside kernels that a module's entry reaches by name; all without an entry."""
 
     def __init__(self, module: Module, entry: str | None) -> None:
         self.module = module
@@ -71,9 +71,10 @@ class EntryPath:
 
 def scan(module: Module, entry: str | None, project: Iterable[str],
          reference: str) -> list[Sighting]:
-    """Return the sightings of one source of a Triton target; `reference` names a function in it.
+    """Return the sightings of one source of a Triton target.
 
-    `project` are the top-level names of the project's modules.
+    `reference` names the reference's function if that is in this source, else it is "". `project`
+    are the top-level names of the project's modules.
     """
     path = EntryPath(module, entry)
     library = list(path.library())

@@ -85,9 +85,9 @@ class Flow:
             self._record_origin(function, rest.arg, others, False)
 
     def _record_origin(self, scope: Function | None, name: str, args: Iterable[str],
-                       exact: bool) -> None:
+                       is_tensor: bool) -> None:
         self.origin.setdefault((scope, name), set()).update(args)
-        if exact:
+        if is_tensor:
             self.exact.add((scope, name))
 
     def _flow(self, node: ast.AST) -> None:

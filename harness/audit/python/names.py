@@ -48,7 +48,7 @@ class Module(SourceTree):
                 yield node, self.pattern(node)
 
     def reach(self, node: ast.AST | None) -> Iterator[ast.AST]:
-        """Yield the nodes that an expression depends on, through the names that are assigned."""
+        """Yield an expression's nodes, and those of the values assigned to its names."""
         seen: set[str] = set()
         todo = [] if node is None else [node]
         while todo and self._steps < MAX_STEPS:
@@ -162,10 +162,10 @@ class Module(SourceTree):
     def gets(self, node: ast.Call, depth: int = 0) -> Iterator[tuple[ast.expr, ast.expr]]:
         """Yield (object, name) of each attribute that a call looks up by name."""
         getter = node.func
-        method = isinstance(getter, ast.Attribute) and getter.attr == "__getattribute__"
-        if len(node.args) > 1 and (method or self.dotted(getter, depth + 1) & _GETTERS):
+        is_method = isinstance(getter, ast.Attribute) and getter.attr == "__getattribute__"
+        if len(node.args) > 1 and (is_method or self.dotted(getter, depth + 1) & _GETTERS):
             yield node.args[0], node.args[1]
-        elif isinstance(getter, ast.Attribute) and method and node.args:
+        elif isinstance(getter, ast.Attribute) and is_method and node.args:
             yield getter.value, node.args[0]
         elif isinstance(getter, ast.Call) and node.args and getter.args and self.dotted(
                 getter.func, depth + 1) & {"operator.attrgetter", "operator.methodcaller"}:

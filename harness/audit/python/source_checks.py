@@ -52,16 +52,16 @@ class SourceChecks:
             names = [(alias.name, "") for alias in node.names]
         else:
             names = [(self.module.relative(node), alias.name) for alias in node.names]
-        relative = isinstance(node, ast.ImportFrom) and node.level > 0
+        is_relative = isinstance(node, ast.ImportFrom) and node.level > 0
         for module, name in names:
-            yield from self._module(node, module, name, relative)
+            yield from self._module(node, module, name, is_relative)
             full = f"{module}.{name}" if name else module
             if (rule := python_rule(full)) and rule.rule in ("network", "frame-walk") \
-                    and not (relative or self._is_own(module)):
+                    and not (is_relative or self._is_own(module)):
                 yield self.see(node, rule, full)
 
     def _module(self, node: ast.AST, module: str, name: str = "",
-                relative: bool = False) -> Iterator[Sighting]:
+                is_relative: bool = False) -> Iterator[Sighting]:
         """Check a module that is imported or looked up by name."""
         top = module.partition(".")[0]
         if self._is_reference(module) or (name and self._is_reference(f"{module}.{name}")):
@@ -69,7 +69,7 @@ class SourceChecks:
                 and self._is_reference(module)
             yield self.see(node, AuditRule("delegation", "flag" if harmless else "reject",
                                       "imports the reference"))
-        elif not relative and not self._is_own(top) and top in NAMES["harness"]:
+        elif not is_relative and not self._is_own(top) and top in NAMES["harness"]:
             yield self.see(node, AuditRule("frame-walk", "reject", "imports the harness"), top)
 
     def _is_reference(self, module: str) -> bool:
@@ -81,7 +81,7 @@ class SourceChecks:
         return module.partition(".")[0] in self.context.own
 
     def _loaded(self, node: ast.AST, key: ast.expr) -> Iterator[Sighting]:
-        """Check which module is taken from `sys.modules`; a source may take itself."""
+        """Check which module is taken from `sys.modules`; a source may take its own."""
         word = self.module.fold(key)
         if word == "__main__":
             yield self.see(node, AuditRule("frame-walk", "reject", "looks up the runner"))
@@ -101,13 +101,13 @@ class SourceChecks:
             next((named[key] for key in ("file", "f", "path") if key in named), None)
         text = self.module.fold(path)
         mode = self.module.fold(node.args[1] if len(node.args) > 1 else named.get("mode"))
-        beside = "__file__" in self.module.words(node)
-        if name.startswith("pathlib.") and (path is None or beside):
+        is_beside_source = "__file__" in self.module.words(node)
+        if name.startswith("pathlib.") and (path is None or is_beside_source):
             return
         if mode and set(mode) & set("wax+"):
             yield self.see(node, AuditRule("files", "flag", "writes a file"), name)
         elif text is None:
-            if not beside or ".." in " ".join(self.module.words(node)):
+            if not is_beside_source or ".." in " ".join(self.module.words(node)):
                 yield self.see(node, AuditRule("files", "flag", "opens a computed path"), name)
         elif text.startswith(("/", "~")) or ".." in text.split("/"):
             yield self.see(node, AuditRule("files", "flag", "opens a file outside the project"))
@@ -152,14 +152,15 @@ class Streams:
     def joined(self, node: ast.AST, *, made: bool) -> bool:
         """Return whether the stream used at `node` is waited for.
 
-        A stream that is only created there (`made`) may be used elsewhere; then every use counts.
+        A stream that is only created there (`made`) may be used elsewhere: each use must be waited
+        for.
         """
         if not made:
             return self._joined(node)
         uses = [n for n in self._module.nodes if isinstance(n, ast.Call)
                 and self._module.dotted(n.func) & _USES]
-        inside = next(self._module.enclosing(node), None) is not None
-        return all(self._joined(n) for n in uses) if uses else inside and self._joined(node)
+        is_in_function = next(self._module.enclosing(node), None) is not None
+        return all(self._joined(n) for n in uses) if uses else is_in_function and self._joined(node)
 
     def _joined(self, node: ast.AST) -> bool:
         """Return whether every path through the function waits for a stream after `node`."""

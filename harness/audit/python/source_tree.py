@@ -43,10 +43,10 @@ class SourceTree:
 
     def see(self, node: ast.AST, rule: AuditRule, name: str = "", *,
             severity: Severity | None = None, runs: bool = False) -> Sighting:
-        """Return a sighting at a node; if the node is `guarded`, a note, unless `runs`."""
-        guarded = not runs and node in self.guarded
+        """Return a sighting at a node, as a note if the node is `guarded` and not `runs`."""
+        is_guarded = not runs and node in self.guarded
         return Sighting(
-            rule=rule.rule, severity="note" if guarded else severity or rule.severity,
+            rule=rule.rule, severity="note" if is_guarded else severity or rule.severity,
             what=f"{rule.why}: {name}" if name else rule.why, file=self.file,
             line=getattr(node, "lineno", 0), text=self.text(node))
 
@@ -100,7 +100,7 @@ def parameters(function: Function) -> list[str]:
 
 
 def defaults(function: Function) -> list[tuple[str, ast.expr]]:
-    """Return the parameters that have a default, with it."""
+    """Return the parameters that have a default, each with its default."""
     spec = function.args
     last = zip(reversed([*spec.posonlyargs, *spec.args]), reversed(spec.defaults), strict=False)
     return [(a.arg, value) for a, value in

@@ -61,7 +61,7 @@ def _literal(path: Path) -> str:
 
 
 def cupti_libraries(python: str | None = None) -> list[str]:
-    """Return the possible CUPTI libraries: of the running Python, then of CUDA toolkits."""
+    """Return the possible CUPTI libraries: those beside a Python, then those of CUDA toolkits."""
     program = Path(shutil.which(python or sys.executable) or sys.executable)
     roots = [program.parent.parent, program.resolve().parent.parent, Path("/usr/local"),
              Path("/usr")]

@@ -1,7 +1,7 @@
 """Decide whether GPU kernel time confirms a reported gain, contradicts it, or is unclear.
 
 The number of calls is unknown: do_bench calls as often as time allows. So two times are compared:
-kernel time per call, where the most launched kernel counts the calls, and that of the whole run. If
+kernel time per call, with the most launched kernel's launches as calls, and of the whole run. If
 the launches differ, the whole run must show the gain, or unchanged kernels must count the calls. A
 rise contradicts a gain only if nothing observed explains the rise. Copies and overlap, which are
 not observed, may still explain it.
@@ -26,19 +26,20 @@ from harness.formats.text import plain
 KernelTimeRuling = Literal["less", "more", "unclear"]
 Sign = Literal[-1, 0, 1]
 UNCHANGED = 0.02
-"""A kernel whose mean time differs by no more, nor by more than half the gain, is unchanged."""
+"""A kernel is unchanged if its mean time changes by at most this, and by at most half the gain."""
 CHANGED, RISEN = 0.005, 0.02
-"""The least change of kernel time, and the least rise that contradicts a gain."""
+"""The least change of kernel time that counts, and the least rise that contradicts a gain."""
 CHANGED_RUN = 0.05
-"""The least change of the run's time if launches differ: time-limited benchmarks vary so much."""
+"""The least change of the whole run's kernel time that counts if launches differ: time-limited
+benchmarks vary so much."""
 LEAST_PART = 0.25
 """The part of a reported gain that kernel time must show at least."""
 LEAST_CHANGED_SHARE = 0.05
-"""The share of the run's kernel time that changed kernels must have to decide."""
+"""Changed kernels decide only if they have at least this share of the run's kernel time."""
 SAME_LAUNCHES = 0.02
 RARE = 0.05
-"""A kernel with a smaller share of the most launched kernel's launches is rare: it counts no calls.
-"""
+"""A kernel with fewer launches than this share of the most launched kernel's is rare: its launches
+are not taken as the number of calls."""
 FEWER, LARGER = 0.9, 1.5
 """Ratios of kernels per call and of blocks per launch that show a differently built call."""
 
@@ -59,7 +60,7 @@ class KernelTimeTotals:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTimeComparison:
-    """The comparison with its numbers; `why` says what is unclear. `unchanged` counts kernels."""
+    """The comparison; `why` says what is unclear, `unchanged` is a number of kernels."""
 
     ruling: KernelTimeRuling
     before: KernelTimeTotals
@@ -102,10 +103,11 @@ def call_times_us(before: KernelProfile, after: KernelProfile) -> tuple[float, f
     """Return the kernel time of one call on both sides of a run that measures one row.
 
     Kernels that are launched less than once in 20 calls prepare the run and belong to no call.
-    The most launched kernel counts the calls. If its launches differ between the sides, a kernel
-    counts them that both sides launch equally often, or that takes equally long, such as a cache
-    flush; of several, the one that shows the least gain. A flush counts as a part of each call, so
-    a gain may be understated. Raises KernelTimeUnavailable if calls cannot be counted.
+    The launches of the most launched kernel are the number of calls. If the sides differ in them,
+    the calls are the launches of a kernel that both sides launch equally often, or that takes
+    equally long, such as a cache flush; of several, the one that shows the least gain. A flush
+    counts as a part of each call, so a gain may be understated. Raises KernelTimeUnavailable if
+    calls cannot be counted, or if the candidate's rare kernels take longer than the incumbent's.
     """
     sides = (before, after)
     calls = [max(kernel.launches for kernel in side.values()) for side in sides]
@@ -137,7 +139,7 @@ def _are_alike(before: int, after: int) -> bool:
 
 
 def _unchanged(before: KernelProfile, after: KernelProfile, gain: float) -> frozenset[str]:
-    """Return the kernels that are the same on both sides; only the rare ones if nearly all are."""
+    """Return the unchanged kernels; only the rare ones of them if the others could not decide."""
     tolerance = min(UNCHANGED, math.expm1(max(gain, 0.0)) / 2)
     names = frozenset(name for name in before.keys() & after.keys()
                       if abs(after[name].mean_ns / before[name].mean_ns - 1) <= tolerance)
@@ -169,7 +171,7 @@ def _sum(profile: KernelProfile) -> KernelLaunches:
 def _gain_by_counted_calls(before: KernelProfile, after: KernelProfile,
                            unchanged: frozenset[str], old: KernelTimeTotals,
                            new: KernelTimeTotals) -> float | None:
-    """Return the least log-gain per call if unchanged kernels count the calls, None if none do."""
+    """Return the least log-gain per call, with unchanged kernels' launches as calls, or None."""
     counting = [name for name in unchanged if before[name].launches >= RARE * old.launches
                 and after[name].launches >= RARE * new.launches]
     return min((math.log(old.total_ns / before[name].launches)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 MOST_FILES, MOST_NAMES, NAME_LENGTH = 512, 4096, 300
 """Limits of a run's files and different kernels; a run beyond them is not measured."""
 MOST_KERNELS, SHOWN_KERNELS = 8, 3
-"""Kernels that a verdict lists, and that its evidence names."""
+"""Most kernels that a verdict lists, and that its evidence names."""
 
 
 class KernelTimeUnavailable(KoptError):
@@ -58,7 +58,7 @@ KernelProfile = Mapping[str, KernelLaunches]
 
 
 def kernel_name(text: str) -> str:
-    """Return the name of a kernel on one line."""
+    """Return a kernel's name as one line of limited length."""
     return one_line(text, NAME_LENGTH)
 
 
@@ -135,7 +135,7 @@ class ToolFiles:
 
 
 class Profiler(ABC):
-    """A tool that measures the kernels of a command; `missing` says why it is not installed."""
+    """A tool that measures the kernels of a command; `missing` says what it lacks here."""
 
     fix: ClassVar[str]
     files: ClassVar[ToolFiles]
@@ -175,7 +175,7 @@ def kernel_shares(profile: KernelProfile) -> tuple[KernelShare, ...]:
 
 
 def trace_evidence(kernels: Sequence[KernelShare], tool: str) -> Evidence:
-    """Return the longest kernels in words."""
+    """Return the kernels with the largest shares in words."""
     parts = [f"{kernel.name or 'unnamed kernels'} {kernel.share:.0%} ({kernel.launches} launches "
              f"of {kernel.mean_us:.4g} us)" for kernel in kernels[:SHOWN_KERNELS]]
     return Evidence(kind="trace", detail=f"GPU time of a run goes to {', '.join(parts)}, by {tool}")

@@ -73,7 +73,7 @@ def _number(text: str) -> int:
 
 @dataclass(frozen=True)
 class RocprofProfiler(Profiler):
-    """Measures a command's kernels by this program; "" if it is not installed."""
+    """Measures a command's kernels with rocprofv3; `program` is "" if it is not installed."""
 
     program: str
     fix = "install rocprofiler-sdk, or add the folder of rocprofv3 to PATH"

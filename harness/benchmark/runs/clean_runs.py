@@ -42,11 +42,11 @@ class CleanRuns:
             self._windows.append((name, began_ns, perf_counter_ns()))
 
     def __call__(self, work: Callable[[], T], alone: Callable[[], object] | None = None) -> T:
-        """Repeat work until it is undisturbed, also where a disturbed run failed, and return its
-        result. `alone` runs the incumbent, to compare, if the disturbed work did not run it.
+        """Repeat work until it is undisturbed, and return its result.
 
-        Raises DeviceFault if every repetition was disturbed, BenchmarkFault if only the candidate's
-        runs were, and what the work raises.
+        Disturbed work that failed is repeated too. `alone` runs the incumbent, for comparison, if
+        the work does not. Raises DeviceFault if every repetition was disturbed, BenchmarkFault if
+        the candidate's runs were and none of the incumbent's, and what undisturbed work raises.
         """
         is_disturbed: dict[str, bool] = {}
         for _ in range(1 + MAX_REPEATS):
@@ -83,7 +83,7 @@ class CleanRuns:
 
     def _comes_with_candidate(self, is_disturbed: dict[str, bool],
                               alone: Callable[[], object] | None) -> bool:
-        """Return whether the candidate's runs were disturbed, and none of the incumbent's."""
+        """Return whether runs of the candidate were disturbed, and none of the incumbent."""
         if "" in is_disturbed or is_disturbed.get(BASE):
             return False
         if BASE in is_disturbed:

@@ -70,7 +70,7 @@ class CommandSession:
 
     @contextmanager
     def lock(self) -> Iterator[DeviceLock]:
-        """Hold the device's lock: nothing else is measured there, and on a CPU nothing runs."""
+        """Hold the device's lock: nothing else is measured there; on a CPU kopt pauses the rest."""
         with device_lock.acquire(*self.device.lock_names, cancel=self.environment.cancel,
                                  on_wait=self._on_wait,
                                  is_idle=partial(inventory.is_idle, self.device)) as held:
@@ -100,10 +100,10 @@ class CommandSession:
             raise BenchmarkFault("build", f"does not build: {fault.what}") from None
 
     def rehearse(self, tree: str | Path, commands: Sequence[str]) -> BenchmarkFault | None:
-        """Build a tree and run commands; if one fails on a GPU, run all later copies unconfined.
+        """Build a tree and run commands, on a GPU only; if one fails, run later copies unconfined.
 
         A GPU may not work inside namespaces. The tree must be the user's own code: what an agent
-        has written could fail here on purpose. Returns the failure.
+        has written could fail here on purpose. Returns the failure, None if there is none.
         """
         if self.is_cpu or guard.confinement_problem():
             return None
@@ -159,7 +159,7 @@ class BenchmarkSession(CommandSession):
         return self.copies["candidate"].rewritten() - self.copies["incumbent"].rewritten()
 
     def check_confinement(self, tree: str | Path) -> None:
-        """Run later copies unconfined if the baseline's tree needs it. Raises BrokenIncumbent."""
+        """Run later copies unconfined if the baseline works only so. Raises BrokenIncumbent."""
         command = (self.target.quick or self.target.full).command
         fault = self.rehearse(tree, [command])
         if fault is None:
@@ -187,7 +187,7 @@ class BenchmarkSession(CommandSession):
         return reading
 
     def run_pair(self, mode: BenchmarkMode, number: int) -> RunPair:
-        """Run each side's benchmark once, undisturbed, and raise what `run` raises."""
+        """Run each side's benchmark once, undisturbed. Raises what `run` and CleanRuns raise."""
         with self.lock() as held:
             readings = self.clean_runs(
                 lambda: {name: self.run(name, mode, held)

@@ -36,7 +36,7 @@ LEAST_VALUE, MOST_VALUE = 1e-12, 1e18
 MOST_NAMED = 3
 """Rows that a message names at most."""
 READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
-"""For all files of one verdict; `harness/child/read_csv.py` limits the time of one file."""
+"""Limits for all files of a verdict; `harness/child/read_csv.py` limits the time of one file."""
 
 
 class BenchmarkFault(KoptError):
@@ -91,7 +91,7 @@ class TableReading:
 
 def judge_table(table: ResultTable, target: CommandTarget, row_cost: RowCost, *, csv: str,
                 wall_s: float = 0.0) -> TableReading:
-    """Check a table's rows and return the costs of those that pass. Raises BenchmarkFault."""
+    """Check a table's rows; return it with the costs of those that pass. Raises BenchmarkFault."""
     metrics = [metric.name for metric in row_cost.metrics]
     if not table.columns:
         raise BenchmarkFault("empty-table", f"{csv} is empty")
@@ -133,7 +133,7 @@ def _keep_failed_rows(table: ResultTable, failed: Sequence[FailedRow]) -> None:
 
 
 def _value(text: str, name: str, row: int, csv: str) -> float:
-    """Return a metric's number. Raises BenchmarkFault unless it is finite and above zero."""
+    """Return a metric's number. Raises BenchmarkFault unless it is within the limits."""
     where = f"{csv} row {row + 1}: {name}"
     value = weights.number(text)
     if not text.strip() or (value is not None and math.isnan(value)):
@@ -148,7 +148,7 @@ def _value(text: str, name: str, row: int, csv: str) -> float:
 
 
 def reading_zygote(python: str | None) -> Zygote | None:
-    """Return a zygote that has imported pandas."""
+    """Return a zygote that has imported pandas, if there can be one."""
     env = clean_env({"OPENBLAS_NUM_THREADS": "1"})  # a fork would not have numpy's threads
     kind = ZygoteKind(python=python or sys.executable, language="", modules=("pandas",),
                       env=tuple(sorted(env.items())))
@@ -196,7 +196,7 @@ class CsvReader:
             sha256=table.sha256)
 
     def _request(self, path: Path) -> dict[str, Any]:
-        """Request a file; if a process that has read other files dies, try once in a new one."""
+        """Have a file read; if a process that has read other files dies, try once in a new one."""
         is_fresh = self._peer is None
         try:
             if self._peer is None:

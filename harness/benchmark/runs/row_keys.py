@@ -1,7 +1,8 @@
 """Find the columns that identify a benchmark's rows: those whose values all runs share.
 
-A config column is not a metric or check, has no unit of a time or rate in its name, and is the same
-in every run of a side, unlike dates. A column that the target names is always a config column.
+A config column is not a metric or check, has no unit of a time or rate in its name, and has the
+same values in every run of a side, unlike dates. A column that the target names is always a config
+column.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ RowKey = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigColumns:
-    """The config columns in the file's order; `unsteady` are steady for the incumbent only."""
+    """The config columns, in the file's order; `unsteady` ones vary over the candidate's runs."""
 
     columns: tuple[str, ...]
     unsteady: tuple[str, ...] = ()
@@ -80,7 +81,7 @@ def rows_by_key(table: ResultTable, columns: Sequence[str]) -> Mapping[RowKey, i
 
 def matching_rows(expected: Iterable[RowKey], table: ResultTable, columns: Sequence[str],
                   *, whose: str = "the incumbent") -> Mapping[RowKey, int]:
-    """Return a table's row numbers by configuration. Raises BenchmarkFault for other rows."""
+    """Return a table's row numbers by configuration. Raises BenchmarkFault unless as expected."""
     rows = rows_by_key(table, columns)
     expect_same_rows(expected, rows, columns, whose=whose)
     return rows
@@ -88,7 +89,7 @@ def matching_rows(expected: Iterable[RowKey], table: ResultTable, columns: Seque
 
 def expect_same_rows(expected: Iterable[RowKey], actual: Iterable[RowKey], columns: Sequence[str],
                      *, whose: str) -> None:
-    """Raise BenchmarkFault with the first rows that differ, unless both have the same rows."""
+    """Raise BenchmarkFault, which names rows that differ, unless both have the same rows."""
     expected, actual = list(expected), list(actual)
     if set(expected) == set(actual):
         return

@@ -40,7 +40,7 @@ class RunPair:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSeries:
-    """One config class over the pairs; `by_metric` has its log-ratios for each metric alone.
+    """One config class over the pairs; `by_metric` has log-ratios of each of several metrics.
 
     `candidate_us` and `incumbent_us` are median costs. `weight` is the sum of its rows' weights,
     which are 1 unless the target has weights.
@@ -67,7 +67,7 @@ class Series:
 
 
 def match_pairs(target: CommandTarget, row_cost: RowCost, pairs: Sequence[RunPair]) -> Series:
-    """Match rows by their configuration. Raises BenchmarkFault (candidate) or BrokenIncumbent."""
+    """Return the series of pairs. Raises BenchmarkFault (the candidate's) or BrokenIncumbent."""
     incumbents = [pair.incumbent.table for pair in pairs]
     candidates = [pair.candidate.table for pair in pairs]
     config = row_keys.find_config_columns(target, incumbents, candidates)

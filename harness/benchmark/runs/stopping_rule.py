@@ -20,7 +20,7 @@ LOOKS = (3, 4, 6, 9, 13)
 LEAST_PAIRS = 3
 """Least number of pairs of a measurement and of a repetition."""
 HEAVY_LOSS = 0.05
-"""A candidate with a class that loses as much is never kept."""
+"""A candidate with a class that loses this share or more is never kept."""
 SMALL_GAIN = 0.02
 """A smaller gain must be measured a second time."""
 
@@ -32,8 +32,8 @@ def plan_for(plan: Plan, most: int | None = None) -> Plan:
     return replace(plan, looks=looks or LOOKS[:1])
 
 
-def at_least(looks: Sequence[int]) -> tuple[int, ...]:
-    """Return the looks with enough pairs."""
+def looks_with_enough_pairs(looks: Sequence[int]) -> tuple[int, ...]:
+    """Return the looks after LEAST_PAIRS or more; never none."""
     return tuple(n for n in looks if n >= LEAST_PAIRS) or (LEAST_PAIRS,)
 
 

@@ -50,9 +50,9 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
           progress: Progress | None = None, cancel: threading.Event | None = None) -> LoopResult:
     """Search the knobs of `target.source` in `job.tree`; if cancelled, return the trials so far.
 
-    With `job.record`, a search that was ended at any moment resumes. With `repeats` the possible
-    winners of each class run that many times more. Raises InputError if the source has no knobs or
-    the benchmark fails with the default.
+    With `job.record`, it continues a search that was ended at any moment. With `repeats` the
+    possible winners of each class run that many times more. Raises InputError if the source has no
+    knobs or the benchmark fails with the default.
     """
     job.check()
     if repeats and repeats < LEAST_REPEATS:

@@ -15,7 +15,7 @@ from harness.benchmark.spec.command_target import CommandTarget, Direction, Metr
 
 TIMES = {"ns": 1e-3, "us": 1.0, "usec": 1.0, "ms": 1e3, "msec": 1e3, "s": 1e6, "sec": 1e6,
          "seconds": 1e6, "milliseconds": 1e3, "microseconds": 1.0, "nanoseconds": 1e-3}
-"""Microseconds in one of each."""
+"""Microseconds in one of each unit."""
 RATES = {"flops": ("TFLOP", 1e-12), "mflops": ("TFLOP", 1e-6), "gflops": ("TFLOP", 1e-3),
          "tflops": ("TFLOP", 1.0), "pflops": ("TFLOP", 1e3), "b/s": ("GB", 1e-9),
          "kb/s": ("GB", 1e-6), "mb/s": ("GB", 1e-3), "gb/s": ("GB", 1.0), "tb/s": ("GB", 1e3),
@@ -28,7 +28,7 @@ LOWER_WORDS = frozenset(("time", "times", "runtime", "walltime", "latency", "lat
 HIGHER_WORDS = frozenset(("throughput", "bandwidth", "speed", "speedup", "rate", "flops", "score"))
 FAILURE_WORDS = frozenset(("err", "error", "errors", "miss", "misses", "loss", "drop", "fail",
                            "stall"))
-"""Words that reverse a rate or a score: a name that has one gives no direction."""
+"""Words that reverse a rate or a score: a name with one never says that higher is better."""
 SECOND_WORDS = frozenset(("s", "sec", "second", "seconds"))
 PER = "per"
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -82,7 +82,10 @@ def _metric_faults(key: tuple[str | int, ...], metric: Metric) -> Iterator[Field
 
 
 def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:
-    """Yield config columns that are also measured or ignored."""
+    """Yield columns whose roles exclude each other.
+
+    Config and ignored columns may not be measured; weight columns neither measured nor ignored.
+    """
     measured = {metric.name for metric in target.metrics} | {target.check.column}
     for key in ("configs", "ignore"):
         for index, column in enumerate(getattr(target, key)):

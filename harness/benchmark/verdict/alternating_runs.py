@@ -21,12 +21,12 @@ class AlternatingRuns:
         self.pairs: list[RunPair] = []
 
     def run(self) -> Series:
-        """Run pairs until more would hardly change the verdict.
+        """Run pairs until more would hardly change the verdict, or the plan allows no more.
 
         Raises BenchmarkFault (a run of the candidate), IncorrectCandidate (one of its rows),
         BrokenIncumbent and Cancelled.
         """
-        looks = stopping_rule.at_least(self.plan.looks)
+        looks = stopping_rule.looks_with_enough_pairs(self.plan.looks)
         for number in range(1, looks[-1] + 1):
             self._run_pair(number, looks[-1])
             if number in looks:
@@ -37,7 +37,7 @@ class AlternatingRuns:
         return series
 
     def results(self, series: Series) -> ModeResults:
-        """Return the results with those of a repetition, if a gain is small."""
+        """Return the results, with those of a repetition if a significant gain is small."""
         repetition = self._repeat() if stopping_rule.needs_repetition(series, self.plan) else None
         return ModeResults(target=self.target, row_cost=self.row_cost, plan=self.plan,
                            mode=self.mode, pairs=tuple(self.pairs), series=series,

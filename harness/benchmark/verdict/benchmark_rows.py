@@ -157,8 +157,9 @@ def _notes(target: CommandTarget, series: Series) -> tuple[str, ...]:
 
 
 def metric_costs(results: ModeResults) -> Iterator[Cost]:
-    """Yield the candidate's cost by each metric, a weighted geometric mean over the rows; nothing
-    if there is one metric only.
+    """Yield the candidate's cost by each metric if there are several.
+
+    It is a weighted geometric mean over the rows.
     """
     if len(results.row_cost.metrics) < 2:
         return

@@ -61,7 +61,7 @@ class BenchmarkEvaluation:
         self.target, self.settings = session.target, session.settings
 
     def verdict(self) -> Verdict:
-        """Return the verdict, or a rejection if the candidate does not build or run."""
+        """Return the verdict, a rejection if the candidate fails to build, to run or in a test."""
         session = self.session
         try:
             with clean_runs.watch(session.device) as session.clean_runs:
@@ -115,7 +115,7 @@ class BenchmarkEvaluation:
         return runs.results(runs.run())
 
     def _expect_same_rows(self, quick: Series) -> None:
-        """Raise InputError unless the quick command measures all rows of the full one."""
+        """Raise InputError unless the quick command measures the same rows as the full one."""
         with self.session.lock() as held:
             reading = self.session.run("incumbent", self.target.full, held)
         try:
@@ -147,13 +147,13 @@ class BenchmarkEvaluation:
 
 
 MOST, LEAST_S = 6, 60.0
-"""How many rows are checked at most, and for how many seconds, unless the pairs took longer."""
+"""Most rows that are checked, and for how many seconds, or as long as the pairs took if longer."""
 SLOWER, LEAST_ROW_S = 10.0, 10.0
-"""A row's time limit in whole runs of the incumbent, and the least limit in seconds."""
+"""A row's time limit as a multiple of the incumbent's longest run, but at least so many seconds."""
 
 
 def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -> Verdict:
-    """Check rows that the benchmark does not have; return the verdict with the result."""
+    """Check the candidate on rows that the benchmark lacks; return the verdict with the result."""
     command, columns = session.target.row_command, results.series.config.columns
     measured = [_sizes(dict(zip(columns, key, strict=True))) for key in results.series.keys]
     names = [name for name in columns if all(name in point for point in measured)

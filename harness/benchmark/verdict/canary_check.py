@@ -26,7 +26,7 @@ SHOWN, UNSEEN, UNBUILT = "canary-shown", "canary-unseen", "canary-unbuilt"
 def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
                  progress: Progress | None = None,
                  cancel: threading.Event | None = None) -> Verdict:
-    """Run the benchmark once on the candidate's tree, which is broken, and return a rejection.
+    """Run the benchmark on the candidate's tree, which is broken, and return a rejection.
 
     Its evidence says whether the benchmark failed. The code is the user's own: it runs unconfined,
     so that only its broken files can stop it.

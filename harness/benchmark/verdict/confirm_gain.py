@@ -42,7 +42,7 @@ BY_OWN_TIMES = Finding(rule=OWN_TIMES, severity="flag", detail=(
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmation:
-    """The result of a confirmation; without a finding the gain is confirmed."""
+    """What kernel time says of a reported gain; `finding`: why that is not confirmed."""
 
     finding: Finding | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -52,7 +52,7 @@ class Confirmation:
     """Returns the verdict with the rows' kernel time."""
 
     def applied_to(self, verdict: Verdict) -> Verdict:
-        """Return the verdict with what was confirmed."""
+        """Return the verdict with this result."""
         judged = self.add_kernel_time(verdict) if self.add_kernel_time else verdict
         return replace(judged, audit=(*judged.audit, *([self.finding] if self.finding else [])),
                        kernels=self.kernels, evidence=(*judged.evidence, *self.evidence),
@@ -98,7 +98,7 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
     """
     if results.plan.score != "kernel" or profiler.missing:
         return Confirmation()
-    if why := kernel_rows.unattributed(session, results):
+    if why := kernel_rows.why_not_by_row(session, results):
         return Confirmation(notes=(why,))
     runs = KernelRuns(session, results, profiler)
     try:
@@ -116,7 +116,7 @@ def _kernel_time_of_rows(session: BenchmarkSession, results: ModeResults, profil
 
 
 def _traced(profile: KernelProfile, profiler: Profiler) -> Confirmation:
-    """Return the longest kernels of a profile, as they are and as evidence."""
+    """Return a profile's kernels with the most time, as data and as evidence."""
     kernels = kernel_profile.kernel_shares(profile)
     return Confirmation(kernels=kernels, evidence=(
         kernel_profile.trace_evidence(kernels, profiler.tool),))

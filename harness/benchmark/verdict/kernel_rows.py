@@ -32,10 +32,10 @@ from harness.verdict import KERNEL_TIME, SCORE, Evidence, Row, Verdict
 METRIC = Metric(name="kernel_us", unit="us")
 WHOLE_RUN = "kernel time of the whole run only"
 FASTER, TIMES = 0.1, 3.0
-"""How much less an observed run may report: this log-ratio, or this multiple of the spread."""
+"""An observed run may report less by this log-ratio, or by this multiple of the spread if more."""
 
 
-def unattributed(session: BenchmarkSession, results: ModeResults) -> str:
+def why_not_by_row(session: BenchmarkSession, results: ModeResults) -> str:
     """Return why launches cannot be attributed to rows, "" if they can."""
     columns, command = results.series.config.columns, session.target.row_command
     if unknown := [name for name in shell_command.placeholders(command) if name not in columns]:

@@ -183,10 +183,10 @@ def parameters(function: Any) -> tuple[list[str], list[str], dict[str, Any], boo
         if not hasattr(function, "__wrapped__"):
             break
         function = function.__wrapped__
-    bound = hasattr(function, "__self__") and hasattr(function, "__func__")
+    is_bound = hasattr(function, "__self__") and hasattr(function, "__func__")
     called = vars(type(function)).get("__call__")
     if not hasattr(function, "__code__") and hasattr(called, "__code__"):
-        function, bound = called, True
+        function, is_bound = called, True
     code = getattr(function, "__code__", None)
     if code is None:
         return [], [], {}, True
@@ -195,4 +195,4 @@ def parameters(function: Any) -> tuple[list[str], list[str], dict[str, Any], boo
     values = function.__defaults__ or ()
     defaults = {positional[place - len(values)]: value for place, value in enumerate(values)}
     defaults.update(function.__kwdefaults__ or {})
-    return positional[1:] if bound else positional, only, defaults, bool(code.co_flags & 0x08)
+    return positional[1:] if is_bound else positional, only, defaults, bool(code.co_flags & 0x08)

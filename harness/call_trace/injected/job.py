@@ -5,7 +5,7 @@ from __future__ import annotations
 BEGIN: str = "hook"
 """The module that is started: `hook` counts calls, `watch` records their arguments and results."""
 FOLDER: str = ""
-"""Where each process writes what it counted."""
+"""Where each process writes what it counted or watched."""
 FILE: str = ""
 MODULE: str = ""
 """The dotted module name, if no file is given."""

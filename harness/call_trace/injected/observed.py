@@ -30,7 +30,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def describe(value: Any) -> tuple[Any, ...]:
-    """Return a value's kind and what identifies it; a shape is the descriptions of a call."""
+    """Return a value's kind and what identifies it; a call's shape is those of its values."""
     if is_tensor(value):
         torch = torch_module()
         if value.layout is not torch.strided or value.is_complex():
@@ -77,10 +77,10 @@ def contents(value: Any) -> tuple[Any, ...] | None:
         flat = flat.float() if flat.dtype.itemsize == 1 and flat.is_floating_point() else flat
         least, largest = (_plain(end.item()) for end in torch.aminmax(flat))
         steps = flat[1:] - flat[:-1] if not flat.is_floating_point() else None
-        ascending = steps is not None and steps.numel() > 1 and bool((steps >= 0).all())
-        distinct = steps is not None and steps.numel() > 1 and \
+        is_ascending = steps is not None and steps.numel() > 1 and bool((steps >= 0).all())
+        is_distinct = steps is not None and steps.numel() > 1 and \
             flat.unique().numel() == flat.numel()
-        return least, largest, ascending, distinct
+        return least, largest, is_ascending, is_distinct
 
 
 def integers(value: Any) -> list[int] | None:

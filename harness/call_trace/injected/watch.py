@@ -149,8 +149,8 @@ class TracedCall:
         if known is None and len(_shapes) < MOST_SHAPES:
             known = _shapes[key] = [len(_shapes), 0, 0]
         self.shape = known or [-1, 0, SAMPLES]
-        self.sampled = self.shape[2] < SAMPLES and _samples[0] < MOST_SAMPLES
-        if self.sampled:
+        self.is_sampled = self.shape[2] < SAMPLES and _samples[0] < MOST_SAMPLES
+        if self.is_sampled:
             self.contents = [contents(value) if is_tensor(value) else None for value in self.values]
             self.before = [digest(value) if is_tensor(value) else None for value in self.values]
             self.integers = [integers(value) if not self.shape[2] and self.shape[0] < MOST_RECORDED
@@ -158,7 +158,7 @@ class TracedCall:
             self.copies = copies(self.values)
         self.grads = [index for index, value in enumerate(self.values)
                       if is_tensor(value) and value.requires_grad]
-        self.failed = self.raised = False
+        self.has_failed = self.has_raised = False
         self.returned: Any = None
         self.written: list[int] = []
         self.is_benched = _record_callers(frame, self)
@@ -189,11 +189,11 @@ class TracedCall:
         self.members[name] = what
 
     def __call__(self, frame: Any, event: str, argument: Any) -> Any:
-        self.raised = self.raised or event == "exception"
-        self.failed = event == "exception" or (self.failed and event == "return")
+        self.has_raised = self.has_raised or event == "exception"
+        self.has_failed = event == "exception" or (self.has_failed and event == "return")
         if event == "return":
             _inside[0] = False
-            if not (self.failed and argument is None):
+            if not (self.has_failed and argument is None):
                 try:
                     self._end(argument)
                 except Exception as error:
@@ -203,15 +203,15 @@ class TracedCall:
         return self
 
     def _end(self, returned: Any) -> None:
-        self.written = [index for index, value in enumerate(self.values) if self.sampled
+        self.written = [index for index, value in enumerate(self.values) if self.is_sampled
                         and self.before[index] is not None and digest(value) != self.before[index]]
-        if self.raised and returned is None and not self.written:
+        if self.has_raised and returned is None and not self.written:
             _write("failed", names=self.names, args=self.described)  # a `with` caught the error
             return
         if not (self.is_benched and self.shape[1]):
             self.shape[1] += 1
         self.returned = returned
-        if not self.sampled:
+        if not self.is_sampled:
             return
         self.shape[2] += 1
         _samples[0] += 1
@@ -241,7 +241,7 @@ def _record_callers(frame: Any, call: TracedCall) -> bool:
             break
         is_benched = is_benched or frame.f_code.co_name in BENCHES
         file = frame.f_code.co_filename
-        if call.sampled and not is_benched and not file.startswith("<") and not any(
+        if call.is_sampled and not is_benched and not file.startswith("<") and not any(
                 part in file for part in ("site-packages", "/lib/python", "dist-packages")) and (
                 id(frame) in _frames or len(_frames) < MOST_FRAMES):
             _frames[id(frame)] = frame, frame.f_lineno, call

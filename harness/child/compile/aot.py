@@ -61,7 +61,7 @@ class Inspector:
         self.device = torch.device("meta" if job["without_memory"] else "cpu")
         self.records: list[dict[str, Any]] = []
         self.known: dict[int, tuple[Any, dict[str, Any]]] = {}
-        """What was read of each compiled kernel, which is kept so that its id stays unique."""
+        """By id: each compiled kernel, kept so that its id stays unique, and facts about it."""
         self.signatures: list[Signature] = []
         self.config = ""
         self.unlaunchable = errors.OutOfResources  # Triton raises it when a launch fails
@@ -148,7 +148,7 @@ class Inspector:
 
 
 def signature_of(compiled: Any) -> Signature | None:
-    """Return the types of a kernel's arguments; None if any is more than a plain type."""
+    """Return the types of a kernel's arguments; None on AMD, or if any is no plain type."""
     types = list(getattr(compiled.src, "signature", {}).values())
     if compiled.metadata.target.backend != "cuda" or getattr(
             compiled.metadata, "tensordesc_meta", None):

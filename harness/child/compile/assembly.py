@@ -94,7 +94,7 @@ def number(text: str, label: str) -> int | None:
 
 
 def loads(text: str) -> list[int]:
-    """Return the bytes of each load from memory by one thread, in the order of the text."""
+    """Return the bytes of each load from memory by one thread, one form of load after another."""
     sizes = [int(v or 1) * int(bits) // 8 for v, bits in _PTX_LOAD.findall(text)]
     sizes += [int(size, 0) for size in _PTX_COPY.findall(text)]
     return sizes + [_GCN_BYTES.get(kind, int(kind[1:]) // 8 if kind[1:].isdigit() else 4)
@@ -132,10 +132,10 @@ def sections(text: str, warps: int) -> list[dict[str, Any]]:
     return [_section(lines[a:b], warps, True) for a, b in loops] + [_section(rest, warps, False)]
 
 
-def _section(lines: list[str], warps: int, loop: bool) -> dict[str, Any]:
+def _section(lines: list[str], warps: int, is_loop: bool) -> dict[str, Any]:
     code = [line for line in map(_code, lines) if line]
     body = "\n".join(code)
-    return {"loop": loop, "load_bytes": sum(loads(body)), "instructions": len(code),
+    return {"loop": is_loop, "load_bytes": sum(loads(body)), "instructions": len(code),
             "flops": flops(body) * warps}
 
 

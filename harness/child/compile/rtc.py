@@ -57,7 +57,7 @@ class SourceRefused(Exception):
 
 
 class RuntimeCompiler:
-    """One of the two libraries: their functions differ by their prefix only."""
+    """NVRTC or hiprtc: the names of their functions differ only in the prefix."""
 
     def __init__(self, language: str) -> None:
         self._kind = CUDA if language == "cuda" else HIP

@@ -17,7 +17,7 @@ PINNED, ON_DEVICE, BY_DESCRIPTOR, READ_WRITE = 1, 1, 1, 3
 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR and CU_MEM_ACCESS_FLAGS_PROT_READWRITE."""
 
 PART_BYTES, MOST_PARTS = 32 << 20, 16
-"""Memory of several processes is allocated in parts of at least this size."""
+"""Memory for several processes has at most MOST_PARTS parts each, of PART_BYTES or more."""
 
 OUT_OF_MEMORY = 2
 """CUDA_ERROR_OUT_OF_MEMORY."""
@@ -63,9 +63,9 @@ class DeviceMemory:
 
     @classmethod
     def create(cls, nbytes: int, count: int) -> list[DeviceMemory]:
-        """Allocate and export memory for `count` processes, which take turns at its parts.
+        """Allocate and export memory for each of `count` processes.
 
-        Their parts are allocated in turn: on an H100 a matmul is 1 to 2 % slower in one of two
+        Their parts are allocated alternately: on an H100 a matmul is 1 to 2 % slower in one of two
         large allocations than in the other. Raises MemoryError if the card has no room for it,
         OSError if the driver refuses.
         """

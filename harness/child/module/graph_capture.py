@@ -25,7 +25,7 @@ class Untraceable(ValueError):
 
 
 class CallRecorder(TorchFunctionMode):
-    """Records the outermost torch calls of a block, and which layer of torch.nn made them."""
+    """Records the outermost torch calls in a `with` block, and which torch.nn layer made them."""
 
     def __init__(self, model: Any, inputs: Mapping[str, Any]) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class CallRecorder(TorchFunctionMode):
 
     @contextlib.contextmanager
     def watching_layers(self) -> Iterator[None]:
-        """Note which recorded calls belong to one call of a layer of torch.nn."""
+        """Record which calls belong to one call of a layer of torch.nn."""
         before = torch.nn.modules.module.register_module_forward_pre_hook(self._enter)
         after = torch.nn.modules.module.register_module_forward_hook(self._leave)
         try:
@@ -146,7 +146,8 @@ def target_name(function: Any) -> str:
 def bind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments by the names of PyTorch's documentation, with defaults.
 
-    A builtin has no signature; the first ATen overload that takes these arguments stands for it.
+    A builtin has no signature; the first ATen overload that takes these arguments gives the names.
+    Without one, the result is empty.
     """
     name = (resolve_name(function) or "").rpartition(".")[2]
     with contextlib.suppress(ValueError, TypeError):

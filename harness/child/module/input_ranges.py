@@ -81,7 +81,10 @@ class InputRanges:
 
     def _narrow_to_finite(self, name: str, known: dict[str, Any],
                           drawn: list[dict[str, torch.Tensor]], *, training: bool) -> None:
-        """Replace a bound that no call had and at which the module's answer is not finite."""
+        """Replace a bound that no drawn value has and at which the module's answer is not finite.
+
+        Only ranges that begin at 0 are changed.
+        """
         if known["structure"] or known["low"] != 0:
             return
         seen = {"low": float(f"{min(float(each[name].min()) for each in drawn):.3g}"),
@@ -151,10 +154,10 @@ def _row_structure(tensors: tuple[torch.Tensor, ...], low: float, high: float) -
     if not name or tensors[0].dim() < 1 or tensors[0].shape[-1] < 2 \
             or sum(tensor.numel() for tensor in tensors) < LEAST_SEEN:
         return ""
-    near = ROUGH.get(tensors[0].dtype, 1e-4)
+    tolerance = ROUGH.get(tensors[0].dtype, 1e-4)
     rows = [tensor.detach().double() for tensor in tensors]
     sums = [(part if low > 0 else part.exp()).sum(-1) for part in rows]
-    return name if all(bool(((each - 1).abs() < near).all()) for each in sums) else ""
+    return name if all(bool(((each - 1).abs() < tolerance).all()) for each in sums) else ""
 
 
 def _rounded(value: float) -> float:

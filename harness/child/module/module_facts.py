@@ -31,7 +31,7 @@ CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)
 SMALL_BYTES, SMALL_FLOPS = 2 << 20, 50_000_000
 """The most bytes and operations of one call with which a verdict on a CPU takes seconds."""
 MOST_COST = 64.0
-"""Limit of the smallest call that works, as a multiple of these."""
+"""Limit of the smallest call that works, as a multiple of SMALL_BYTES and SMALL_FLOPS."""
 
 
 class ModuleLearner:
@@ -46,8 +46,8 @@ class ModuleLearner:
             _check_literal(value)
         declared = self.source.open({}).sizes
         small = self._small(declared, requested)
-        too_large = small is None and self._cost(requested) > MOST_COST
-        if (too_large or set(requested) - set(declared)) and self.source.name_numbers():
+        is_too_large = small is None and self._cost(requested) > MOST_COST
+        if (is_too_large or set(requested) - set(declared)) and self.source.name_numbers():
             declared = self.source.open({}).sizes
             small = self._small(declared, requested)
         if unknown := sorted(set(requested) - set(declared)):
@@ -73,15 +73,15 @@ class ModuleLearner:
             sizes = {name: _capped(value, cap) for name, value in free.items()}
             if (cost := self._cost({**requested, **sizes}, empty=math.inf)) < least:
                 best, least = sizes, cost
-        halved = True
-        while halved and least > 1:  # some sizes cannot shrink, or not together
-            halved = False
+        has_halved = True
+        while has_halved and least > 1:  # some sizes cannot shrink, or not together
+            has_halved = False
             for name in sorted(best, key=lambda name: _largest(best[name]), reverse=True):
                 floor = 1 if "batch" in name.lower() else CAPS[-1]
                 sizes = {**best, name: _capped(best[name], max(floor, _largest(best[name]) // 2))}
                 if least > 1 and (
                         cost := self._cost({**requested, **sizes}, empty=math.inf)) < least:
-                    best, least, halved = sizes, cost, True
+                    best, least, has_halved = sizes, cost, True
         changed = {name: value for name, value in best.items() if value != declared[name]}
         return changed if changed and least <= MOST_COST else None
 
@@ -133,8 +133,10 @@ class ModuleLearner:
                 "notes": self.notes}
 
     def _behaviour(self, training: bool | None) -> tuple[bool, set[str], set[str]]:
-        """Return whether to use training mode, the buffers that a call changes in the chosen mode,
-        and those of them with floats that it writes in place.
+        """Return whether to use training mode, and two sets of buffers' names.
+
+        A call in the chosen mode changes the first; the second are those of them with floats that
+        it writes in place.
         """
         inputs = self.real.inputs("cpu")
         shapes = [value.shape for value in leaves(_outline(self.real)[1])]
@@ -195,19 +197,20 @@ class ModuleLearner:
         plain = leaves(copy.deepcopy(model)(*copy.deepcopy(inputs)))
         try:
             wide = leaves(model.double()(*_double(inputs)))
-            same = all(torch.allclose(left.double(), right.double(), rtol=0.01, atol=0.01)
-                       for left, right in zip(plain, wide, strict=True))
+            is_same = all(torch.allclose(left.double(), right.double(), rtol=0.01, atol=0.01)
+                          for left, right in zip(plain, wide, strict=True))
         except Exception as error:
             self.notes.append(f"the reference has no float64 form: {one_line(error)}")
             return False
-        if not same:
+        if not is_same:
             self.notes.append("the reference has no float64 form: float64 gives other values")
-        return same
+        return is_same
 
 
 def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:
-    """Return the model, what it returns, bytes and operations of a call, without memory for them,
-    and whether it chooses by values.
+    """Return the model, its result, bytes and operations of a call, and if it chooses by values.
+
+    The call is on the `meta` device, without memory.
     """
     from torch.utils.flop_counter import FlopCounterMode
 

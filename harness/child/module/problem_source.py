@@ -1,7 +1,7 @@
 """A file with `Model`, `get_inputs` and `get_init_inputs`, imported with chosen sizes.
 
 Sizes are whole numbers, or tuples of them, that the file assigns to names at its top level, or
-the numbers that its functions for inputs write out. Standard library and torch.
+the literal numbers in its functions for inputs. Standard library and torch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ProblemSource:
         sys.path.insert(0, os.path.dirname(path))
 
     def name_numbers(self) -> bool:
-        """Name the numbers that the functions for inputs write out: 2048 is the size `size_2048`.
+        """Make sizes of the literal numbers in the functions for inputs: 2048 is `size_2048`.
 
         Returns whether there are any.
         """

@@ -120,7 +120,7 @@ class NumpyArrays:
         return self.np.lib.stride_tricks.sliding_window_view(tape, length)[starts]
 
     def widen(self, native: Any, shape: list[int], *, wide: bool = True) -> Any:
-        """Return values as the reference takes them: float64 or int64, unless not `wide`."""
+        """Return values as the reference takes them: float64 or int64, or as is if not `wide`."""
         array = native.reshape(shape)
         return array.astype("float64" if array.dtype.kind == "f" else "int64") if wide \
             else array.copy()
@@ -172,7 +172,7 @@ class NumpyArrays:
         """Do nothing: on the CPU the last-level cache holds the slots."""
 
     def differ(self, left: Any, right: Any) -> Any:
-        """Return whether any two values differ, as a vector of one."""
+        """Return whether two arrays differ in any value, as an array of one element."""
         return self.np.array([(left != right).any()])
 
     def excess(self, got: Any, want: Any, limit: float) -> Any:
@@ -231,7 +231,7 @@ class NumpyArrays:
         return value * (1 + part * self.np.sign(generator.random(value.shape) - 0.5))
 
     def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest absolute error, the largest relative one, and the non-finite count.
+        """Return the largest absolute and relative errors, and the count of wrong non-finite ones.
 
         An error is relative to the expected value or to the root mean square of all expected
         values, whichever is larger.
@@ -281,7 +281,7 @@ class NumpyArrays:
         return self.np.asarray(value, dtype="float64")
 
     def not_finite(self, value: Any) -> tuple[int, int]:
-        """Return how many values are not finite, and the number of the first of them."""
+        """Return how many values are not finite, and the index of the first of them, else 0."""
         odd = ~self.np.isfinite(value).reshape(-1)
         return int(self.np.count_nonzero(odd)), int(odd.argmax()) if odd.size else 0
 

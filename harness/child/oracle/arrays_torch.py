@@ -24,8 +24,9 @@ class TorchArrays(TorchDifferences):
 
     `chunk` is the number of elements that are copied or compared at a time. Windows of a tape with
     `direct` elements or more are used without a copy. Of inputs of more than `large` elements, only
-    a part changes from block to block; on the CPU, all elements change. `kernels` are those for an
-    NVIDIA card and values of `dtypes`, kept in `folder`; None elsewhere, or without a compiler.
+    a part changes from one timed block to the next; on the CPU, all elements change. `kernels` are
+    those for an NVIDIA card and values of `dtypes`, kept in `folder`; None elsewhere, or without a
+    compiler.
     """
 
     def __init__(self, device: str, dtypes: Iterable[str] = (), folder: str = "") -> None:
@@ -186,7 +187,7 @@ class TorchArrays(TorchDifferences):
         return self._countable(tape).unfold(0, length, 1)[starts].view(tape.dtype)
 
     def widen(self, native: Any, shape: list[int], *, wide: bool = True) -> Any:
-        """Return values as the reference takes them: float64 or int64, unless not `wide`."""
+        """Return values as the reference takes them: float64 or int64, or as is if not `wide`."""
         tensor = native.reshape(shape).to(self.device)
         return tensor.clone() if not wide or native.dtype is self.torch.bool else tensor.to(
             self.torch.float64 if tensor.is_floating_point() else self.torch.int64)

@@ -87,7 +87,7 @@ class CardKernels:
         return absolute, relative, int(results[2])
 
     def _launch(self, name: str, dtype: Any, columns: int, rows: int, *values: Any) -> None:
-        """Launch a kernel with a thread for each EACH of the columns in every row."""
+        """Launch a kernel with one thread for every EACH columns of each row."""
         if not columns or not rows:
             return
         arguments = [_argument(value) for value in values]

@@ -91,7 +91,7 @@ class OracleProgram:
             for name in case.values:
                 values[name] = arrays.nudged(values[name], job["part"], generator)
 
-        return {"typical": [arrays.typical(near, want) for near, want in
+        return {"typical": [arrays.typical(moved, want) for moved, want in
                             zip(self.expected.results(case, nudge), case.expected, strict=True)]}
 
     def open_memory(self, job: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class OracleProgram:
         return {}
 
     def judge(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Compare the outputs in a slot with a case's expected values, and its inputs.
+        """Compare a slot's outputs with a case's expected values, and its inputs with the case's.
 
         `returned` says where the runner put what the kernel returned. Outputs with the digests in
         `known` were compared before and are skipped.
@@ -158,7 +158,7 @@ class OracleProgram:
                 "files": [len(files) for files in shared]}
 
     def _with_room(self, job: dict[str, Any]) -> list[str]:
-        """Return the kinds of input whose tapes and noise fit into their share of the memory."""
+        """Return the kinds of input, at least one, whose tapes and noise fit into their share."""
         tape_bytes = sum(tensor["nbytes"] for tensor in job["tensors"]
                          if tensor["role"] in ("input", "inout")
                          and not tensor["weight"]) * 5 // 4

@@ -235,4 +235,5 @@ def test_worse_metric_is_named_with_a_gain() -> None:
                                              (7, (3, 4, 6)), (200, stopping_rule.LOOKS)])
 def test_at_least_three_pairs_run(most: int | None, looks: tuple[int, ...]) -> None:
     assert stopping_rule.plan_for(Plan(), most).looks == looks
-    assert stopping_rule.at_least((1, 2)) == (3,) and stopping_rule.at_least((1, 4)) == (4,)
+    assert stopping_rule.looks_with_enough_pairs((1, 2)) == (3,) \
+        and stopping_rule.looks_with_enough_pairs((1, 4)) == (4,)

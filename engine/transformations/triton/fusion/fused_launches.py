@@ -1,6 +1,7 @@
 """`triton-fused-launches`: two launches in a row on the same blocks become one kernel.
 
-The second one's program reads just what the first one's program of the same number has written.
+Each program of the second launch reads just what the first launch's program of the same number has
+written.
 The value stays in registers, rounded to the tensor's type, and is stored only if it is used later.
 """
 
@@ -51,7 +52,7 @@ class FusedLaunches(Transformation):
 
 
 def _next(source: str) -> tuple[str, str]:
-    """Return what `_fused` does for the source, else for the source with launchers inlined."""
+    """Return the result of `_fused` for the source, else for it with launchers inlined."""
     try:
         return _fused(source)
     except DoesNotApply as reason:
@@ -82,7 +83,7 @@ def _fused(source: str) -> tuple[str, str]:
 
 
 def _pairs(parsed: ParsedTriton) -> Iterator[tuple[KernelLaunch, KernelLaunch, list[ast.stmt]]]:
-    """Yield consecutive launches of a block outside loops, and the statements between them."""
+    """Yield consecutive launches in one statement list outside loops, and what is between them."""
     of_call = {id(launch.call): launch for launch in parsed.launches}
     in_loops = {id(part) for loop in ast.walk(parsed.tree)
                 if isinstance(loop, ast.For | ast.While | ast.AsyncFor) for part in ast.walk(loop)}
@@ -109,7 +110,7 @@ class _Pair:
     between: list[ast.stmt]
 
     def fault(self) -> str:
-        """Return why the launches cannot be one, "" if they can."""
+        """Return why the launches cannot become one, "" if they can."""
         first, other = self.first, self.second
         if first.fault or other.fault:
             return first.fault or other.fault
@@ -124,7 +125,7 @@ class _Pair:
             self.values.value(ast.unparse(first.launch.grid)) or first.launch.grid)}
         decorators = {ast.unparse(side.function.decorator_list[0]) for side in (first, other)}
         if first.statements[0].col_offset != other.statements[0].col_offset \
-                or len(decorators) > 1 or not self.parsed.stands_alone(
+                or len(decorators) > 1 or not self.parsed.has_own_lines(
                 first.launch.call, first.launch.call):
             return "the kernels differ in decorator or indentation, or a launch shares its line"
         if not all(map(is_quiet, self.between)) or any(

@@ -18,7 +18,7 @@ from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, n
 
 @dataclass(frozen=True, kw_only=True)
 class FusedSource:
-    """Two launched kernels; `passed` has by tensor the first one's stores that the second loads."""
+    """Two launched kernels; `passed`, by tensor: stores of the first that the second loads."""
 
     parsed: ParsedTriton
     values: HostValues
@@ -57,7 +57,7 @@ class FusedSource:
             Replacement(*parsed.span(other.launch.call), launch)])
 
     def _renamed(self) -> dict[str, str]:
-        """Return the names of the second kernel's parameters and values in the fused one."""
+        """Return the new names, in the fused kernel, of the second one's parameters and values."""
         first, other = self.first, self.second
         taken, name_of = names_in(first.function) | set(first.bound), dict[str, str]()
         changed = {*stored(first.function), *stored(other.function)}
@@ -120,7 +120,7 @@ class FusedSource:
         return any(id(use) not in calls for use in self.values.uses(tensor))
 
     def _kernels(self, kernel: str) -> Iterator[Replacement]:
-        """Yield the edits that add the kernel, and remove kernels that nothing uses any more."""
+        """Yield the edits that add the fused kernel, and remove kernels that are now unused."""
         both = {launched.function.name: launched.function for launched in (self.first, self.second)}
         last = max(both.values(), key=lambda function: function.lineno)
         for name, function in both.items():

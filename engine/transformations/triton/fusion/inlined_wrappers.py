@@ -17,7 +17,7 @@ from engine.transformations.triton.parsed_triton import ParsedTriton, WithValues
 
 
 def inlined(source: str) -> Iterator[str]:
-    """Yield for each row of consecutive calls the source with that row inlined."""
+    """Yield, for each row of consecutive calls, the source with only that row inlined."""
     parsed = ParsedTriton(source)
     wrappers = dict(_wrappers(parsed))
     for function in ast.walk(parsed.tree):
@@ -27,7 +27,7 @@ def inlined(source: str) -> Iterator[str]:
 
 
 def _wrappers(parsed: ParsedTriton) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield the functions of straight-line statements that launch kernels and return a name."""
+    """Yield (name, function) of straight-line functions that launch kernels and return a name."""
     launched = {launch.function for launch in parsed.launches}
     named = [*stored(parsed.tree), *(node.name for node in ast.walk(parsed.tree)
                                      if isinstance(node, ast.FunctionDef))]
@@ -70,7 +70,7 @@ def _is_straight(function: ast.FunctionDef) -> bool:
 
 def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
           wrappers: dict[str, ast.FunctionDef]) -> Iterator[list[ast.stmt]]:
-    """Yield the rows of consecutive statements, outside loops, that call wrappers."""
+    """Yield the rows of consecutive statements, outside loops, with at least two wrapper calls."""
     if any(isinstance(part, ast.Global | ast.Nonlocal) for part in ast.walk(function)):
         return
     for node in _outside_loops(function):
@@ -81,7 +81,7 @@ def _rows(parsed: ParsedTriton, function: ast.FunctionDef,
                     row.append(statement)
                     continue
                 names = [name for statement in row for name in _calls(statement, wrappers)]
-                if len(names) > 1 and parsed.stands_alone(row[0], row[-1]) and not any(
+                if len(names) > 1 and parsed.has_own_lines(row[0], row[-1]) and not any(
                         _collides(wrappers[name], function) for name in names):
                     yield row
                 row = []
@@ -169,14 +169,14 @@ class _Row:
             values |= {element.id: self._set(element.id, ast.Subscript(value, ast.Constant(axis)))
                        for axis, element in enumerate(target.elts) if isinstance(element, ast.Name)}
         elif isinstance(target, ast.Name):
-            same = isinstance(value, ast.Constant) or (isinstance(value, ast.Name)
-                                                       and value.id in self.taken)
+            is_final = isinstance(value, ast.Constant) or (isinstance(value, ast.Name)
+                                                           and value.id in self.taken)
             match value:
                 case ast.Call(func=ast.Attribute(value=ast.Name(id=tensor), attr="contiguous"),
                               args=[], keywords=[]) if tensor in self.contiguous:
                     values[target.id] = ast.Name(tensor, ast.Load())
                 case _:
-                    values[target.id] = value if same else self._set(target.id, value)
+                    values[target.id] = value if is_final else self._set(target.id, value)
 
 
 def _put(tree: Any, values: dict[str, ast.expr]) -> Any:

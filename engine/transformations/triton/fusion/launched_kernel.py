@@ -24,8 +24,9 @@ _LANEWISE = ("arange", "load", "cast", "where", "exp", "exp2", "log", "log2", "s
 class MemoryAccess:
     """A load or a store.
 
-    `tensor` is what it accesses if the launching function has allocated that, else "". `address`
-    is the place in it, `mask` the condition, "" for none. `blocks` are the address's lanes.
+    `tensor` is the accessed tensor's name if the launching function has allocated it, else "".
+    `address` is the offset in it, `mask` the condition, "" for none. `blocks` are the lanes of the
+    address.
     """
 
     call: ast.Call
@@ -35,7 +36,7 @@ class MemoryAccess:
     mask: str
     blocks: frozenset[str]
     stored: frozenset[str]
-    """The lanes that a stored value surely has."""
+    """The lanes that the stored value surely has."""
 
     def mentions(self, tensor: str) -> bool:
         """Return whether it accesses a tensor, or its address or mask depends on that tensor."""
