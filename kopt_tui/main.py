@@ -144,7 +144,7 @@ def _verb(arguments: Sequence[str]) -> str | None:
 
 
 def _for_a_person(error: KoptError | ImportError | OSError) -> KoptError:
-    """Return what a person can act on; raises an ImportError that is a fault of kopt itself."""
+    """Return an error that a person can act on; raise an ImportError that is kopt's own fault."""
     if isinstance(error, KoptError):
         return error
     if isinstance(error, OSError):

@@ -51,7 +51,7 @@ class RunnerStarter:
 
     def start(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
               asleep: bool = False) -> Peer:
-        """Start a runner for a kernel, which is not loaded yet; if `asleep`, it needs a `wake`."""
+        """Start a runner without loading its kernel; if `asleep`, `wake` it before that."""
         place, bare = kernel.place, kernel.target.language == "c"
         home = ProcessHome(kernel, confined=self.confined and not guard.confinement_problem(),
                            frozen=self._timed, lock=self._home_lock)
@@ -123,7 +123,7 @@ class RunnerStarter:
         return time.monotonic() - self._started[peer]
 
     def forget(self, peer: Peer) -> None:
-        """Send nothing more to a runner that is being ended."""
+        """Let a later `wake` send nothing to a runner that is being ended."""
         self._asleep.discard(peer)
 
     def clear(self) -> None:
@@ -162,7 +162,7 @@ def await_ready(peer: Peer, kernel: Kernel) -> None:
 def has_failed(warmup: Future[None]) -> bool:
     """Wait until a runner has created its context; return whether that failed.
 
-    No kernel is loaded yet, so none is the cause; another process on the card may be.
+    The cause is no kernel, since none is loaded yet; it may be another process on the card.
     """
     try:
         warmup.result()
@@ -174,7 +174,7 @@ def has_failed(warmup: Future[None]) -> bool:
 def load_alone(starter: RunnerStarter, kernel: Kernel, peer: Peer) -> None:
     """Load a kernel in a runner that was woken, and keep what it compiles.
 
-    Raises PeerError, PeerDied.
+    Raises PeerError, PeerDied, EnvironmentFault.
     """
     try:
         await_ready(peer, kernel)

@@ -2,9 +2,10 @@
 
 A runner shares its process with the kernel, so native code of a candidate can forge its clock. Our
 own clock sees a block from the moment its process may run to its answer: the reported time and a
-cost that is the same on both sides. What the candidate's blocks take beyond that is time that it
-does not report, as a share of what it reports. Blocks of one process share its core, its memory and
-what else runs there, so each process pair gives one value, and a finding needs pairs that agree.
+cost that is the same on both sides. What the candidate's blocks take beyond that is unreported
+time; it is given as a share of the reported time. Blocks of one process share its core, its memory
+and what else runs there, so each process pair gives one value, and a finding needs pairs that
+agree.
 
 On the CPU the operating system counts how long the main thread was on a core. Unless the thread
 slept in the calls, no shorter time can be true, and other processes do not disturb this count.
@@ -35,23 +36,23 @@ from harness.timing.block_times import (
 )
 
 SLOPE_TIGHT = 0.01
-"""Accepted unreported share of the time by which long blocks exceed short ones, besides noise."""
+"""So much of the time by which long blocks exceed short ones may be unreported, besides noise."""
 CERTAIN, SUSPECT = 0.002, 0.07
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs.
 
-This is the probability that so many pairs show an excess by noise, which is positive as often as
-negative: a certain finding needs nine of nine pairs, or 12 of 13. A suspicion needs all of up to
-six pairs.
+They bound the probability that so many pairs show an excess by noise, which is positive as often as
+negative: a certain finding needs nine of nine pairs, or 12 of 13. With up to six pairs, a suspicion
+needs all of them.
 """
 OBVIOUS = 0.5
 """Fewer pairs suffice if all exceed the slowest of the incumbent's blocks by this share."""
 WIDEST_BAND = 0.02
-"""A gain below the band gets more pairs while the band is wider than this."""
+"""While the band (see `band`) is wider than this, a gain below it leads to more pairs."""
 LEAST_PAIRS = 3
 LEAST_DUE = 0.25
 """A long block must exceed a short one by at least this share of the long one's time."""
 SLEEPS = 1
-"""Sleeps of a main thread that does not sleep in its calls: it is stopped once, after its block."""
+"""A main thread that does not sleep in its calls sleeps once: it is stopped after its block."""
 LATE_NS = 500_000
 """Copying what was returned may take this much longer than twice the incumbent's time."""
 
@@ -106,8 +107,8 @@ class PairBlocks:
     def unreported(self, cost_ns: float | None) -> SideShares:
         """Return what blocks take beyond what they report.
 
-        It is the CPU time less `cost_ns`, from blocks that did not wait for a core. If there are
-        none, or CPU times or `cost_ns` are unknown, it is by our own clock.
+        It is CPU time beyond `cost_ns`, in blocks that did not wait for a core. Without such
+        blocks, CPU times or `cost_ns`, it is time by our own clock.
         """
         calm = [block for block in self.candidate if block.idle <= CALM]
         if cost_ns is None or not calm or not self.by_cpu:
@@ -141,7 +142,7 @@ class PairBlocks:
                             for side in (self.candidate, self.incumbent)))
 
     def late(self) -> SideShares:
-        """Return how long copying the outputs takes; for the incumbent, how long it may take."""
+        """Return how long the candidate copies outputs; as `incumbent`, how long it may take."""
         over_ns = typical(self.candidate, REPORTED)
         return SideShares(typical(self.candidate, LATE) / over_ns,
                           (2 * max(map(LATE, self.incumbent)) + LATE_NS) / over_ns)
@@ -236,7 +237,7 @@ def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float]
 
 
 def _is_suspect(above: int, pairs: int) -> bool:
-    """Return whether `above` of the pairs are too many for noise; of up to six, all must be."""
+    """Return whether `above` of so many pairs are too many for noise; up to six must all be."""
     return pairs >= LEAST_PAIRS and (above == pairs or _chance(above, pairs) <= SUSPECT)
 
 

@@ -1,4 +1,4 @@
-"""Decide from its interval whether a config class is faster, tie, slower or unmeasured."""
+"""Decide from a config class's interval whether it is faster, a tie, slower or unmeasured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.timing.stats import Estimate
 from harness.verdict import ClassOutcome, Row
 
 SURE = 0.05
-"""Error rate of the outcome `slower`: an error loses a gain, but keeps nothing wrong."""
+"""Error rate of the outcome `slower`: an error rejects a gain, but never keeps a wrong one."""
 
 
 def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
@@ -59,12 +59,12 @@ def is_small_gain(value: Estimate, margin: float) -> bool:
 
 
 def other_time_disagrees(other: Estimate | None) -> bool:
-    """Return whether the time that is not scored has become longer."""
+    """Return whether the time that is not scored has certainly become longer."""
     return other is not None and other.pairs > 1 and other.at(SURE / 10)[1] < 0
 
 
 def is_lost(value: Estimate, tolerance: float) -> bool:
-    """Return whether a class is so clearly slower that nothing else about a candidate matters."""
+    """Return whether a class is so clearly slower that no other measurement matters."""
     return value.pairs > 1 and value.at(SURE / 5)[1] < -5 * math.log1p(tolerance)
 
 

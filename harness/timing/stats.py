@@ -100,8 +100,8 @@ def _covariance(first: Sequence[float], second: Sequence[float]) -> float:
 def t_quantile(p: float, degrees: int) -> float:
     """Return Student's t quantile for an integer number of degrees of freedom, by bisection.
 
-    The distribution function is then a finite sum of powers of cos(atan(t / sqrt(n))) (Abramowitz
-    and Stegun, 26.7.3 and 26.7.4). The harness must run without scipy.
+    For such a number the distribution function is a finite sum of powers of cos(atan(t / sqrt(n)))
+    (Abramowitz and Stegun, 26.7.3 and 26.7.4). The harness must run without scipy.
     """
     if p < 0.5:
         return -t_quantile(1 - p, degrees)
@@ -139,14 +139,14 @@ def alpha_per_look(alpha: float, looks: int = len(LOOKS)) -> float:
     return alpha / looks
 
 
-def alpha_of_verdict(campaign_alpha: float, planned_looks: int, index: int) -> float:
+def alpha_of_verdict(campaign_alpha: float, planned_verdicts: int, index: int) -> float:
     """Return the error rate of the `index`-th verdict (from 0) of a campaign.
 
     Half of the campaign's rate goes to its planned verdicts in equal shares, a quarter to as many
     again, and so on: the sum always stays below `campaign_alpha` (Bonferroni).
     """
-    planned_looks = max(1, planned_looks)
-    return campaign_alpha / planned_looks / 2.0 ** (index // planned_looks + 1)
+    planned_verdicts = max(1, planned_verdicts)
+    return campaign_alpha / planned_verdicts / 2.0 ** (index // planned_verdicts + 1)
 
 
 def finite(value: float) -> float | None:

@@ -24,7 +24,8 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
              again: bool = False) -> int:
     """Run every manifest whose campaign has not ended, then print a table of all.
 
-    `run_one` gets a manifest's path or the name of a campaign to continue, and returns at its end.
+    `run_one` gets a manifest's path or the name of a campaign to continue, and returns when the
+    campaign has ended.
     Return 0 if all ended successfully. A later call continues what was interrupted; `again` starts
     another campaign on each manifest.
     """
@@ -68,7 +69,7 @@ def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:
 
 
 def campaign_of(reader: Reader, manifest: Path) -> Campaign | None:
-    """Return the newest campaign on the task of a manifest."""
+    """Return the newest campaign with a manifest's project and task, None if there is none."""
     requested = load.load(manifest)
     for campaign in reader.campaigns():
         if Path(campaign.project).resolve() != Path(requested.project).resolve():

@@ -21,7 +21,7 @@ PIPE_COLUMNS = 80
 GAP = 2
 """Spaces between columns."""
 LEAST_TEXT = 24
-"""A table's last column is at least so wide, or stands below the others."""
+"""If fewer cells are left for a table's last column, it is printed below the others."""
 LEAST_CELL = 12
 """Cells are not clipped to less than this width."""
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
@@ -119,7 +119,7 @@ def _needed(widths: Sequence[int]) -> int:
 
 
 def _shrunk(widths: Sequence[int], limit: int) -> list[int]:
-    """Return widths that fit a limit, where that is possible: the widest ones become less."""
+    """Return widths that fit a limit, if possible: the widest are narrowed down to LEAST_CELL."""
     shrunk = list(widths)
     while sum(shrunk) > limit and (widest := max(shrunk, default=0)) > LEAST_CELL:
         shrunk[shrunk.index(widest)] -= 1
@@ -151,9 +151,9 @@ def _pad(text: str, width: int, right: bool) -> str:
 COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumbent": "incumbent",
            "other": "", "speedup": "speedup", "change": "change", "roofline": "of roofline",
            "error budget": "error budget", "pairs": "pairs", "note": "note"}
-"""Cells of a config class and the headings of their columns."""
+"""Cells of a config class and the headings of their columns, "" for one that depends."""
 SPARE = ("change", "pairs", "error budget", "call", "kernel", "of roofline")
-"""What a narrow terminal leaves out of these, in this order; the outcome says the change too."""
+"""Columns that a narrow terminal leaves out, in this order; outcome and speedup say the change."""
 
 
 def print_verdict(verdict: Verdict, title: str = "") -> None:
@@ -181,5 +181,5 @@ def print_verdict(verdict: Verdict, title: str = "") -> None:
 
 
 def exit_code(verdict: Verdict) -> int:
-    """Return 1 for an invalid or incorrect candidate, or one that the audit rejects, else 0."""
+    """Return 0 for a correct candidate that the audit does not reject, else 1."""
     return 0 if verdict_words.describe(verdict).outcome == "correct" else 1

@@ -26,7 +26,7 @@ SHOWN_RUNS = 40
 FAILED = "failed-"
 """Names of files about failed rows and checks begin with a number, then this."""
 OK = ("exited with 0", "was stopped")
-"""How processes end that did not fail: kopt itself stops those that serve requests."""
+"""How a process ended if it did not fail; kopt itself stops those that serve requests."""
 
 
 class VerdictOutputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,7 @@ class CandidateOutputs:
         return [path for path in (self.worker_log, self.transcript) if path is not None]
 
     def file(self, name: str) -> bytes:
-        """Return a file's content by name, of several such files the newest. Raises InputError."""
+        """Return the content of the newest file of this name. Raises InputError."""
         if self.transcript is not None and name == self.transcript.name:
             return "\n".join(map(_printed, TranscriptReader(self.transcript).read(
                 2 * LIMIT_BYTES))).encode()
@@ -106,7 +106,7 @@ class CandidateOutputs:
                          fix=suggest(name, [*names, *(path.name for path in self._of_worker)]))
 
     def print(self, lines: int) -> None:
-        """Print the processes and files of each verdict, and the last `lines` of what failed."""
+        """Print each verdict's processes and files, and the last `lines` of files on failures."""
         if not self.verdicts and not self._of_worker:
             raise InputError(f"no outputs of {self.name[:12]} are kept", where=self.campaign,
                              fix="they are stored when its verdict ends")
@@ -171,7 +171,7 @@ def _printed(entry: TranscriptEntry) -> str:
 
 
 def _failure_files(files: Mapping[str, bytes], runs: Sequence[Sequence[str]]) -> list[str]:
-    """Return the files about what failed: failed rows and checks, and the last process's output."""
+    """Return the files about failed rows and checks, and those of the last process that failed."""
     failed = [cells[0] for cells in runs if cells[2] not in OK][-1:]
     return [name for name in files if name.partition("-")[2].startswith(FAILED)
             or name.partition("-")[0] in failed]

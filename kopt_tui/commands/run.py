@@ -102,10 +102,11 @@ def start(workspace: Path, name: str, *, wait: bool = False) -> int:
 
 def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, beside: bool = False,
            warns: bool = False) -> tuple[str, T]:
-    """Launch a campaign; return its name and what `launch` returned once the engine has its lease.
+    """Launch a campaign; return its name and what `launch` returned.
 
-    The manifest's file is locked meanwhile: if two processes start it at once, the second one finds
-    the first one's campaign. Raises RunsAlready for a running campaign, unless `beside`.
+    `launch` returns when the engine has its lease. The manifest's file is locked until then: if two
+    processes start it at once, the second finds the first one's campaign. Raises RunsAlready for a
+    running campaign, unless `beside`.
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
 
@@ -239,7 +240,7 @@ def _warnings(reader: Reader, campaign: str) -> list[str]:
 
 
 def _names_campaign(workspace: Path, name: str) -> bool:
-    """Return whether a name is a campaign's and no file's; the campaign's own folder is no file."""
+    """Return whether a name means a campaign, not a file; a campaign's own folder is no file."""
     if "/" in name or name.endswith((".yaml", ".yml")):
         return False
     return not Path(name).exists() or Path(name).resolve() == (workspace / name).resolve()

@@ -148,9 +148,9 @@ def _is_source(file: str, campaign: Campaign) -> bool:
 
 
 def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
-    """Return the changes of a source, in the order in which they were made.
+    """Return the changes of --from SOURCE: a folder's by file name, a campaign's as they were made.
 
-    Raises InputError if the source has none, or is no campaign, folder, commit or branch.
+    Raises InputError if it has none, or is no campaign, candidate, folder, commit or branch.
     """
     if Path(source).is_dir():
         changes = [EarlierChange(path.stem, path.read_bytes())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SentRequests:
-    """Sends requests, remembers those that wait for the engine, and shows its answers."""
+    """Sends requests, remembers those without an answer, and shows the engine's answers."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -30,7 +30,7 @@ class SentRequests:
         return tuple(dict.fromkeys(request.campaign for request in self._waiting.values()))
 
     def refuses(self, verb: str) -> bool:
-        """Return whether this session may not send requests, and say so."""
+        """Return whether this session may not send requests; if so, say it on the bottom line."""
         if self._dashboard.readonly:
             self._dashboard.say(f"! this dashboard is read-only: {verb} is refused", "warn")
         return self._dashboard.readonly

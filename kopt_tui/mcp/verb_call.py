@@ -35,12 +35,12 @@ _DONE = (0, 1)
 MOST_KERNEL_CALLS = 4
 """Verdicts and searches that run at once; others wait."""
 BEAT_S = 5.0
-"""How often a client hears that its call goes on: many give up after a minute of silence."""
+"""Seconds between messages that a call continues: many clients give up after a minute."""
 
 _ERROR = '{"error": '
 """How an error begins; needed because a refusal has an exit code of `_DONE`."""
 Beat = Callable[[float], Awaitable[None]]
-"""Receives the seconds that a call has taken."""
+"""Receives how many seconds a call has taken so far."""
 
 
 class VerbFailed(Exception):
@@ -72,7 +72,7 @@ class VerbCall:
         return whole
 
     def kernel(self, what: str) -> list[str]:
-        """Return arguments for a FILE, FILE:FUNCTION or FOLDER, with a project in our folder.
+        """Return arguments for a FILE, FILE:FUNCTION or FOLDER; the project lies in our folder.
 
         Raises InputError for a path outside the server's folder.
         """

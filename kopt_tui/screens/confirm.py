@@ -1,4 +1,4 @@
-"""The dialog before a request is sent: it names its object and focuses the safe answer.
+"""The dialog before a request is sent: it names what is affected and focuses the safe answer.
 
 Enter alone never sends anything: the focus must first be moved to the other answer.
 """
@@ -89,7 +89,7 @@ class ConfirmScreen(PaneDialog[str | None]):
         self.pane.expired = question.expired(snapshot)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Expire the question if the journal has moved on while it was read."""
+        """Expire the question if, by the new snapshot, it no longer applies."""
         pane = self.pane
         expired = pane.question.expired(snapshot)
         if expired and not pane.expired:

@@ -31,11 +31,11 @@ class CampaignRows:
         self._seq = -1
         self._rows: tuple[CampaignRow, ...] = ()
         self._trends: dict[str, tuple[float, tuple[float, ...]]] = {}
-        """When a campaign was last updated, and the best after each of its rounds by then."""
+        """By campaign, when it was last updated, and the best after each of its rounds by then."""
         self.waiting: tuple[WaitingRow, ...] = ()
 
     def at(self, seq: int) -> tuple[CampaignRow, ...]:
-        """Return the rows at an event, with the state of each engine as it is now."""
+        """Return the rows as of an event, with the state of each engine as it is now."""
         if seq != self._seq or not seq:
             counts, bills = self._reader.waiting_counts(), self._reader.model_bills()
             self._rows = tuple(

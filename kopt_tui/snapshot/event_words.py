@@ -110,7 +110,7 @@ def _limiters(payload: Mapping[str, object]) -> str:
 
 
 def _fact(key: str, value: object, ref: str) -> str:
-    """Return one field of an event's payload: texts alone, a number with its name."""
+    """Return a field of an event's payload in words: a number after its name, a text alone."""
     if isinstance(value, bool):
         return key if value else f"not {key}"
     if value in (None, "", 0, [], {}) or str(value) == ref or key in HIDDEN:

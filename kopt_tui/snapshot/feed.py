@@ -118,7 +118,7 @@ class Feed(ReaderThread):
 
 
 def _problem(error: Exception) -> str:
-    """Return an error without its place, so that the cause fits into the line."""
+    """Return an error without its `where`, so that the cause fits into the line."""
     if isinstance(error, KoptError):
         fix = f"; {error.fix}" if error.fix else ""
         return phrases.clean(f"journal: {error.what}{fix}", 300)

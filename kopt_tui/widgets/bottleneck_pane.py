@@ -21,7 +21,7 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
     routing = ""
     """Into which languages agents rewrite the kernel."""
     wraps = False
-    """Wrap long texts instead of clipping them."""
+    """Whether long texts are wrapped instead of clipped."""
 
     def show(self, bottlenecks: tuple[Bottleneck, ...], routing: str) -> None:
         """Show the bottlenecks of a round and the routing of its rewrites."""

@@ -26,7 +26,7 @@ number in the new file; its text."""
 def patch_rows(patch: str) -> list[Row]:
     """Return the lines of a unified diff.
 
-    What is code follows from the counts in the hunk's first line, as code may look like a header.
+    The counts in a hunk's first line say which lines are code, as code may look like a header.
     """
     rows: list[Row] = []
     number = old = new = 0

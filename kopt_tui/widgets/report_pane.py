@@ -43,7 +43,7 @@ class ReportPane(ContentPane[tuple[str, str]]):
 def markdown_lines(text: str, width: int, *, wraps: bool = False) -> list[Line]:
     """Return Markdown as lines of a width: the subset that kopt's reports and pages use.
 
-    Cells of a table that are too long are cut, or wrapped if it `wraps`.
+    Cells of a table that are too long are clipped, or wrapped if `wraps`.
     """
     lines: list[Line] = []
     for kind, group in groupby(_kinds(text.split("\n")), key=lambda pair: pair[0]):
@@ -57,7 +57,7 @@ def markdown_lines(text: str, width: int, *, wraps: bool = False) -> list[Line]:
 
 
 def _kinds(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each line after what it is part of; a fence's end has as many backticks or more."""
+    """Yield each line after its kind; the end of a fence has at least as many backticks."""
     fence = ""
     for line in lines:
         ends = line.rstrip().startswith(fence) and not line.strip().strip("`")
@@ -102,7 +102,7 @@ def _filled(mark: Span, words: Sequence[Span], width: int) -> Iterator[Line]:
 
 
 def _row(row: Sequence[Span], width: int) -> list[Line]:
-    """Return words as a line, without the space after the last one, cut where a word is longer."""
+    """Return words as a line without a space at its end; a word that is too long is cut."""
     *words, (last, tones) = row
     return wrapped((*words, (last.rstrip() or last, tones)), width, cell_len(row[0][0]))
 

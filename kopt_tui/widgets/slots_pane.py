@@ -14,7 +14,7 @@ from kopt_tui.widgets.tones import Line
 class SlotsPane(ListPane[SlotRow]):
     """One line per worker.
 
-    What changes often stands at the left in one tone, so that a change costs few bytes.
+    What changes often is at the left and has one tone, so that a change costs few bytes.
     """
 
     TITLE = "slots"

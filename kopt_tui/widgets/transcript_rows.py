@@ -11,7 +11,7 @@ from kopt_tui.snapshot import phrases
 from kopt_tui.widgets.tones import Line, Span
 
 Row = tuple[int, int, int]
-"""A part of a line of an entry: the line's index (-1 for the head), start and end."""
+"""A part of an entry's line: the line's index (-1: the head, -2: a blank row), start, end."""
 
 ROLES = {"system": ("system prompt", "dim"), "user": ("to the model", "accent"),
          "assistant": ("model", "info"), "tool": ("output", "plain"), "note": ("note", "warn")}

@@ -20,27 +20,27 @@ from harness.verdict import Config
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""
 CHECKED = 4
-"""How many of them are tried beside advised ones, to test whether advice tells slow from fast."""
+"""With advice, only so many of them are tried, to test whether advice tells slow from fast."""
 DRAWN = 50
-"""Random draws of which the farthest is chosen next; fewer leave more to chance."""
+"""Random draws; the one farthest from those chosen so far is next. Fewer leave more to chance."""
 LIKELY = 8
-"""Proposals announced ahead, by expected improvement, which one more result seldom changes."""
+"""How many proposals `planned` predicts by expected improvement; results seldom change them."""
 LEAST_SPREAD, LARGEST = 1e-3, 1e6
 """The smallest standard deviation of log ratios, and the largest log ratio."""
 SCORED = 4_000
 """Configurations that the model scores for a proposal."""
 MOST_IDLE, EXPLORED = 8, 8
-"""Proposals without a gain after which advice ends, and configurations far apart that follow."""
+"""Results without a gain after which advice pauses; configurations far apart tried then, once."""
 KEPT = 400
 """Most observations to predict from; of more, the best and the latest, half each."""
 SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
-"""A value above both this quantile and the best plus SLOW_LOG (1.6 times) is cut to the larger."""
+"""A value above both this quantile and the best plus SLOW_LOG (1.6 times) counts as the larger."""
 GAIN = 0.01
 """A smaller log ratio does not count as a new best: it does not end a stagnation."""
 REQUIRED, REQUIRED_MOST = 0.07, 10
-"""Required improvement (standard deviations) per proposal without a gain; most that count."""
+"""Improvement required per result without a gain (standard deviations), and most that count."""
 PATIENCE, SETTLING = 25, 3
-"""After PATIENCE proposals without a gain, every third aims at any improvement, however small."""
+"""After PATIENCE results without a gain, every SETTLING-th proposal aims at any improvement."""
 
 
 class BayesianSearch:
@@ -57,12 +57,12 @@ class BayesianSearch:
         self._surrogate = Surrogate(self.table, history)
         self._rows: list[int] = []
         self._values: list[float] = []
-        """The logarithm of each row's time, infinity for a failure."""
+        """Minus the score of each row of `_rows`, infinity for a failure."""
         self._asked: set[int] = set()
         self._leaders = np.zeros(0, int)
         self._has_explored = False
         self.advised = self._surrogate.has_advice
-        """Whether the history still counts."""
+        """Whether there is advice, and it has not been found misleading."""
         design = self._design(first)
         self._planned = [first, *design] if not self.advised else \
             [first, *self._surrogate.advised_rows(), *design[:CHECKED]]
@@ -76,7 +76,7 @@ class BayesianSearch:
         return self.table.config(row)
 
     def planned(self) -> list[Config]:
-        """Return the configurations that certainly or likely come next, to compile them."""
+        """Return configurations that certainly or likely come next, to be compiled early."""
         rows = [row for row in self._planned if row not in self._asked] or \
             [int(row) for row in self._leaders[:LIKELY + 1] if row not in self._asked]
         return [self.table.config(row) for row in rows]
@@ -134,7 +134,10 @@ class BayesianSearch:
         return int(candidates[order[0]])
 
     def _uses_advice(self, idle: int, best: int) -> bool:
-        """Return whether this proposal uses the history: less often the longer nothing improves."""
+        """Return whether this proposal uses advice: always, every other time or not, by `idle`.
+
+        After MOST_IDLE results without a gain it also plans configurations far apart, once.
+        """
         if self.advised and idle == MOST_IDLE and not self._has_explored:
             self._has_explored = True
             self._planned = self._design(best)[:EXPLORED]
@@ -171,12 +174,12 @@ def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
 
 def required_value(least: float, idle: int, count: int) -> float:
     """Return the value to beat, if the last `idle` of `count` observations brought no gain."""
-    settles = idle > PATIENCE and count % SETTLING == 0
-    return least - (0.0 if settles else REQUIRED * min(idle, REQUIRED_MOST))
+    takes_any = idle > PATIENCE and count % SETTLING == 0
+    return least - (0.0 if takes_any else REQUIRED * min(idle, REQUIRED_MOST))
 
 
 def since_last_gain(values: Array) -> int:
-    """Return how many observations follow the last that beat the best by more than `GAIN`."""
+    """Return how many observations follow the last that beat all before it by more than `GAIN`."""
     best, last = math.inf, 0
     for number, value in enumerate(values):
         if value < best - GAIN:
@@ -185,7 +188,7 @@ def since_last_gain(values: Array) -> int:
 
 
 def predictive(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Return the observations to predict from, with slow values cut off."""
+    """Return the observations to predict from; very slow values are lowered to a limit."""
     if len(rows) > KEPT:
         best = np.argsort(values[:-KEPT // 2], kind="stable")[: KEPT // 2]
         kept = np.concatenate([np.sort(best), np.arange(len(rows) - KEPT // 2, len(rows))])

@@ -16,7 +16,7 @@ from harness.verdict import Config, Value
 ENUMERATED = 400_000
 """Most combinations of choices for which every legal configuration is listed."""
 KNOWN = 40_000
-"""Most legal configurations of which all are kept; of more, a sample is drawn."""
+"""Up to so many legal configurations are all kept; of more, a sample is drawn."""
 SAMPLED, SAMPLED_MOST = 4_000, 8_000
 """Configurations of a sample at first, and at most."""
 ADDED = 256
@@ -81,7 +81,10 @@ class ConfigTable:
         return np.array([self._rows[key] for key in keys], int)
 
     def neighbours(self, row: int) -> Array:
-        """Return the rows of the legal configurations that differ in one knob."""
+        """Return rows of legal configurations that differ from a row in one knob.
+
+        In an incomplete table these are at most ADDED, none once the table is full.
+        """
         numbers = self.numbers[row]
         if self.complete:
             return np.flatnonzero((self.numbers != numbers).sum(1) == 1)
@@ -120,7 +123,7 @@ class ConfigTable:
         return numbers[legal]
 
     def _met(self, requirement: Requirement, numbers: Array) -> Array:
-        """Return which rows meet a requirement, evaluated once per combination of its knobs."""
+        """Return which rows meet a requirement; each combination of its knobs is evaluated once."""
         knobs = [knob for knob, name in enumerate(self.space.choices) if name in requirement.names]
         if not knobs:
             return np.full(len(numbers), requirement.met({}))
@@ -142,7 +145,7 @@ class ConfigTable:
         return of_rows
 
     def _random(self, count: int) -> Array:
-        """Draw legal configurations knob by knob, dropping bad rows at once: few may be legal."""
+        """Draw legal configurations knob by knob; drop bad rows at once, as few may be legal."""
         names = list(self.space.choices)
         due = {name: [requirement for requirement in self.requirements if requirement.names
                       and max(map(names.index, requirement.names)) == knob]

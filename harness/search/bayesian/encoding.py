@@ -1,7 +1,7 @@
 """Encode configurations as numeric features for the Gaussian process.
 
-A number's place depends on its ratio to the others and on its rank; its odd factor and the
-products of knobs in requirements are further features.
+The feature of a number depends on its ratio to the knob's other choices and on its rank; its odd
+factor and the products of knobs in requirements are further features.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SCALE_OF_A_KNOB = 0.6
 SCALE_OF_AN_AMOUNT = 1.2
 """Prior length scales; with the larger one, a derived feature counts only if results show it."""
 SINGLE_SCALE = 0.3
-"""Length scale of the kernels over one feature each."""
+"""Length scale of the covariance kernels that each take one feature."""
 LARGEST = 1e12
-"""Amounts above it, and below its reciprocal, count as equal."""
+"""A larger amount counts as this, one below its reciprocal as the reciprocal."""
 MOST_WORDS = 16
-"""Up to this many words, each has its own column; of more, only the position counts."""
+"""Up to this many words, each has its own column; more have one column, their position."""
 _NAMED_NUMBER = re.compile(r"(\w+)['\"]?\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
 
 
@@ -113,7 +113,7 @@ def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
 
 
 def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
-    """Return the numbers' places (0 to 1; half by ratio, half by rank), and logs of odd factors."""
+    """Return each number's position (0 to 1; half by ratio, half by rank), log of odd factor."""
     levels = sorted(set(values))
     if len(levels) <= 2:
         return [(np.array([float(levels.index(value)) for value in values]), SCALE_OF_A_KNOB)]

@@ -1,9 +1,9 @@
 """Propose knobs for a source that declares none, declare them in it, and inline their values.
 
-Triton: whole numbers that a launch passes (num_warps, num_stages, BLOCK_*), also by a variable, and
-defaults of tl.constexpr parameters. A computed value gets a knob that overrides it; 0 means: not
-overridden. C, CUDA, HIP: `#define`, `constexpr int`, the threads of a block, whole numbers among a
-launch's template arguments and in `__launch_bounds__`.
+Triton: whole numbers that a launch passes (num_warps, num_stages, BLOCK_*), directly or by a
+variable, and defaults of tl.constexpr parameters. A computed value gets a knob that overrides it
+unless the knob is 0. C, CUDA, HIP: `#define`, `constexpr int`, the threads of a block, whole
+numbers among a launch's template arguments and in `__launch_bounds__`.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class KnobProposal:
 
 def propose(source: str, language: str,
             launch: Mapping[str, int] | None = None) -> tuple[KnobProposal, ...]:
-    """Return at most MOST proposals, none for a source that declares knobs itself.
+    """Return at most MOST proposals, none if the source declares knobs or is not valid Python.
 
     `launch`: the constants in the task's launch that the source may define, with their values;
-    None if the task has no launch: then launches in the source state the threads of a block.
+    None if the task has no launch: the threads of a block are then those of the source's launches.
     """
     if "kopt: knob" in source:
         return ()
@@ -152,7 +152,7 @@ def inlined(source: str) -> str:
 
 
 def _uses(tree: ast.AST, values: Mapping[str, str]) -> Iterator[ast.expr]:
-    """Yield the places of knobs: `KNOB or expression`, and `KNOB` alone."""
+    """Yield the expressions that use knobs: `KNOB or expression`, and `KNOB` alone."""
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) \
@@ -254,7 +254,7 @@ def _is_size(name: str) -> bool:
 
 
 def _around(name: str, value: int) -> tuple[int, ...]:
-    """Return choices around a value: powers of two, or the usual ones of a launch's option."""
+    """Return choices for a value: a quarter to four times it, or a launch option's usual ones."""
     if name in USUAL:
         return tuple(sorted({*USUAL[name], value}))
     return tuple(sorted({max(1, value // 4), max(1, value // 2), value, 2 * value, 4 * value}))
@@ -269,7 +269,7 @@ def _knob_name(kernel: str, name: str) -> str:
 
 
 def _after_imports(source: str) -> int:
-    """Return the line after a source's docstring and first imports."""
+    """Return how many lines a source's docstring and first imports take."""
     line = 0
     for node in ast.parse(source).body:
         is_doc = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -56,7 +56,7 @@ class Knob:
     reserved: bool = False
 
     def choice(self, value: object) -> Value | None:
-        """Return the choice equal to a value, None if there is none; 1 equals 1.0."""
+        """Return the choice equal to a value, None if there is none; 1 means the choice 1.0."""
         for choice in self.choices:
             if value == choice and (type(value) is type(choice)
                                     or (type(value) is int and type(choice) is float)):
@@ -64,7 +64,7 @@ class Knob:
         return None
 
     def fault(self, value: object) -> str:
-        """Return why it cannot be set to a value, "" if it can."""
+        """Return why the knob cannot be set to a value, "" if it can."""
         choice = self.choice(value)
         if choice is None:
             shown = ", ".join(plain(str(each), MAX_WORD) for each in self.choices[:MOST_SHOWN])
@@ -197,7 +197,7 @@ def identity(op: str, source: str, *, language: str) -> str:
 
 
 def _assign(lines: list[str], knob: Knob, text: str) -> None:
-    """Replace a knob's value in the line that sets it; an autotune list has no such line."""
+    """Replace a knob's value in the line that sets it; do nothing for an autotune list."""
     if not knob.name.endswith(".config"):
         line = lines[knob.line - 1]
         match = _assignment(knob.name).search(line)

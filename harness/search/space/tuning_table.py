@@ -82,7 +82,7 @@ def batch_size(sizes: Mapping[str, int]) -> int | None:
 
 
 def declare(source: str, table: Sequence[TableEntry], language: str) -> tuple[str, list[str]]:
-    """Return the source with the table's values as choices, and the table's names without a knob.
+    """Return the source with the table's values as choices, and names in the table without a knob.
 
     If the source declares no knobs, those that kopt can propose and the table names are declared.
     """
@@ -142,14 +142,14 @@ def name_of(knob: str, names: Sequence[str]) -> str:
 
 
 def _choices(knob: str, value: Value, table: Sequence[TableEntry]) -> tuple[int, ...]:
-    """Return the table's values of a knob with its present one, () if it has none."""
+    """Return the table's values of a knob and the present value; () if the table has none."""
     values = {number for each in table for name, number in each.config.items()
               if _means(knob, name) and type(number) is int}
     return tuple(sorted({*values, value})) if values and type(value) is int else ()
 
 
 def _means(knob: str, name: str) -> bool:
-    """Return whether a table's name is that of a knob, which may begin with its kernel's name."""
+    """Return whether a name in a table means a knob, whose name may begin with its kernel's."""
     upper = re.sub(r"_\d+$", "", knob).upper()
     return knob == name or upper == name.upper() or upper.endswith(f"_{name.upper()}")
 

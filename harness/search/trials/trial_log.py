@@ -43,7 +43,7 @@ class TrialLogHead:
 
 
 def key(target: Searched, job: SearchJob, device: Device, settings: Settings) -> str:
-    """Return a loop's name: a hash of all that decides its trials, which excludes the budget."""
+    """Return a loop's name: a hash of what decides its trials; the budget is not part of it."""
     identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
                 device.name, job.seed, sorted(job.only), settings.python,
                 sorted(settings.env.items()), settings.wall_s,
@@ -139,7 +139,7 @@ class Recorder:
             self._add_missing_rows(self._log)
 
     def history(self, space: Space, kernel: str) -> tuple[Observation, ...]:
-        """Return the records of this kernel that the corpus had when the loop first started."""
+        """Return the records of this or similar kernels from before this loop's first run."""
         if self._corpus is None:
             return ()
         with self._noting_errors("read", self._corpus):
@@ -173,7 +173,7 @@ class Recorder:
             self._on_note(text)
 
     def _add_missing_rows(self, log: TrialLog) -> None:
-        """Write the rows that a killed loop did not write."""
+        """Add the rows of results.tsv that a killed loop did not write."""
         with self._noting_errors("write", log.results):
             present = trials_tsv.experiments(log.results)
             missing = [self._row(trial) for trial in log.trials

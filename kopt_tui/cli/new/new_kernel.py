@@ -1,6 +1,6 @@
 """`kopt new` for a kernel: shows the parameters and lets a person change them.
 
-For a C kernel without a task file it drafts one first, from flags and answers.
+For a C, CUDA or HIP kernel without a task file it drafts one first, from flags and answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
-"""What to do about a source without knobs: nothing else would change it."""
+"""The advice for a source without knobs that kopt cannot change by itself."""
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 EXAMPLE = "tall: rows=1024 cols=64"
 
@@ -131,7 +131,7 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
 
 
 def without_knobs(source: str, language: str) -> str:
-    """Return what a campaign changes in a source that declares no knobs."""
+    """Return, in words, what a campaign changes in a source that declares no knobs."""
     changes = transformation_registry.applicable(source, language)
     listed = "; ".join(change.what for change in changes[:3])
     mark = "#" if language in ("python", "triton") else "//"
@@ -171,7 +171,7 @@ def _device(known: Parameters) -> Device:
 
 def _proposed(project: Path, task: target.Target, known: Parameters, *,
               quiet: bool) -> tuple[KnobProposal, ...]:
-    """Return the knobs that could be declared in a source of C, CUDA or HIP."""
+    """Return the knobs that kopt can declare in a C, CUDA or HIP source, each of them tried."""
     if task.language in ("python", "triton"):
         return ()  # these are proposed with the task itself
     with stages(quiet=quiet) as progress:
@@ -262,7 +262,7 @@ def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Promp
             source: str) -> Launch | None:
     """Return the launch of a `__global__` function: the source's, except where flags override it.
 
-    A knob may change its block where the source can define a constant for it.
+    If the source can define a constant for the block, a knob may change it.
     """
     if not function.is_global:
         return None
@@ -279,7 +279,7 @@ def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Promp
 
 def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
              example: str) -> list[str]:
-    """Return the config classes that a person names; one that does not fit is asked for again."""
+    """Return the config classes that a person names; ask again for one that does not fit."""
     classes: list[str] = []
     while True:
         if classes and not prompt.interactive:

@@ -82,7 +82,7 @@ def is_module(text: str) -> bool:
 
 
 def _project_of(file: Path) -> Path:
-    """Return the repository that contains a file, else the current folder if it contains it."""
+    """Return a file's repository, else the current folder if the file is in it, else its folder."""
     location = locate(file.parent)
     if location is not None and location.work_tree is not None:
         return location.work_tree
