@@ -23,7 +23,7 @@ from harness.runners import context_queue
 from harness.runners.process_home import ProcessHome
 from harness.runners.shared_process import SharedRunner
 
-OF_THE_MACHINE = ("not compiled with", "driver on your system", "no NVIDIA driver")
+MACHINE_ERRORS = ("not compiled with", "driver on your system", "no NVIDIA driver")
 """Parts of torch's error messages that concern torch or the driver, not a single card."""
 
 
@@ -137,7 +137,7 @@ class RunnerStarter:
 def unreachable_fault(why: str, place: Place) -> EnvironmentFault:
     """Return a DeviceFault, or an EnvironmentFault if `why` concerns torch or the driver."""
     message = f"torch reaches no GPU: {why}"
-    if any(words in why for words in OF_THE_MACHINE):
+    if any(words in why for words in MACHINE_ERRORS):
         return EnvironmentFault(message, where=place.python or "this Python")
     return DeviceFault(message, where=place.device, fix="check it with nvidia-smi, or use another")
 
@@ -171,7 +171,7 @@ def has_failed(warmup: Future[None]) -> bool:
     return False
 
 
-def load_alone(starter: RunnerStarter, kernel: Kernel, peer: Peer) -> None:
+def load_woken(starter: RunnerStarter, kernel: Kernel, peer: Peer) -> None:
     """Load a kernel in a runner that was woken, and keep what it compiles.
 
     Raises PeerError, PeerDied, EnvironmentFault.

@@ -96,7 +96,7 @@ class PairBlocks:
         """
         blocks = (*self.candidate, *self.incumbent)
         return all(block.cpu for block in blocks) and \
-            max(map(_sleeps, (self.candidate, self.incumbent))) <= SLEEPS
+            max(map(_median_sleeps, (self.candidate, self.incumbent))) <= SLEEPS
 
     def whole(self, time: Time) -> SideShares:
         """Return each side's median time per block, relative to the candidate's reported time."""
@@ -175,7 +175,7 @@ class ClockCheck:
         """Return the most certain excess of the candidate; None if its times are plausible."""
         if max(map(len, self._classes.values()), default=0) < self._least_pairs:
             return None
-        findings = [self._of_whole_blocks(), self._of_slope()]
+        findings = [self._whole_block_excess(), self._slope_excess()]
         for pairs in self._classes.values():
             findings.append(_finding([blocks.late() for blocks in pairs], 0.0,
                                      lambda _: "its answers arrive long after its blocks end"))
@@ -190,7 +190,7 @@ class ClockCheck:
         return usual_cost_ns(block for pairs in self._classes.values() for blocks in pairs
                              for block in blocks.incumbent)
 
-    def _of_whole_blocks(self) -> ClockExcess | None:
+    def _whole_block_excess(self) -> ClockExcess | None:
         cost_ns = self._cost_ns()
         shares = _pair_means([[blocks.unreported(cost_ns) for blocks in pairs]
                               for pairs in self._classes.values()])
@@ -203,7 +203,7 @@ class ClockCheck:
             f"by kopt's own clock its blocks take {more:.1%} longer than it reports"),
             obvious=all(share.candidate > slowest + OBVIOUS for share in shares))
 
-    def _of_slope(self) -> ClockExcess | None:
+    def _slope_excess(self) -> ClockExcess | None:
         slopes = [[slope for blocks in pairs if blocks.has_long and not blocks.by_cpu
                    and (slope := blocks.slope()) is not None] for pairs in self._classes.values()]
         return _finding(_pair_means(slopes), SLOPE_TIGHT, lambda more: (
@@ -232,16 +232,16 @@ def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float]
         return None
     more = median(share.excess for share in shares)
     lower, _, upper = quantiles((share.incumbent for share in shares), n=4)
-    return ClockExcess(words(more), obvious or (_chance(above, len(shares)) <= CERTAIN
+    return ClockExcess(words(more), obvious or (_noise_probability(above, len(shares)) <= CERTAIN
                                                 and more > tight + upper - lower))
 
 
 def _is_suspect(above: int, pairs: int) -> bool:
     """Return whether `above` of so many pairs are too many for noise; up to six must all be."""
-    return pairs >= LEAST_PAIRS and (above == pairs or _chance(above, pairs) <= SUSPECT)
+    return pairs >= LEAST_PAIRS and (above == pairs or _noise_probability(above, pairs) <= SUSPECT)
 
 
-def _chance(above: int, pairs: int) -> float:
+def _noise_probability(above: int, pairs: int) -> float:
     """Return the probability that so many pairs or more are above zero by noise."""
     return math.ldexp(sum(math.comb(pairs, count) for count in range(above, pairs + 1)), -pairs)
 
@@ -253,5 +253,5 @@ def _pair_means(classes: Sequence[Sequence[SideShares]]) -> list[SideShares]:
                        fmean(share.incumbent for share in pair)) for pair in pairs]
 
 
-def _sleeps(blocks: Sequence[TimedBlock]) -> float:
+def _median_sleeps(blocks: Sequence[TimedBlock]) -> float:
     return median(block.cpu.sleeps for block in blocks if block.cpu)

@@ -34,8 +34,8 @@ def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = Non
 
 def row_word(row: Row) -> ClassOutcome | Literal["uncertain"]:
     """Return a class's outcome; a tie whose interval is wide is uncertain, a wrong class broken."""
-    is_open = row.outcome == "tie" and quantities.effect(row.log_ratio, row.low, row.high)
-    return "broken" if not row.correct else "uncertain" if is_open == "uncertain" else row.outcome
+    effect = row.outcome == "tie" and quantities.effect(row.log_ratio, row.low, row.high)
+    return "broken" if not row.correct else "uncertain" if effect == "uncertain" else row.outcome
 
 
 def row_interval(row: Row) -> tuple[float | None, float | None]:
@@ -49,8 +49,8 @@ def row_interval(row: Row) -> tuple[float | None, float | None]:
 def describe_row(row: Row) -> str:
     """Return a class's outcome with its size: `12.3% faster`, `4.83x slower`, `uncertain`."""
     word = row_word(row)
-    sized = word in ("faster", "slower") and row.log_ratio is not None
-    return quantities.change(row.log_ratio) if sized else word
+    has_size = word in ("faster", "slower") and row.log_ratio is not None
+    return quantities.change(row.log_ratio) if has_size else word
 
 
 def is_small_gain(value: Estimate, margin: float) -> bool:

@@ -111,8 +111,8 @@ class PairedBlocks:
         self._is_long = not by_host and is_long
         if not by_host and not self._is_long:
             self._capture()
-        graph = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())
-        self.kernel_mode = "graph" if graph else "launch"
+        has_graphs = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())
+        self.kernel_mode = "graph" if has_graphs else "launch"
         self.mode = "wall" if by_host or self.plan.score == "wall" else self.kernel_mode
         self.other_mode = "" if by_host else "wall" if self.mode != "wall" else self.kernel_mode
 

@@ -159,7 +159,7 @@ class PairedTiming:
                         is_lost(value, plan.tolerance) for value in estimates)):
                     break
                 if is_look and not self._is_clock_suspect(number) and \
-                        not self.gain_within_band and self._settle():
+                        not self.gain_within_band and self._drop_settled():
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
@@ -187,7 +187,7 @@ class PairedTiming:
             self._samples[case.config_class].log_ratios, self.plan.alpha_look)
             for case in self.cases}
 
-    def _settle(self) -> bool:
+    def _drop_settled(self) -> bool:
         """Drop the settled classes; return whether none is left."""
         estimates = self._estimates()
         self.cases = [case for case in self.cases if not is_settled(

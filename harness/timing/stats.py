@@ -41,7 +41,7 @@ class Estimate:
 
     def at(self, alpha: float) -> tuple[float, float]:
         """Return the interval at another error rate."""
-        half = _half(alpha, self.pairs, self.stderr)
+        half = _half_width(alpha, self.pairs, self.stderr)
         return self.mean - half, self.mean + half
 
 
@@ -53,12 +53,12 @@ def estimate(samples: Sequence[float], alpha: float) -> Estimate:
                         pairs=len(samples), alpha=alpha)
     squares = math.fsum((value - mean) ** 2 for value in samples)
     stderr = math.sqrt(squares / (len(samples) - 1) / len(samples))
-    half = _half(alpha, len(samples), stderr)
+    half = _half_width(alpha, len(samples), stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half,
                     pairs=len(samples), alpha=alpha)
 
 
-def _half(alpha: float, pairs: int, stderr: float) -> float:
+def _half_width(alpha: float, pairs: int, stderr: float) -> float:
     """Return half the width of Student's interval, at most WIDEST."""
     return min(WIDEST, t_quantile(1 - alpha / 2, pairs - 1) * stderr)
 
@@ -85,7 +85,7 @@ def pooled(samples: Sequence[Sequence[float]], weights: Sequence[float], alpha: 
         for second, b in zip(samples, shares, strict=True))
     stderr = math.sqrt(max(variance, shared.stderr**2 * fewest / most))
     mean = weighted_mean([fmean(values) for values in samples], shares)
-    half = _half(alpha, fewest, stderr)
+    half = _half_width(alpha, fewest, stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half, pairs=fewest,
                     alpha=alpha)
 
@@ -120,13 +120,13 @@ def _t_within(t: float, degrees: int) -> float:
     """Return the probability that |T| <= t."""
     angle = math.atan2(t, math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
-    odd = degrees % 2
-    term = cosine if odd else 1.0
+    is_odd = degrees % 2
+    term = cosine if is_odd else 1.0
     total = term if degrees > 1 else 0.0
-    for k in range(3 if odd else 2, degrees, 2):
+    for k in range(3 if is_odd else 2, degrees, 2):
         term *= cosine * cosine * (k - 1) / k
         total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
 
 
 def alpha_per_look(alpha: float, looks: int = len(LOOKS)) -> float:

@@ -31,7 +31,7 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
     """
     paths = manifests(folder)
     rows = []
-    good, ended = True, 0
+    is_success, ended = True, 0
     for number, path in enumerate(paths, 1):
         print(f"{number}/{len(paths)} {phrases.clean(path.parent.name)}", flush=True)
         campaign, error = None if again else _read_campaign(workspace, path), ""
@@ -43,14 +43,14 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
             campaign = _read_campaign(workspace, path)
         else:
             ended += 1
-        good &= campaign is not None and campaign.state in SUCCESSFUL
+        is_success &= campaign is not None and campaign.state in SUCCESSFUL
         cells = ("", "failed", "", "") if campaign is None else (
             campaign.id, phrases.signed(campaign.state), phrases.best(campaign), campaign.outcome)
         rows.append((path.parent.name, *cells[:3], phrases.clean(error) or cells[3]))
     print_table(HEADERS, rows)
     if ended:
         print(f"{counted(ended, 'campaign')} had already ended; --new starts new ones")
-    return 0 if good else 1
+    return 0 if is_success else 1
 
 
 def manifests(folder: Path) -> list[Path]:

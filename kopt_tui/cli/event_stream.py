@@ -31,7 +31,7 @@ QUIET_S, QUIET_IN_PIPE = 10.0, 6
 BATCH = 500
 NEAR = 3
 """Near gains that the summary names, at most."""
-GOES_ON = "it continues without this terminal; kopt attach {} shows it"
+CONTINUES = "it continues without this terminal; kopt attach {} shows it"
 SUCCESSFUL = ("finished", "waiting")
 BEFORE_ROUNDS = (None, "PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE")
 """Phases in which a task may turn out to be wrong; None: before the first phase."""
@@ -66,11 +66,11 @@ class EventPrinter:
         """Print events after `last_seq` until nothing runs that could add some."""
         quiet_s = QUIET_S * (1 if sys.stdout.isatty() else QUIET_IN_PIPE)
         while True:
-            goes_on = is_running()
+            is_active = is_running()
             while events := self._reader.events(campaign=self._campaign, after=self.last_seq,
                                                 limit=BATCH):
                 self.print(events)
-            if not goes_on:
+            if not is_active:
                 return
             if time.monotonic() - self._printed_at > quiet_s:
                 self._print_progress()
@@ -128,7 +128,7 @@ def follow_start(workspace: Path, campaign: str) -> int:
         except KeyboardInterrupt:
             print()
         if is_live(reader, campaign):
-            print_text(GOES_ON.format(campaign))
+            print_text(CONTINUES.format(campaign))
             return 0
         return print_summary(reader, campaign)
 

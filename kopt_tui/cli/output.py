@@ -66,14 +66,14 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
     limit = terminal_width(sys.stdout)
     for name in spare:
-        if limit is not None and name in cells[0] and _needed(_widths(cells)) > limit:
+        if limit is not None and name in cells[0] and _needed_width(_widths(cells)) > limit:
             at = cells[0].index(name)
             cells = [row[:at] + row[at + 1:] for row in cells]
     *widths, last = _widths(cells)
     is_below = False
     if limit is not None:
         is_long = last > LEAST_TEXT and sum(widths) + LEAST_TEXT > limit + GAP
-        widths = _shrunk(widths, limit + GAP - (0 if is_long else min(last, LEAST_TEXT)))
+        widths = _shrunk_widths(widths, limit + GAP - (0 if is_long else min(last, LEAST_TEXT)))
         is_below = sum(widths) + min(last, LEAST_TEXT) > limit + GAP
     before = sum(widths)
     for number, row in enumerate(cells):
@@ -112,13 +112,13 @@ def _print_markdown_table(lines: Sequence[str]) -> None:
     print_table(head, rows, spare=("slot", "commit"))
 
 
-def _needed(widths: Sequence[int]) -> int:
+def _needed_width(widths: Sequence[int]) -> int:
     """Return how wide a terminal must be for all but the text of a long last column."""
     *others, last = widths
     return sum(others) + (last if last <= LEAST_TEXT else 0) - GAP
 
 
-def _shrunk(widths: Sequence[int], limit: int) -> list[int]:
+def _shrunk_widths(widths: Sequence[int], limit: int) -> list[int]:
     """Return widths that fit a limit, if possible: the widest are narrowed down to LEAST_CELL."""
     shrunk = list(widths)
     while sum(shrunk) > limit and (widest := max(shrunk, default=0)) > LEAST_CELL:

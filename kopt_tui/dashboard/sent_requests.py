@@ -60,7 +60,7 @@ class SentRequests:
                 failure = phrases.clean(str(error), 200)
                 dashboard.call_later(dashboard.say, f"✗ {_name(request)} failed: {failure}", "bad")
             else:
-                dashboard.call_later(self._sent, request, number)
+                dashboard.call_later(self._note_sent, request, number)
         dashboard.say(f"· recording the request to {request.verb}")
         dashboard.run_worker(write, thread=True, group="requests")
 
@@ -83,7 +83,7 @@ class SentRequests:
         dashboard.say(f"· submitting {name} again")
         dashboard.run_worker(write, thread=True, group="requests")
 
-    def _sent(self, request: ControlRequest, number: int) -> None:
+    def _note_sent(self, request: ControlRequest, number: int) -> None:
         self._waiting[number] = request
         self._dashboard.say(f"· {_name(request)} is recorded; waiting for the engine", "info")
         if isinstance(self._dashboard.front, KoptScreen):

@@ -85,7 +85,8 @@ class VerbCall:
 
     async def run_on_kernel(self, verb: str, *arguments: str, stdin: str = "", beat: Beat) -> Any:
         """Return the JSON of a verb that works on a kernel; `beat` is called while it does."""
-        began, call = time.monotonic(), asyncio.ensure_future(self._in_turn(verb, arguments, stdin))
+        began, call = time.monotonic(), asyncio.ensure_future(
+            self._run_when_free(verb, arguments, stdin))
         try:
             while not (await asyncio.wait([call], timeout=BEAT_S))[0]:
                 await beat(time.monotonic() - began)
@@ -95,7 +96,7 @@ class VerbCall:
                 with suppress(asyncio.CancelledError):
                     await call
 
-    async def _in_turn(self, verb: str, arguments: Sequence[str], stdin: str) -> Any:
+    async def _run_when_free(self, verb: str, arguments: Sequence[str], stdin: str) -> Any:
         async with self._kernel_calls:
             return await self.run(verb, *arguments, stdin=stdin)
 

@@ -87,8 +87,8 @@ def headline(campaign: Campaign) -> str:
 
 def best(campaign: Campaign) -> str:
     """Return the best's speedup, UNMEASURED if it is not known yet, "" if nothing is kept."""
-    nothing_kept = campaign.best_commit == campaign.base_commit
-    return headline(campaign) or ("" if nothing_kept else UNMEASURED)
+    is_baseline = campaign.best_commit == campaign.base_commit
+    return headline(campaign) or ("" if is_baseline else UNMEASURED)
 
 
 def state(campaign: Campaign, *, live: bool) -> str:
@@ -142,8 +142,8 @@ def moment(at: float, now: float) -> str:
     An age such as "3 min ago" would change, and be repainted, without an event.
     """
     then, today = time.localtime(at), time.localtime(now)
-    same_day = (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday)
-    return time.strftime("%H:%M" if same_day else "%b %d", then)
+    is_today = (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M" if is_today else "%b %d", then)
 
 
 def age(seconds: float) -> str:
@@ -218,5 +218,5 @@ def slot(row: Slot, elapsed: str = "") -> str:
 
 def noise(low: object, high: object) -> str:
     """Return the interval of the baseline against itself: `noise [0.96, 1.05]`, "" if not timed."""
-    known = isinstance(low, int | float) and isinstance(high, int | float)
-    return f"noise [{low:.2f}, {high:.2f}]" if known else ""
+    is_timed = isinstance(low, int | float) and isinstance(high, int | float)
+    return f"noise [{low:.2f}, {high:.2f}]" if is_timed else ""

@@ -51,8 +51,8 @@ def _sizes(rows: tuple[Row, ...], cells: list[dict[str, str]],
     while True:
         room = width - sum(size + 1 for size in sizes.values())
         wider = sizes["class"] + max(0, min(room, longest - sizes["class"]))
-        apart = len({fit(name, wider) for name in names}) == len(names)
-        if len(sizes) == 1 or (room >= 0 and (apart or sizes.keys() <= set(LEFT))):
+        is_unique = len({fit(name, wider) for name in names}) == len(names)
+        if len(sizes) == 1 or (room >= 0 and (is_unique or sizes.keys() <= set(LEFT))):
             return {**sizes, "class": wider}, room - (wider - sizes["class"]) - 1
         del sizes[empty.pop() if empty else list(sizes)[-1]]
 

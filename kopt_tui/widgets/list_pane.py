@@ -58,10 +58,10 @@ class ListPane(Pane, Generic[Item]):
         """Show these items; a pane whose `height` is auto fits its height to their number."""
         if items == self.items and self._drawn:
             return
-        resized = len(items) != len(self.items)
+        is_resized = len(items) != len(self.items)
         self.items = items
         self._select()
-        if resized and self.styles.is_auto_height:
+        if is_resized and self.styles.is_auto_height:
             self.refresh(layout=True)
 
     def set_filter(self, text: str) -> None:

@@ -60,10 +60,10 @@ def _kinds(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each line after its kind; the end of a fence has at least as many backticks."""
     fence = ""
     for line in lines:
-        ends = line.rstrip().startswith(fence) and not line.strip().strip("`")
+        is_end = line.rstrip().startswith(fence) and not line.strip().strip("`")
         if fence:
-            yield ("fence" if ends else "code"), line
-            fence = "" if ends else fence
+            yield ("fence" if is_end else "code"), line
+            fence = "" if is_end else fence
         elif line.startswith("```"):
             fence = "`" * (len(line) - len(line.lstrip("`")))
             yield "fence", line
@@ -82,9 +82,9 @@ def _paragraph(line: str, width: int) -> Iterator[Line]:
         yield ((" ", "plain"), (_plain(heading[2]), tones))
         return
     indent = len(line) - len(line.lstrip())
-    bullet = line.lstrip().startswith("- ")
-    body = line.strip().removeprefix("- ") if bullet else line.strip()
-    mark = " " * (indent + 1) + ("• " if bullet else "")
+    is_bullet = line.lstrip().startswith("- ")
+    body = line.strip().removeprefix("- ") if is_bullet else line.strip()
+    mark = " " * (indent + 1) + ("• " if is_bullet else "")
     words = [(word, tones) for text, tones in _inline(body) for word in WORD.findall(text)]
     yield from _filled((mark, "dim"), words, width)
 
@@ -134,10 +134,10 @@ def _table(block: Sequence[str], width: int, wraps: bool) -> list[Line]:
              for i in range(columns)]
     while sum(sizes) + 2 * columns > width and max(sizes) > NARROWEST:
         sizes[sizes.index(max(sizes))] -= 1
-    headed = any(rows[0])
+    has_head = any(rows[0])
     lines: list[Line] = []
-    for number, row in enumerate(rows if headed else rows[1:]):
-        tones = "dim" if headed and number == 0 else "plain"
+    for number, row in enumerate(rows if has_head else rows[1:]):
+        tones = "dim" if has_head and number == 0 else "plain"
         cells = [textwrap.wrap(cell, size) if wraps else [cell]
                  for cell, size in zip(row, sizes, strict=False)]
         for parts in zip_longest(*cells, fillvalue=""):

@@ -24,7 +24,7 @@ from harness.timing.timed_slots import SlotComparison, TimedSlots
 SIDES = ("candidate", "incumbent")
 ROOM_SHARE = 0.8
 """Slots take at most this share of a card's free memory, since calls need memory, too."""
-AN_ARGUMENT = "an argument's memory"
+ARGUMENT_MEMORY = "an argument's memory"
 KEPT_RETURNS = 4
 """How often a returned value is in memory: slot, last call, short graph and long graph."""
 
@@ -107,8 +107,9 @@ class SlotRing:
                          flush_bytes=self._source.flush_bytes)
 
     def flip(self, side: str) -> None:
-        views = any(tensor.memory == AN_ARGUMENT for tensor in self.returned.get("incumbent", ()))
-        if self.returned and not self.needs_fetch and not views:
+        is_view = any(tensor.memory == ARGUMENT_MEMORY
+                      for tensor in self.returned.get("incumbent", ()))
+        if self.returned and not self.needs_fetch and not is_view:
             self._oracle.ask("flip_ring", ring=self._id, side=side)
 
     def keep_sample(self, side: str, count: int) -> None:
@@ -189,8 +190,8 @@ class SlotRings:
         A card reuses freed memory. If the same side always got it, a kernel that is slower there
         would seem slower in every pair of a verdict.
         """
-        turns = case.config_class, like is None
-        order = SIDES[::-1] if self._opened[turns] % 2 else SIDES
-        self._opened[turns] += 1
+        key = case.config_class, like is None
+        order = SIDES[::-1] if self._opened[key] % 2 else SIDES
+        self._opened[key] += 1
         return SlotRing(self, case, slots, like.returned if isinstance(like, SlotRing) else {},
                         order)

@@ -63,7 +63,7 @@ class BayesianSearch:
         self._has_explored = False
         self.advised = self._surrogate.has_advice
         """Whether there is advice, and it has not been found misleading."""
-        design = self._design(first)
+        design = self._far_apart(first)
         self._planned = [first, *design] if not self.advised else \
             [first, *self._surrogate.advised_rows(), *design[:CHECKED]]
 
@@ -122,7 +122,7 @@ class BayesianSearch:
         if advised and len(observed) >= LEAST_OBSERVATIONS \
                 and self._surrogate.is_misled(process, rows, values):
             self.advised = advised = False
-            self._planned = self._design(best)[:max(0, DESIGNED - len(rows))]
+            self._planned = self._far_apart(best)[:max(0, DESIGNED - len(rows))]
             process = self._surrogate.fit(rows, values, spread, advised=False)
         mean, deviation = self._surrogate.predict(process, candidates, spread, advised=advised)
         gain = expected_improvement(
@@ -140,7 +140,7 @@ class BayesianSearch:
         """
         if self.advised and idle == MOST_IDLE and not self._has_explored:
             self._has_explored = True
-            self._planned = self._design(best)[:EXPLORED]
+            self._planned = self._far_apart(best)[:EXPLORED]
         return self.advised and idle < MOST_IDLE and (idle < 4 or idle % 2 == 0)
 
     def _candidates(self, rest: Array, best: Array) -> Array:
@@ -152,7 +152,7 @@ class BayesianSearch:
         others = self._rng.choice(rest, SCORED - min(len(likely), SCORED // 2), replace=False)
         return np.intersect1d(np.concatenate([likely, others]), rest)
 
-    def _design(self, first: int) -> list[int]:
+    def _far_apart(self, first: int) -> list[int]:
         """Return rows far from `first` and from each other."""
         places = self.table.places
         chosen = [first]

@@ -93,15 +93,15 @@ class ConfigTable:
                 if number != numbers[knob]]
         near = [near[i] for i in self._rng.permutation(len(near))[:ADDED]]
         legal = self._legal(np.array(near, numbers.dtype).reshape(len(near), len(numbers)))
-        return self.add(legal) if len(legal) and self._room else np.zeros(0, int)
+        return self.add(legal) if len(legal) and self._has_room else np.zeros(0, int)
 
     def grow(self) -> None:
         """Add to the sample of a space that is not listed completely."""
-        if not self.complete and self._room:
+        if not self.complete and self._has_room:
             self.add(self._random(ADDED))
 
     @property
-    def _room(self) -> bool:
+    def _has_room(self) -> bool:
         return len(self.numbers) < SAMPLED_MOST
 
     def _numbers_of(self, configs: Sequence[Mapping[str, Value]]) -> Array:
@@ -119,21 +119,21 @@ class ConfigTable:
     def _legal(self, numbers: Array) -> Array:
         legal = np.ones(len(numbers), bool)
         for requirement in self.requirements:
-            legal &= self._met(requirement, numbers)
+            legal &= self._meets(requirement, numbers)
         return numbers[legal]
 
-    def _met(self, requirement: Requirement, numbers: Array) -> Array:
+    def _meets(self, requirement: Requirement, numbers: Array) -> Array:
         """Return which rows meet a requirement; each combination of its knobs is evaluated once."""
         knobs = [knob for knob, name in enumerate(self.space.choices) if name in requirement.names]
         if not knobs:
             return np.full(len(numbers), requirement.met({}))
-        numbered = math.prod(int(size) for size in self._sizes[knobs]) < 1 << 62
-        combinations, where = np.unique(
+        is_numbered = math.prod(int(size) for size in self._sizes[knobs]) < 1 << 62
+        combinations, inverse = np.unique(
             np.ravel_multi_index(tuple(numbers[:, knobs].T.astype(int)), self._sizes[knobs])
-            if numbered else np.arange(len(numbers)), return_inverse=True)
-        known = self._known.setdefault(requirement.text, {}) if numbered else {}
+            if is_numbered else np.arange(len(numbers)), return_inverse=True)
+        known = self._known.setdefault(requirement.text, {}) if is_numbered else {}
         first = np.zeros(len(combinations), int)
-        first[where.reshape(-1)] = np.arange(len(numbers))
+        first[inverse.reshape(-1)] = np.arange(len(numbers))
         names, choices = list(self.space.choices), list(self.space.choices.values())
         for at, combination in enumerate(combinations.tolist()):
             if combination not in known:
@@ -141,7 +141,7 @@ class ConfigTable:
                 known[combination] = requirement.met(
                     {names[knob]: choices[knob][row[knob]] for knob in knobs})
         met = np.array([known[combination] for combination in combinations.tolist()], bool)
-        of_rows: Array = met[where.reshape(-1)]
+        of_rows: Array = met[inverse.reshape(-1)]
         return of_rows
 
     def _random(self, count: int) -> Array:
@@ -156,7 +156,7 @@ class ConfigTable:
             for knob, name in enumerate(names):
                 rows[:, knob] = self._rng.integers(0, self._sizes[knob], len(rows))
                 for requirement in due[name]:
-                    rows = rows[self._met(requirement, rows)]
+                    rows = rows[self._meets(requirement, rows)]
                 if not len(rows):
                     break
                 if len(rows) < 4 * count:

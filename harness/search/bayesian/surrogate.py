@@ -117,11 +117,11 @@ def _advice(table: ConfigTable, history: Sequence[Observation]) -> Array:
     usable = [known for known in sources.values()
               if sum(map(math.isfinite, known.values())) >= LEAST]
     usable.sort(key=len, reverse=True)
-    advice = [_column(table, known) for known in usable[:MOST_SOURCES]]
+    advice = [_advice_column(table, known) for known in usable[:MOST_SOURCES]]
     return np.array(advice, np.float32).T.reshape(len(table), len(advice))
 
 
-def _column(table: ConfigTable, known: dict[int, float]) -> Array:
+def _advice_column(table: ConfigTable, known: dict[int, float]) -> Array:
     """Return a source's advice on all rows; a Gaussian process predicts it where not `known`."""
     rows = np.array(list(known))
     log_us = np.array(list(known.values()))

@@ -83,7 +83,7 @@ class TrialLog:
                 raise InputError("these are the trials of another loop", where=str(folder),
                                  fix="--fresh moves them away")
             if torn:
-                self.notes.append(_torn_lines(torn, folder / TRIALS))
+                self.notes.append(_torn_lines_note(torn, folder / TRIALS))
             if head is None:
                 head = TrialLogHead(loop=loop, corpus_bytes=corpus_bytes)
                 self.add(head)
@@ -145,7 +145,7 @@ class Recorder:
         with self._noting_errors("read", self._corpus):
             reading = corpus.read(self._corpus, op=self._target.op, end=self._advised_by)
             if reading.skipped:
-                self.note(_torn_lines(reading.skipped, self._corpus))
+                self.note(_torn_lines_note(reading.skipped, self._corpus))
             records = corpus.matching(reading.records, op=self._target.op, kernel=kernel,
                                       language=self._target.language,
                                       names=[knob.name for knob in self._knobs])
@@ -220,7 +220,7 @@ def _read(path: Path) -> tuple[TrialLogHead | None, tuple[Trial, ...], int]:
     return head, tuple(trials), torn
 
 
-def _torn_lines(count: int, path: Path) -> str:
+def _torn_lines_note(count: int, path: Path) -> str:
     return f"{counted(count, 'torn line')} left out in {path}"
 
 

@@ -108,7 +108,7 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     declared = knobs.find(source, language=task.language, where=task.source)
     check = _first_check(project, task, known, args) if judged else None
     may_try = args.first_check and not declared and not (check and check.problem)
-    proposed = _proposed(project, task, known, quiet=args.json) if may_try else ()
+    proposed = _proposed_knobs(project, task, known, quiet=args.json) if may_try else ()
     for line in knob_trials.describe(proposed):
         print_text(clean(line), sys.stderr if args.json else sys.stdout, 4)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
@@ -169,8 +169,8 @@ def _device(known: Parameters) -> Device:
     return inventory.find((known["device"].value or "auto").partition(",")[0])
 
 
-def _proposed(project: Path, task: target.Target, known: Parameters, *,
-              quiet: bool) -> tuple[KnobProposal, ...]:
+def _proposed_knobs(project: Path, task: target.Target, known: Parameters, *,
+                    quiet: bool) -> tuple[KnobProposal, ...]:
     """Return the knobs that kopt can declare in a C, CUDA or HIP source, each of them tried."""
     if task.language in ("python", "triton"):
         return ()  # these are proposed with the task itself
@@ -215,7 +215,8 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
                                   pairs(args.role, "--role"))
 
-    task = drafted(args.classes or _classes(prompt, drafted, _example([*sizes, *shapes.values()])))
+    task = drafted(args.classes or _classes(
+        prompt, drafted, _example_class([*sizes, *shapes.values()])))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task):
@@ -239,9 +240,9 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
 
 
 def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
-    text, of_device = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
+    text, is_for_gpu = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
     functions = {entry.name: entry for entry in (
-        device_sources.functions(source.name, text) if of_device else sources.c_functions(text))}
+        device_sources.functions(source.name, text) if is_for_gpu else sources.c_functions(text))}
     if args.entry is not None:
         if args.entry not in functions:
             raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
@@ -250,11 +251,11 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
         return functions[args.entry]
     if not functions:
         raise InputError("no function with arguments that kopt supports", where=str(source),
-                         fix=device_sources.advice(text) if of_device else
+                         fix=device_sources.advice(text) if is_for_gpu else
                          "write a task file as in examples/*/task.yaml")
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
-        if of_device else ""
+        if is_for_gpu else ""
     return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
 
 
@@ -292,7 +293,7 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
         classes.append(text)
 
 
-def _example(sizes: Sequence[str]) -> str:
+def _example_class(sizes: Sequence[str]) -> str:
     """Return a config class that names the sizes of this kernel."""
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
     return f"small: {' '.join(f'{name}=64' for name in names)}" if names else EXAMPLE

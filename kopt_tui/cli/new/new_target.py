@@ -71,8 +71,8 @@ def choose(project: Path, args: argparse.Namespace) -> Kind:
         return "definition"
     if not args.source.endswith(".py"):
         return "kernel"
-    module = args.entry is None and is_module(read_source(project / args.source))
-    return "module" if module else "function"
+    has_module = args.entry is None and is_module(read_source(project / args.source))
+    return "module" if has_module else "function"
 
 
 def is_module(text: str) -> bool:
