@@ -20,7 +20,7 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to judge. A campaign's candidates all get the same statistics except for `plan.alpha`.
+    """How to judge. Of the statistical settings, only `plan.alpha` differs within a campaign.
     """
 
     scratch: str

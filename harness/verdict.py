@@ -15,9 +15,9 @@ HARNESS_VERSION = "1"
 
 LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
 Correctness = Literal["PASS", "FAIL", "REJECTED"]
-"""Correct on every class; wrong, crashed or hung; refused before it could run."""
+"""PASS: correct on every class. FAIL: wrong, crashed or hung. REJECTED: refused before it ran."""
 Tag = Literal["kept", "tried", "revert", "rejected"]
-"""The new best; correct but no better; wrong; refused."""
+"""kept: the new best. tried: correct but no better. revert: wrong. rejected: refused."""
 Value = int | float | str
 """The value of a knob."""
 Config = dict[str, Value]
@@ -100,7 +100,7 @@ OWN_TIMES = "own-times"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One audit finding; `reject` makes the verdict invalid, `flag` asks a person."""
+    """One audit finding; `reject` rejects the candidate, `flag` asks a person."""
 
     rule: str
     severity: Severity
@@ -165,7 +165,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """The candidate's cost of a metric, the time per unit for a rate; `scored` or only shown."""
+    """The candidate's cost of a metric (of a rate: the time per unit), `scored` or only shown."""
 
     metric: str
     value: float

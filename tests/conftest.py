@@ -30,7 +30,7 @@ else:
 
 ROOT = Path(__file__).parents[1]
 cards = os.environ.get("KOPT_TEST_CARDS", "").split(",")
-"""Cards for the workers of a test run, e.g. "0,1", which are given out in turn."""
+"""Cards for the workers of a test run, e.g. "0,1": the workers take them in turn."""
 if any(cards):
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     os.environ["CUDA_VISIBLE_DEVICES"] = cards[worker % len(cards)]

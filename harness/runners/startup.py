@@ -51,7 +51,7 @@ class RunnerStarter:
 
     def start(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
               asleep: bool = False) -> Peer:
-        """Start a runner without loading its kernel; if `asleep`, `wake` it before that."""
+        """Start a runner, without loading its kernel; if `asleep`, call `wake` before `load`."""
         place, bare = kernel.place, kernel.target.language == "c"
         home = ProcessHome(kernel, confined=self.confined and not guard.confinement_problem(),
                            frozen=self._timed, lock=self._home_lock)
@@ -162,7 +162,7 @@ def await_ready(peer: Peer, kernel: Kernel) -> None:
 def has_failed(warmup: Future[None]) -> bool:
     """Wait until a runner has created its context; return whether that failed.
 
-    The cause is no kernel, since none is loaded yet; it may be another process on the card.
+    No kernel is the cause, since none is loaded yet; another process on the card may be.
     """
     try:
         warmup.result()

@@ -25,7 +25,7 @@ def strategy_for(space: Space, seed: int, history: tuple[Observation, ...] = ())
 
 
 class KeepOrRevert:
-    """The trials of one search and their best; subclasses define three methods that raise here."""
+    """The trials of one search and their best; subclasses add `next_config`, `screen`, `learn`."""
 
     def __init__(self, source: TunableSource, job: SearchJob, op: str, incumbent_tree: str,
                  cancel: threading.Event | None, *, measured_only: bool = False) -> None:

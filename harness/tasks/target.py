@@ -256,7 +256,7 @@ class Target:
                       strided=arg.strided)
 
     def work(self, config_class: ConfigClass) -> tuple[float, float]:
-        """Return (operations, bytes) of one call; by default bytes of all reads and writes."""
+        """Return (operations, bytes) of one call; by default tensors move once, `inout` twice."""
         tensors = self.tensors(config_class)
         moved = sum(t.nbytes * (2 if t.role == "inout" else 1) for t in tensors
                     if t.role != "scalar")

@@ -142,7 +142,7 @@ class PairBlocks:
                             for side in (self.candidate, self.incumbent)))
 
     def late(self) -> SideShares:
-        """Return how long the candidate copies outputs; as `incumbent`, how long it may take."""
+        """Return how long copying the outputs takes; `incumbent` is how long it may take."""
         over_ns = typical(self.candidate, REPORTED)
         return SideShares(typical(self.candidate, LATE) / over_ns,
                           (2 * max(map(LATE, self.incumbent)) + LATE_NS) / over_ns)
@@ -237,7 +237,7 @@ def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float]
 
 
 def _is_suspect(above: int, pairs: int) -> bool:
-    """Return whether `above` of so many pairs are too many for noise; up to six must all be."""
+    """Return whether `above` of the pairs are too many for noise; of up to six, all are needed."""
     return pairs >= LEAST_PAIRS and (above == pairs or _noise_probability(above, pairs) <= SUSPECT)
 
 

@@ -137,7 +137,7 @@ def _start(peer: Peer, *, resume: bool) -> int:
 
 
 def sealed(key: bytes, word: int, ns: int) -> int:
-    """Return the seal of a report: SipHash-2-4 of word and time without its lowest two bits."""
+    """Return the seal of a report: SipHash-2-4 of word and time, less its two lowest bits."""
     first, second = (int.from_bytes(part, "little") for part in (key[:8], key[8:]))
     a, b = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
     c, d = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573

@@ -26,8 +26,7 @@ from kopt_tui.snapshot import event_words, phrases
 
 POLL_S = 0.2
 QUIET_S, QUIET_IN_PIPE = 10.0, 6
-"""Seconds without an event after which a line says how far the work is; a pipe's factor for them.
-"""
+"""Seconds without an event after which a line says how far the work is; in a pipe, times this."""
 BATCH = 500
 NEAR = 3
 """Near gains that the summary names, at most."""
@@ -115,7 +114,7 @@ def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = 
 def follow_start(workspace: Path, campaign: str) -> int:
     """Print events until the first round after the baseline begins; Ctrl-C ends only this.
 
-    If the engine ends before, prints a summary and returns 1 unless the campaign succeeded.
+    If the engine ends before that, prints a summary and returns 1 unless the campaign succeeded.
     """
     with closing(Reader(workspace)) as reader:
         def is_starting() -> bool:

@@ -151,7 +151,7 @@ def _pad(text: str, width: int, right: bool) -> str:
 COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumbent": "incumbent",
            "other": "", "speedup": "speedup", "change": "change", "roofline": "of roofline",
            "error budget": "error budget", "pairs": "pairs", "note": "note"}
-"""Cells of a config class and the headings of their columns, "" for one that depends."""
+"""Cells of a config class and the headings of their columns; "" depends on the verdict."""
 SPARE = ("change", "pairs", "error budget", "call", "kernel", "of roofline")
 """Columns that a narrow terminal leaves out, in this order; outcome and speedup say the change."""
 

@@ -194,7 +194,7 @@ def _request(one_shot: OneShot, args: argparse.Namespace) -> LoopRequest | Repor
 
 
 def _budget(one_shot: OneShot, only: Sequence[str]) -> int:
-    """Return how many configurations to try: on a GPU all of a small Triton space, if more."""
+    """Return how many configurations to try: USUAL_TRIALS or, on a GPU, a small Triton space."""
     swept = one_shot.source.configurations(only, MOST_SWEPT) \
         if one_shot.judged.device.kind != "cpu" and one_shot.language == "triton" else ()
     return max(USUAL_TRIALS, len(swept))

@@ -149,7 +149,7 @@ def _is_source(file: str, campaign: Campaign) -> bool:
 
 
 def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
-    """Return the changes of --from SOURCE: a folder's by file name, a campaign's as they were made.
+    """Return the changes of --from SOURCE, in the order of a folder's file names or of a campaign.
 
     Raises InputError if it has none, or is no campaign, candidate, folder, commit or branch.
     """

@@ -69,7 +69,7 @@ class PaneLayout:
         self._screen.set_class(self.zoomed, "-zoomed")
 
     def focus_next(self, step: int) -> None:
-        """Give the focus to the pane `step` places further, and undo the zoom."""
+        """Give the focus to the pane `step` panes further, and undo the zoom."""
         panes = self.panes
         if not panes:
             return
@@ -164,7 +164,7 @@ class KoptScreen(InCurrentSize[None]):
         """Show the devices of this machine."""
 
     def labels(self) -> dict[str, str]:
-        """Return the labels of actions that differ for what is shown, "" for a refused action."""
+        """Return labels that actions have instead of the table's, "" for a refused action."""
         return {}
 
     def action_open(self) -> None:

@@ -57,7 +57,7 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
 
 
 def attempt_of(reader: Reader, candidate: Candidate) -> AttemptRef:
-    """Return the attempt that made a candidate, or made the one of which it is a form."""
+    """Return the attempt that made a candidate or, for a form of another one, made that one."""
     while candidate.form_of:
         candidate = reader.candidate(candidate.form_of, candidate.campaign)
     task = reader.task(candidate.campaign, candidate.id)

@@ -57,7 +57,7 @@ def markdown_lines(text: str, width: int, *, wraps: bool = False) -> list[Line]:
 
 
 def _kinds(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each line after its kind; the end of a fence has at least as many backticks."""
+    """Yield each line after its kind; a fence ends with at least its start's backticks."""
     fence = ""
     for line in lines:
         is_end = line.rstrip().startswith(fence) and not line.strip().strip("`")

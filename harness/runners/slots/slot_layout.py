@@ -20,7 +20,7 @@ WIDEST = max(DTYPE_BYTES.values())
 class ReturnedTensor:
     """A tensor that a kernel returned, as its runner reports it.
 
-    `memory` says what is special about its memory, "" if nothing. Its copy to a slot is not timed.
+    `memory` says what is special about its memory, "" if nothing. Copying it to a slot is untimed.
     """
 
     dtype: str

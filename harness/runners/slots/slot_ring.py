@@ -26,7 +26,7 @@ ROOM_SHARE = 0.8
 """Slots take at most this share of a card's free memory, since calls need memory, too."""
 ARGUMENT_MEMORY = "an argument's memory"
 KEPT_RETURNS = 4
-"""How often a returned value is in memory: slot, last call, short graph and long graph."""
+"""Copies of a returned value: one in the slot, and those that the call and two graphs hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +158,7 @@ class SlotRings:
         self.on_gpu, self.flush_bytes = on_gpu, flush_bytes
         self.judged: list[JudgedSlot] = []
         self.fewer: dict[str, int] = {}
-        """By class whose kinds of input do not all fit on the card: how many timed calls get."""
+        """How many kinds of input timed calls get, by class, where the card has no room for all."""
         self.unlike: dict[str, str] = {}
         """By class, what is special about the memory that only the candidate returns."""
         self._opened: Counter[tuple[str, bool]] = Counter()
@@ -185,7 +185,7 @@ class SlotRings:
         return nbytes if answer >= needed else int(answer * ROOM_SHARE) // len(SIDES)
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
-        """Return new slots; from call to call, another side's memory is allocated first.
+        """Return new slots; the side whose memory is allocated first alternates from call to call.
 
         A card reuses freed memory. If the same side always got it, a kernel that is slower there
         would seem slower in every pair of a verdict.

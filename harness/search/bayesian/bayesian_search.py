@@ -24,13 +24,14 @@ CHECKED = 4
 DRAWN = 50
 """Random draws; the one farthest from those chosen so far is next. Fewer leave more to chance."""
 LIKELY = 8
-"""How many proposals `planned` predicts by expected improvement; results seldom change them."""
+"""How many of the next proposals `planned` announces; one more result seldom changes them."""
 LEAST_SPREAD, LARGEST = 1e-3, 1e6
 """The smallest standard deviation of log ratios, and the largest log ratio."""
 SCORED = 4_000
 """Configurations that the model scores for a proposal."""
 MOST_IDLE, EXPLORED = 8, 8
-"""Results without a gain after which advice pauses; configurations far apart tried then, once."""
+"""After MOST_IDLE results without a gain, advice pauses until the next gain, and EXPLORED
+configurations far apart are tried, but only once in a search."""
 KEPT = 400
 """Most observations to predict from; of more, the best and the latest, half each."""
 SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
@@ -38,7 +39,8 @@ SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
 GAIN = 0.01
 """A smaller log ratio does not count as a new best: it does not end a stagnation."""
 REQUIRED, REQUIRED_MOST = 0.07, 10
-"""Improvement required per result without a gain (standard deviations), and most that count."""
+"""Improvement required of a proposal, in standard deviations per result without a gain, and how
+many such results count at most."""
 PATIENCE, SETTLING = 25, 3
 """After PATIENCE results without a gain, every SETTLING-th proposal aims at any improvement."""
 
@@ -134,7 +136,7 @@ class BayesianSearch:
         return int(candidates[order[0]])
 
     def _uses_advice(self, idle: int, best: int) -> bool:
-        """Return whether this proposal uses advice: always, every other time or not, by `idle`.
+        """Return whether this proposal uses advice: more seldom the longer nothing improves.
 
         After MOST_IDLE results without a gain it also plans configurations far apart, once.
         """

@@ -113,7 +113,7 @@ def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
 
 
 def _number_columns(values: list[float]) -> list[tuple[Array, float]]:
-    """Return each number's position (0 to 1; half by ratio, half by rank), log of odd factor."""
+    """Return columns: positions (0 to 1; half by ratio, half by rank) and logs of odd factors."""
     levels = sorted(set(values))
     if len(levels) <= 2:
         return [(np.array([float(levels.index(value)) for value in values]), SCALE_OF_A_KNOB)]

@@ -70,7 +70,7 @@ class KnobProposal:
 
 def propose(source: str, language: str,
             launch: Mapping[str, int] | None = None) -> tuple[KnobProposal, ...]:
-    """Return at most MOST proposals, none if the source declares knobs or is not valid Python.
+    """Return at most MOST proposals; none if knobs are declared or a Triton source is not Python.
 
     `launch`: the constants in the task's launch that the source may define, with their values;
     None if the task has no launch: the threads of a block are then those of the source's launches.

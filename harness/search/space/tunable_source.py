@@ -32,7 +32,7 @@ class TunableSource:
 
     @classmethod
     def parse(cls, text: str, *, language: str, path: str = "") -> TunableSource:
-        """Find knobs and requirements. Raises InputError for one that is invalid or not met."""
+        """Find knobs and requirements. Raises InputError for an invalid or an unmet one."""
         declared = knobs.find(text, language=language, where=path)
         return cls(path=path, text=text, language=language, knobs=declared,
                    requirements=knobs.requirements(text, declared, path))
@@ -43,7 +43,7 @@ class TunableSource:
         return cls.parse(knobs.read(tree / path), language=language, path=path)
 
     def space(self, only: Sequence[str] = ()) -> Space:
-        """Return the space of the knobs in `only`, if empty of all. Raises as `of_knobs` does."""
+        """Return the space of the knobs in `only`, of all if it is empty. Raises as `of_knobs`."""
         return of_knobs(self.knobs, only, self.requirements)
 
     def check(self, config: Mapping[str, object]) -> CheckedConfig:
@@ -145,7 +145,7 @@ def _rank(choices: Sequence[Value], value: Value) -> int:
 
 def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = (),
              required: Sequence[Requirement] = ()) -> Space:
-    """Return the space of the knobs in `only`, if empty of all unreserved ones.
+    """Return the space of the knobs in `only`, of all unreserved ones if it is empty.
 
     Raises InputError for an unknown or a reserved knob, or if there is no knob.
     """

@@ -154,7 +154,7 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
 
 
 def _python(command: Sequence[str]) -> str | None:
-    """Return the path of the Python that runs the program; None if kopt's own, or no Python."""
+    """Return the path of the program's Python; None if that is kopt's own or there is none."""
     found = shutil.which(command[0]) if command else None
     if not found or not Path(found).name.startswith("python"):
         return None
@@ -248,7 +248,7 @@ def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
 
 def _reference(kernel: WatchedKernel, observed: WatchedProgram, group: CallGroup,
                prompt: Prompt) -> tuple[FoundReference | None, str]:
-    """Return what the program compares the result with, or why that is not the reference."""
+    """Return what the program compares the result with, or why that gives no reference."""
     names = list(group.calls[0].args)
     callers = [caller for caller in observed.callers if all(
         name in caller.call.args and caller.call.args[name].dtype == value.dtype
