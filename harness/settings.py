@@ -20,8 +20,7 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to judge. Of the statistical settings, only `plan.alpha` differs within a campaign.
-    """
+    """How to judge. Of the statistical settings, only `plan.alpha` differs within a campaign."""
 
     scratch: str
     plan: Plan = field(default_factory=Plan)

@@ -30,7 +30,7 @@ def open_journal(args: argparse.Namespace) -> closing[Reader]:
 
 
 def choose_campaign(reader: Reader, name: str | None) -> Campaign:
-    """Return the campaign of this name, or the only one whose name begins so; for None the newest."""
+    """Return the campaign of this name or the only one with this prefix; the newest if None."""
     campaigns = reader.campaigns()
     if not campaigns:
         raise InputError("there is no campaign yet", where=str(reader.path.parent),
