@@ -21,9 +21,9 @@ MOST_DISPUTED = 2
 class SlotComparison:
     """Both sides' answers in a number of slots, compared.
 
-    `differs` are the slots in which they differ by more than the tolerance, worst first; `excess`
-    is each difference as a multiple of the tolerance; `damage` says by side what it overwrote
-    besides its outputs.
+    `differs` are the worst slots in which they differ by more than the tolerance, worst first;
+    `excess` is each difference as a multiple of the tolerance; `damage` says by side what it
+    overwrote besides its outputs.
     """
 
     differs: tuple[int, ...] = ()

@@ -166,9 +166,9 @@ def _kernel(project: Path, kernel: Target, traced: str) -> TraceTarget:
                       f"{', '.join(names)} and {CALLS}")
     dimensions = call_shapes.dimensions(kernel)
     traced = traced or f"{kernel.source}:{kernel.entry}"
-    places = {arg.name: place for place, arg in enumerate(kernel.args)}
+    numbers = {arg.name: number for number, arg in enumerate(kernel.args)}
     function = replace(_place(project, traced),
-                       args=tuple((places[arg.name], arg.name) for arg in dimensions.args))
+                       args=tuple((numbers[arg.name], arg.name) for arg in dimensions.args))
     return TraceTarget(function=function, title=traced, kernel=kernel, dimensions=dimensions)
 
 
