@@ -20,8 +20,7 @@ class Trees:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How to judge. Of the statistics, only `plan.alpha` differs between a campaign's candidates.
-    """
+    """How to judge. Of the statistical settings, only `plan.alpha` differs within a campaign."""
 
     scratch: str
     plan: Plan = field(default_factory=Plan)
@@ -33,7 +32,7 @@ class Settings:
     wall_s: float | None = None
     """Seconds that one runner may take; None: the default for C, Python or GPU kernels."""
     static_audit: bool = True
-    """Audit the candidate's sources before anything runs; off to test the dynamic checks alone."""
+    """Audit the candidate's sources before anything runs; off where a test needs later checks."""
     always_time: bool = False
     """Also time a candidate that is identical to the incumbent: a baseline, an A/A trial."""
     test_command: str = ""
@@ -43,7 +42,7 @@ class Settings:
     full_test_command: str = ""
     """The longer test command; it runs after `test_command`."""
     predict: str = ""
-    """The name of a card in the datasheets; its latencies are predicted if none is measured."""
+    """A card in the datasheets, by name; latencies on it are predicted if none is measured."""
     warm_cache: str = ""
     """A kept compiler cache; both sides of a command target start with a copy of it."""
     keep_cache: str = ""

@@ -15,9 +15,9 @@ HARNESS_VERSION = "1"
 
 LatencyKind = Literal["measured-gpu", "measured-cpu", "reported", "predicted"]
 Correctness = Literal["PASS", "FAIL", "REJECTED"]
-"""In this order: correct on every class; wrong, crashed or hung; refused before it could run."""
+"""PASS: correct on every class. FAIL: wrong, crashed or hung. REJECTED: refused before it ran."""
 Tag = Literal["kept", "tried", "revert", "rejected"]
-"""In this order: the new best; correct but no better; wrong; refused."""
+"""kept: the new best. tried: correct but no better. revert: wrong. rejected: refused."""
 Value = int | float | str
 """The value of a knob."""
 Config = dict[str, Value]
@@ -46,7 +46,7 @@ class Row:
     error_budget_used: float | None = None
     latency_us: float | None = None
     latency_per: str = ""
-    """The unit that `latency_us` is the time of, such as GB, where a benchmark reports a rate."""
+    """Where a benchmark reports a rate, the unit that takes `latency_us`, such as GB."""
     incumbent_us: float | None = None
     other_us: float | None = None
     """The time that is not scored (of whole calls or of GPU kernels), if both were measured."""
@@ -59,9 +59,9 @@ class Row:
     weight: float = 1.0
     core: bool = False
     floor_us: float | None = None
-    """The guard's physical floor: a shorter latency is withheld."""
+    """The physical floor: a shorter latency is impossible and therefore withheld."""
     roofline_us: float | None = None
-    """The time at measured rates: see `harness.roofline.roofline`."""
+    """The time that a call takes at measured peak rates: see `harness.roofline.roofline`."""
     pct_of_roofline: float | None = None
     """100 * roofline_us / latency_us, at most 100."""
     note: str = ""
@@ -79,28 +79,28 @@ class Row:
 FLOOR = "physical-floor"
 """The rule of a finding that the candidate is faster than physically possible."""
 INCUMBENT_FLOOR = "incumbent-floor"
-"""The rule of a finding that the incumbent is too fast to be true, so that no speedup is known."""
+"""The rule of a finding that the incumbent is impossibly fast, so that no speedup is known."""
 REFERENCE_LINE = "reference line"
 """Evidence: a latency that is shown beside the candidate's and decides nothing."""
 SCORE = "score"
 """The evidence of a benchmark: its score, and how rows count in it."""
 COMPILED = "compiled"
-"""The kind of evidence of what the compiler said of a kernel."""
+"""The kind of evidence that quotes what the compiler said of a kernel."""
 LIBRARIES = "libraries"
-"""The kind of evidence of the versions that measured: "torch 2.11.0, triton 3.6.0"."""
+"""The kind of evidence that names the libraries' versions: "torch 2.11.0, triton 3.6.0"."""
 KERNEL_TIME = "kernel-time"
-"""The evidence of GPU kernel time, and the rule of a gain that it does not confirm."""
+"""The kind of evidence of GPU kernel time, and the rule of a gain that this does not confirm."""
 HELD_OUT = "held-out"
-"""The evidence of values that no config class has, and the rule of a candidate that fails there."""
+"""The kind of evidence, and the rule of a failure, on values that no config class has."""
 NO_PROFILER = "no-profiler"
 """The rule of a gain on a machine where the tool that measures kernel time is missing."""
 OWN_TIMES = "own-times"
-"""The rule of a reported gain on a CPU: the benchmark's own times are all there is."""
+"""The rule of a reported gain on a CPU: only the benchmark's own times support it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One audit finding; `reject` makes the verdict invalid, `flag` asks a person."""
+    """One audit finding; `reject` rejects the candidate, `flag` asks a person."""
 
     rule: str
     severity: Severity
@@ -165,7 +165,7 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """The candidate's cost of a metric, the time per unit for a rate; `scored` or only shown."""
+    """The candidate's cost of a metric (of a rate: the time per unit), `scored` or only shown."""
 
     metric: str
     value: float
@@ -196,7 +196,7 @@ class Verdict:
     correct: bool = False
     rejected_reason: str | None = None
     not_judged: str = ""
-    """Why this machine cannot tell whether a valid candidate is correct."""
+    """Why this machine cannot tell whether a valid candidate is correct, "" if it can."""
     max_abs_err: float | None = None
     max_rel_err: float | None = None
     error_budget_used: float | None = None

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (KoptError, ImportError, OSError) as error:
-        return _report(_for_a_person(error), as_json=any(
+        return _report(_as_kopt_error(error), as_json=any(
             word in ("--j", "--js", "--jso", "--json") for word in arguments))
 
 
@@ -143,8 +143,8 @@ def _verb(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _for_a_person(error: KoptError | ImportError | OSError) -> KoptError:
-    """Return what a person can act on; raises an ImportError that is a fault of kopt itself."""
+def _as_kopt_error(error: KoptError | ImportError | OSError) -> KoptError:
+    """Return an error that a person can act on; raise an ImportError that is kopt's own fault."""
     if isinstance(error, KoptError):
         return error
     if isinstance(error, OSError):

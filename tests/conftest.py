@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Hooks, settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from _pytest import runner
 from harness.child.supervise import zygote
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")  # as harness.search.bayesian, before numpy is imported
+    os.environ.setdefault(name, "1")  # as harness.search.bayesian does, before numpy is imported
 
 try:
     import hypothesis
@@ -30,7 +30,7 @@ else:
 
 ROOT = Path(__file__).parents[1]
 cards = os.environ.get("KOPT_TEST_CARDS", "").split(",")
-"""Cards for the workers of a test run, e.g. "0,1": workers take them round-robin."""
+"""Cards for the workers of a test run, e.g. "0,1": the workers take them in turn."""
 if any(cards):
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     os.environ["CUDA_VISIBLE_DEVICES"] = cards[worker % len(cards)]
@@ -65,7 +65,7 @@ def pytest_collection_finish() -> None:
     """Freeze the collected tests, which live to the end: garbage collection skips them."""
     gc.freeze()
     zygote.collapse_memory()
-    gc.set_threshold(20_000, 20, 20)  # a twentieth of a test's time went into collections
+    gc.set_threshold(20_000, 20, 20)  # with the usual threshold, collections took 5 % of the time
     gc.enable()
 
 
@@ -119,7 +119,7 @@ def one_lock_for_a_card(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 
 @pytest.fixture(autouse=True, scope="session")
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Set the folder where `once_per_run` stores what one worker computes for all."""
+    """Set the folder where `once_per_run` stores what one test worker computes for all."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
     folder.mkdir(exist_ok=True)

@@ -21,7 +21,7 @@ def _names_of(kind: type[BaseException]) -> set[str]:
     return {kind.__name__}.union(*map(_names_of, kind.__subclasses__()))
 
 
-OF_THE_MACHINE = _names_of(OSError) | {"MemoryError", "OutOfMemoryError"}
+MACHINE_ERRORS = _names_of(OSError) | {"MemoryError", "OutOfMemoryError"}
 """Exceptions of a process that lacks a file, memory or permission."""
 UNUSABLE = "the baseline does not run, so the usual tolerances apply: "
 
@@ -151,4 +151,4 @@ def _is_of_the_machine(error: PeerError | PeerDied) -> bool:
     """Return whether a limit or the operating system ended a call, and not the kernel's code."""
     if isinstance(error, PeerDied):
         return error.outcome.ended != "exit" or error.outcome.was_killed
-    return error.kind in OF_THE_MACHINE
+    return error.kind in MACHINE_ERRORS

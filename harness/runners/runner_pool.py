@@ -30,7 +30,7 @@ from harness.runners.startup import (
     RunnerStarter,
     await_ready,
     has_failed,
-    load_alone,
+    load_woken,
     unreachable_fault,
 )
 
@@ -199,7 +199,7 @@ class RunnerPool:
         """Compile and profile a kernel for a case during the check, in a separate process."""
         self._profiling.add(kernel.name, case, oracle,
                             partial(self.starter.start, kernel, lock, None),
-                            partial(load_alone, self.starter, kernel))
+                            partial(load_woken, self.starter, kernel))
 
     @property
     def profiles(self) -> dict[tuple[str, str], CallProfile]:

@@ -1,6 +1,6 @@
-"""Several kernels in one process, on a card that accepts no second one.
+"""Several kernels in one process, for a card that accepts only one process.
 
-One kernel could tamper with the timing of the other; the verdict says so.
+One kernel could then tamper with the timing of the other; such a verdict mentions this risk.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from harness.isolation.rpc import Peer
 
 
 class SharedRunner(Peer):
-    """One kernel in a process of several; when the last one leaves, the process ends.
+    """One of several kernels in one process, which ends when the last of them leaves.
 
-    Requests of one process are answered in the order in which they are sent.
+    The process answers requests in the order in which they are sent.
     """
 
     def __init__(self, shared: SharedProcess, side: str) -> None:
@@ -49,19 +49,19 @@ class SharedRunner(Peer):
         self._peer.hold(lock)
 
     def vacate(self) -> None:
-        """Leave and free all memory while others stay. Raises PeerDied."""
+        """Have the process free this kernel's memory, and leave. Raises PeerDied."""
         try:
             self.ask("leave")
         finally:
             self.kill()
 
     def kill(self) -> None:
-        """Leave; end the process without waiting if no runner is left."""
+        """Leave; if no runner is left, end the process without waiting for its end."""
         if self._shared.leave(self):
             self._peer.kill()
 
     def close(self) -> ProcessOutcome:
-        """Leave; wait for the end of the process if no runner is left."""
+        """Leave; if no runner is left, wait for the end of the process."""
         self._shared.leave(self)
         return ProcessOutcome(ended="exit", returncode=0) if self._shared.runners else \
             self._peer.close()

@@ -23,7 +23,7 @@ from harness.runners import context_queue
 from harness.runners.process_home import ProcessHome
 from harness.runners.shared_process import SharedRunner
 
-OF_THE_MACHINE = ("not compiled with", "driver on your system", "no NVIDIA driver")
+MACHINE_ERRORS = ("not compiled with", "driver on your system", "no NVIDIA driver")
 """Parts of torch's error messages that concern torch or the driver, not a single card."""
 
 
@@ -51,7 +51,7 @@ class RunnerStarter:
 
     def start(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
               asleep: bool = False) -> Peer:
-        """Start a runner for a kernel, which is not loaded yet; if `asleep`, it needs a `wake`."""
+        """Start a runner, without loading its kernel; if `asleep`, call `wake` before `load`."""
         place, bare = kernel.place, kernel.target.language == "c"
         home = ProcessHome(kernel, confined=self.confined and not guard.confinement_problem(),
                            frozen=self._timed, lock=self._home_lock)
@@ -123,7 +123,7 @@ class RunnerStarter:
         return time.monotonic() - self._started[peer]
 
     def forget(self, peer: Peer) -> None:
-        """Send nothing more to a runner that is being ended."""
+        """Let a later `wake` send nothing to a runner that is being ended."""
         self._asleep.discard(peer)
 
     def clear(self) -> None:
@@ -137,7 +137,7 @@ class RunnerStarter:
 def unreachable_fault(why: str, place: Place) -> EnvironmentFault:
     """Return a DeviceFault, or an EnvironmentFault if `why` concerns torch or the driver."""
     message = f"torch reaches no GPU: {why}"
-    if any(words in why for words in OF_THE_MACHINE):
+    if any(words in why for words in MACHINE_ERRORS):
         return EnvironmentFault(message, where=place.python or "this Python")
     return DeviceFault(message, where=place.device, fix="check it with nvidia-smi, or use another")
 
@@ -162,7 +162,7 @@ def await_ready(peer: Peer, kernel: Kernel) -> None:
 def has_failed(warmup: Future[None]) -> bool:
     """Wait until a runner has created its context; return whether that failed.
 
-    No kernel is loaded yet, so none is the cause; another process on the card may be.
+    No kernel is the cause, since none is loaded yet; another process on the card may be.
     """
     try:
         warmup.result()
@@ -171,10 +171,10 @@ def has_failed(warmup: Future[None]) -> bool:
     return False
 
 
-def load_alone(starter: RunnerStarter, kernel: Kernel, peer: Peer) -> None:
+def load_woken(starter: RunnerStarter, kernel: Kernel, peer: Peer) -> None:
     """Load a kernel in a runner that was woken, and keep what it compiles.
 
-    Raises PeerError, PeerDied.
+    Raises PeerError, PeerDied, EnvironmentFault.
     """
     try:
         await_ready(peer, kernel)

@@ -18,14 +18,14 @@ from harness.verdict import Config
 
 
 def strategy_for(space: Space, seed: int, history: tuple[Observation, ...] = ()) -> Strategy:
-    """Return the strategy that proposes configurations; the corpus's history advises it."""
+    """Return the strategy that proposes configurations; `history` from the corpus advises it."""
     from harness.search.bayesian.bayesian_search import BayesianSearch  # imports numpy
 
     return BayesianSearch(space, seed, history)
 
 
 class KeepOrRevert:
-    """The trials of one search and their best; subclasses define three of the methods."""
+    """The trials of one search and their best; subclasses add `next_config`, `screen`, `learn`."""
 
     def __init__(self, source: TunableSource, job: SearchJob, op: str, incumbent_tree: str,
                  cancel: threading.Event | None, *, measured_only: bool = False) -> None:

@@ -14,9 +14,9 @@ from harness.search.trials.trials import Trial
 from harness.verdict import TRUST, Config
 
 PATIENCE = 1000
-"""After this many known configurations in a row, a strategy counts as exhausted."""
+"""After this many proposals in a row that were tried before, a strategy counts as exhausted."""
 FIRST_FOR_ALL = 12
-"""This many results for all classes together come before classes have turns of their own."""
+"""After this many results, the strategies of single classes take turns with the common one."""
 
 
 class Strategy(Protocol):
@@ -43,7 +43,7 @@ class AskTell:
         """Restore the strategy by repeating the calls that led to recorded trials.
 
         After the first proposal that differs from the record, the strategy is asked for no more:
-        it only gets the results. `tell` replaces the method of this name.
+        it only gets the results. If given, `tell` is called instead of the method.
         """
         has_diverged = False
         for trial in trials:
@@ -72,7 +72,7 @@ class AskTell:
         return None
 
     def planned(self) -> list[Config]:
-        """Return the configurations that are already known to come next."""
+        """Return the configurations that certainly or likely come next."""
         known = [*self._waiting, *self._strategy.planned()]
         return [config for config in known if _key(config) not in self._seen]
 
@@ -102,7 +102,7 @@ class Sweep:
 
 
 class PredictedOrder:
-    """Orders proposals that do not depend on results by predicted latency; drops none."""
+    """Sorts the proposals that a strategy has planned by predicted latency; drops none."""
 
     def __init__(self, strategy: Strategy,
                  latencies_us: Callable[[Sequence[Config]], Sequence[float]]) -> None:
@@ -200,7 +200,7 @@ def _trust(trial: Trial) -> int:
 
 
 def _score(trial: Trial) -> float:
-    """Return the score within a rank: the paired ratio if there is one, else the latency."""
+    """Return the number that compares trials of equal trust, from the paired ratio or latency."""
     if trial.log_ratio is not None:
         return trial.log_ratio
     return -math.inf if trial.latency_us is None else -math.log(trial.latency_us)

@@ -54,10 +54,10 @@ OF_CARD: dict[str, str] = {"cuda": "nvidia", "hip": "amd"}
 Role = Literal["input", "output", "inout", "scalar"]
 Structure = Literal["ascending", "increasing", "distinct", "offsets", "two_valued",
                     "probabilities", "log_probabilities"]
-"""How a tensor's values are structured. Integers: `increasing` and `distinct`: no value twice;
-`offsets`: increasing from `low` to `high` - 1, as the cumulative lengths of sequences are. Any:
-`two_valued`: each value is the lowest or the highest. Floats: `probabilities`: every row is
-positive and adds up to 1; `log_probabilities`: their logarithms."""
+"""How a tensor's values are structured. Integers: `ascending`: sorted; `distinct`: no value twice;
+`increasing`: both; `offsets`: increasing from `low` to `high` - 1, like cumulative lengths of
+sequences. Any: `two_valued`: each value is the lowest or the highest. Floats: `probabilities`:
+every row is positive and adds up to 1; `log_probabilities`: their logarithms."""
 OF_ROWS = ("probabilities", "log_probabilities")
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
                "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
@@ -90,7 +90,7 @@ class Arg:
     """Bounds of its values; the upper one is exclusive for integers. May be expressions."""
     structure: Structure | None = None
     weight: bool = False
-    """It changes rarely, so that results derived from it may be cached by its version."""
+    """It changes rarely: a kernel may cache what it computes from it, by its version."""
     strided: bool = False
     """The kernel uses the tensor's strides; it is checked on views too."""
 
@@ -256,7 +256,7 @@ class Target:
                       strided=arg.strided)
 
     def work(self, config_class: ConfigClass) -> tuple[float, float]:
-        """Return (operations, bytes) of one call; bytes default to each tensor moved once."""
+        """Return (operations, bytes) of one call; by default tensors move once, `inout` twice."""
         tensors = self.tensors(config_class)
         moved = sum(t.nbytes * (2 if t.role == "inout" else 1) for t in tensors
                     if t.role != "scalar")
@@ -270,7 +270,7 @@ class Target:
         return self.tolerance if config_class.tolerance is None else config_class.tolerance
 
     def tolerance_of(self, config_class: ConfigClass) -> float:
-        """Return the declared tolerance, or the default of the outputs' dtypes."""
+        """Return the declared tolerance, or the largest default of the outputs' dtypes."""
         declared = self.declared_tolerance(config_class)
         return declared if declared is not None else \
             max(DTYPE_TOLERANCE.get(dtype, 0.0) for dtype in self.output_dtypes)
@@ -284,7 +284,7 @@ class Target:
 
     @property
     def output_dtypes(self) -> tuple[str, ...]:
-        """Return the outputs' dtypes in order; an undeclared one is the loosest argument's."""
+        """Return the outputs' dtypes; an undeclared one is the least exact float argument's."""
         written = tuple(arg.dtype for arg in self.args if arg.kind in ("output", "inout"))
         if not self.returns:
             return written

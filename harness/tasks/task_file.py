@@ -43,7 +43,7 @@ def load(path: Path) -> Target:
 
 
 class BadField(InputError):
-    """A target that cannot be run, with the key of the wrong field in the task file."""
+    """A target cannot be run; `key` is that of the wrong field in the task file."""
 
     def __init__(self, what: str, key: Key, *, fix: str = "") -> None:
         super().__init__(what, where=".".join(str(step) for step in key), fix=fix)
@@ -85,7 +85,7 @@ def check(target: Target) -> None:
         raise BadField("tolerance must be from 0 to 1", ("tolerance",))
     for index, arg in enumerate(target.args):
         _check_arg(arg, ("args", index))
-        if target.is_compiled and (arg.strided or not _is_c(arg, target.language)):
+        if target.is_compiled and (arg.strided or not _can_take(arg, target.language)):
             raise BadField(f"argument {arg.name!r}: a {target.language.upper()} kernel takes no "
                            + ("strided views" if arg.strided else f"{arg.kind} {arg.dtype}"),
                            ("args", index))
@@ -200,8 +200,8 @@ def _check_bounds(tensor: Tensor, class_name: str, key: Key) -> None:
                        (*key, "high"))
 
 
-def _is_c(arg: Arg, language: str) -> bool:
-    """Return whether C, CUDA or HIP, as `language` says, can take an argument of this dtype."""
+def _can_take(arg: Arg, language: str) -> bool:
+    """Return whether a kernel in C, CUDA or HIP (`language`) can take such an argument."""
     return not arg.is_constant and arg.dtype not in (
         NO_C_SCALARS if arg.kind == "scalar" else () if language in OF_CARD else TORCH_ONLY)
 

@@ -10,19 +10,19 @@ from statistics import median, quantiles
 from harness.isolation.process_tree import CpuTime
 
 CALM = 0.01
-"""A round counts if each of its blocks was on no core for at most this share of its time."""
+"""A block is calm if its main thread was on no core for at most this share of its time."""
 
 
 @dataclass(frozen=True)
 class TimedBlock:
     """One timed block: `calls` took `ns` by the runner's clock, `elapsed_ns` until the answer.
 
-    `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner then
-    copied what the calls returned, by our clock, `sample_ns` how long the oracle then read a sample
-    of the outputs from a GPU. `stamped_ns` is the time between the messages at the start and the
-    end of the calls, as the operating system stamped them; 0 without stamps. `cpu` is the CPU time
-    of the runner's main thread, by the operating system; None on a GPU, or if the runner cannot be
-    stopped.
+    `asked_ns` is the time of the request (perf_counter_ns), `store_ns` how long the runner took
+    afterwards to copy what the calls returned, by our clock, `sample_ns` how long the oracle then
+    took to read a sample of the outputs from a GPU. `stamped_ns` is the time between the messages
+    at the start and the end of the calls, as the operating system stamped them; 0 without stamps.
+    `cpu` is the CPU time of the runner's main thread, by the operating system; None on a GPU, or if
+    the runner cannot be stopped.
     """
 
     calls: int
@@ -54,7 +54,7 @@ class TimedBlock:
 
     @property
     def idle(self) -> float:
-        """The share of the time in which the main thread was on no core."""
+        """The share of the time in which the main thread was on no core; 0 without CPU times."""
         return 1.0 - self.cpu.busy_ns / self.ns if self.cpu else 0.0
 
 
@@ -68,7 +68,7 @@ BUSY: Time = attrgetter("cpu.busy_ns")
 
 
 def usual_cost_ns(blocks: Iterable[TimedBlock]) -> float | None:
-    """Return the CPU time that blocks take beyond what they report; None if all were disturbed.
+    """Return the CPU time that blocks take beyond what they report; None if no block is calm.
 
     A wait for a core within a block hides part of this time, hence the third quartile.
     """
@@ -79,7 +79,7 @@ def usual_cost_ns(blocks: Iterable[TimedBlock]) -> float | None:
 def calm_rounds(rounds: Sequence[Sequence[TimedBlock]]) -> list[int]:
     """Return the numbers of the rounds whose blocks hardly waited for a core.
 
-    At least half of the rounds of each number of calls are among them.
+    They include at least half of the rounds with each number of calls.
     """
     idle = [max(block.idle for block in blocks) for blocks in rounds]
     calls = [blocks[0].calls for blocks in rounds]

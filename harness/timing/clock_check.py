@@ -2,9 +2,10 @@
 
 A runner shares its process with the kernel, so native code of a candidate can forge its clock. Our
 own clock sees a block from the moment its process may run to its answer: the reported time and a
-cost that is the same on both sides. What the candidate's blocks take beyond that is time that it
-does not report, as a share of what it reports. Blocks of one process share its core, its memory and
-what else runs there, so each process pair gives one value, and a finding needs pairs that agree.
+cost that is the same on both sides. What the candidate's blocks take beyond that is unreported
+time; it is given as a share of the reported time. Blocks of one process share its core, its memory
+and what else runs there, so each process pair gives one value, and a finding needs pairs that
+agree.
 
 On the CPU the operating system counts how long the main thread was on a core. Unless the thread
 slept in the calls, no shorter time can be true, and other processes do not disturb this count.
@@ -35,23 +36,23 @@ from harness.timing.block_times import (
 )
 
 SLOPE_TIGHT = 0.01
-"""Accepted unreported share of the time by which long blocks exceed short ones, besides noise."""
+"""So much of the time by which long blocks exceed short ones may be unreported, besides noise."""
 CERTAIN, SUSPECT = 0.002, 0.07
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs.
 
-This is the probability that so many pairs show an excess by noise, which is positive as often as
-negative: a certain finding needs nine of nine pairs, or 12 of 13. A suspicion needs all of up to
-six pairs.
+They bound the probability that so many pairs show an excess by noise, which is positive as often as
+negative: a certain finding needs nine of nine pairs, or 12 of 13. With up to six pairs, a suspicion
+needs all of them.
 """
 OBVIOUS = 0.5
 """Fewer pairs suffice if all exceed the slowest of the incumbent's blocks by this share."""
 WIDEST_BAND = 0.02
-"""A gain below the band gets more pairs while the band is wider than this."""
+"""While the band (see `band`) is wider than this, a gain below it leads to more pairs."""
 LEAST_PAIRS = 3
 LEAST_DUE = 0.25
 """A long block must exceed a short one by at least this share of the long one's time."""
 SLEEPS = 1
-"""Sleeps of a main thread that does not sleep in its calls: it is stopped once, after its block."""
+"""A main thread that does not sleep in its calls sleeps once: it is stopped after its block."""
 LATE_NS = 500_000
 """Copying what was returned may take this much longer than twice the incumbent's time."""
 
@@ -95,7 +96,7 @@ class PairBlocks:
         """
         blocks = (*self.candidate, *self.incumbent)
         return all(block.cpu for block in blocks) and \
-            max(map(_sleeps, (self.candidate, self.incumbent))) <= SLEEPS
+            max(map(_median_sleeps, (self.candidate, self.incumbent))) <= SLEEPS
 
     def whole(self, time: Time) -> SideShares:
         """Return each side's median time per block, relative to the candidate's reported time."""
@@ -106,8 +107,8 @@ class PairBlocks:
     def unreported(self, cost_ns: float | None) -> SideShares:
         """Return what blocks take beyond what they report.
 
-        It is the CPU time less `cost_ns`, from blocks that did not wait for a core. If there are
-        none, or CPU times or `cost_ns` are unknown, it is by our own clock.
+        It is CPU time beyond `cost_ns`, in blocks that did not wait for a core. Without such
+        blocks, CPU times or `cost_ns`, it is time by our own clock.
         """
         calm = [block for block in self.candidate if block.idle <= CALM]
         if cost_ns is None or not calm or not self.by_cpu:
@@ -141,7 +142,7 @@ class PairBlocks:
                             for side in (self.candidate, self.incumbent)))
 
     def late(self) -> SideShares:
-        """Return how long copying the outputs takes; for the incumbent, how long it may take."""
+        """Return how long copying the outputs takes; `incumbent` is how long it may take."""
         over_ns = typical(self.candidate, REPORTED)
         return SideShares(typical(self.candidate, LATE) / over_ns,
                           (2 * max(map(LATE, self.incumbent)) + LATE_NS) / over_ns)
@@ -174,7 +175,7 @@ class ClockCheck:
         """Return the most certain excess of the candidate; None if its times are plausible."""
         if max(map(len, self._classes.values()), default=0) < self._least_pairs:
             return None
-        findings = [self._of_whole_blocks(), self._of_slope()]
+        findings = [self._whole_block_excess(), self._slope_excess()]
         for pairs in self._classes.values():
             findings.append(_finding([blocks.late() for blocks in pairs], 0.0,
                                      lambda _: "its answers arrive long after its blocks end"))
@@ -189,7 +190,7 @@ class ClockCheck:
         return usual_cost_ns(block for pairs in self._classes.values() for blocks in pairs
                              for block in blocks.incumbent)
 
-    def _of_whole_blocks(self) -> ClockExcess | None:
+    def _whole_block_excess(self) -> ClockExcess | None:
         cost_ns = self._cost_ns()
         shares = _pair_means([[blocks.unreported(cost_ns) for blocks in pairs]
                               for pairs in self._classes.values()])
@@ -202,7 +203,7 @@ class ClockCheck:
             f"by kopt's own clock its blocks take {more:.1%} longer than it reports"),
             obvious=all(share.candidate > slowest + OBVIOUS for share in shares))
 
-    def _of_slope(self) -> ClockExcess | None:
+    def _slope_excess(self) -> ClockExcess | None:
         slopes = [[slope for blocks in pairs if blocks.has_long and not blocks.by_cpu
                    and (slope := blocks.slope()) is not None] for pairs in self._classes.values()]
         return _finding(_pair_means(slopes), SLOPE_TIGHT, lambda more: (
@@ -231,16 +232,16 @@ def _finding(shares: Sequence[SideShares], tight: float, words: Callable[[float]
         return None
     more = median(share.excess for share in shares)
     lower, _, upper = quantiles((share.incumbent for share in shares), n=4)
-    return ClockExcess(words(more), obvious or (_chance(above, len(shares)) <= CERTAIN
+    return ClockExcess(words(more), obvious or (_noise_probability(above, len(shares)) <= CERTAIN
                                                 and more > tight + upper - lower))
 
 
 def _is_suspect(above: int, pairs: int) -> bool:
-    """Return whether `above` of the pairs are too many for noise; of up to six, all must be."""
-    return pairs >= LEAST_PAIRS and (above == pairs or _chance(above, pairs) <= SUSPECT)
+    """Return whether `above` of the pairs are too many for noise; of up to six, all are needed."""
+    return pairs >= LEAST_PAIRS and (above == pairs or _noise_probability(above, pairs) <= SUSPECT)
 
 
-def _chance(above: int, pairs: int) -> float:
+def _noise_probability(above: int, pairs: int) -> float:
     """Return the probability that so many pairs or more are above zero by noise."""
     return math.ldexp(sum(math.comb(pairs, count) for count in range(above, pairs + 1)), -pairs)
 
@@ -252,5 +253,5 @@ def _pair_means(classes: Sequence[Sequence[SideShares]]) -> list[SideShares]:
                        fmean(share.incumbent for share in pair)) for pair in pairs]
 
 
-def _sleeps(blocks: Sequence[TimedBlock]) -> float:
+def _median_sleeps(blocks: Sequence[TimedBlock]) -> float:
     return median(block.cpu.sleeps for block in blocks if block.cpu)

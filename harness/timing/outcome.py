@@ -1,4 +1,4 @@
-"""Decide from its interval whether a config class is faster, tie, slower or unmeasured."""
+"""Decide from a config class's interval whether it is faster, a tie, slower or unmeasured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.timing.stats import Estimate
 from harness.verdict import ClassOutcome, Row
 
 SURE = 0.05
-"""Error rate of the outcome `slower`: an error loses a gain, but keeps nothing wrong."""
+"""Error rate of the outcome `slower`: an error rejects a gain, but never keeps a wrong one."""
 
 
 def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
@@ -34,8 +34,8 @@ def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = Non
 
 def row_word(row: Row) -> ClassOutcome | Literal["uncertain"]:
     """Return a class's outcome; a tie whose interval is wide is uncertain, a wrong class broken."""
-    is_open = row.outcome == "tie" and quantities.effect(row.log_ratio, row.low, row.high)
-    return "broken" if not row.correct else "uncertain" if is_open == "uncertain" else row.outcome
+    effect = row.outcome == "tie" and quantities.effect(row.log_ratio, row.low, row.high)
+    return "broken" if not row.correct else "uncertain" if effect == "uncertain" else row.outcome
 
 
 def row_interval(row: Row) -> tuple[float | None, float | None]:
@@ -49,8 +49,8 @@ def row_interval(row: Row) -> tuple[float | None, float | None]:
 def describe_row(row: Row) -> str:
     """Return a class's outcome with its size: `12.3% faster`, `4.83x slower`, `uncertain`."""
     word = row_word(row)
-    sized = word in ("faster", "slower") and row.log_ratio is not None
-    return quantities.change(row.log_ratio) if sized else word
+    has_size = word in ("faster", "slower") and row.log_ratio is not None
+    return quantities.change(row.log_ratio) if has_size else word
 
 
 def is_small_gain(value: Estimate, margin: float) -> bool:
@@ -59,12 +59,12 @@ def is_small_gain(value: Estimate, margin: float) -> bool:
 
 
 def other_time_disagrees(other: Estimate | None) -> bool:
-    """Return whether the time that is not scored has become longer."""
+    """Return whether the time that is not scored has certainly become longer."""
     return other is not None and other.pairs > 1 and other.at(SURE / 10)[1] < 0
 
 
 def is_lost(value: Estimate, tolerance: float) -> bool:
-    """Return whether a class is so clearly slower that nothing else about a candidate matters."""
+    """Return whether a class is so clearly slower that no other measurement matters."""
     return value.pairs > 1 and value.at(SURE / 5)[1] < -5 * math.log1p(tolerance)
 
 

@@ -30,7 +30,7 @@ FIRST_SLOTS = 2
 MOST_VOIDED = 40
 
 VoidReason = Callable[[int, int], str]
-"""Returns why a block between two times (perf_counter_ns) is void; empty if it counts."""
+"""Returns why blocks between two times (perf_counter_ns) are void; empty if they count."""
 
 
 class PairedBlocks:
@@ -38,8 +38,8 @@ class PairedBlocks:
 
     With `freeze` a side is stopped while the other one's blocks are timed, and both while contents
     are written and answers compared, so that nothing changes after a block. Before the blocks both
-    may prepare and capture graphs at the same time. `alone` times by the host's clock, on a
-    CPU that both share.
+    may prepare and capture graphs at the same time. With `alone`, kernels on a CPU that both sides
+    share are timed by the host's clock.
     """
 
     def __init__(self, plan: Plan, case: Case, peers: Mapping[str, Peer], order: Sequence[str],
@@ -54,7 +54,7 @@ class PairedBlocks:
         self.scored: Mapping[str, Sequence[TimedBlock]] = self.blocks
         """The blocks that count: on a busy CPU, only those of calm rounds."""
         self.others: dict[str, list[TimedBlock]] = {}
-        """Blocks of the time that is not scored."""
+        """By side, the blocks that measured the time that is not scored."""
         self.damage: dict[str, str] = {}
         """By side, what timed calls overwrote besides their outputs."""
         self._graph_orders: dict[int, list[int]] = {}
@@ -86,7 +86,7 @@ class PairedBlocks:
             self._run_alone(side)
             answers.append(decode_answer(self.peers[side].ask(
                 "warm", case=self.case.id, warm_ns=self.plan.warm_ns), WarmupAnswer))
-        # by the mean of both: the slower side's blocks are not much too long, the other's too short
+        # the mean of both, so that neither side's blocks are much too long or too short
         self.sizes = self.plan.within(self._source.room(self.plan.ring_bytes)).sizes(
             self._source.slot_bytes(self.case, self._first),
             geometric_mean(max(1.0, answer.call_ns) for answer in answers))
@@ -111,8 +111,8 @@ class PairedBlocks:
         self._is_long = not by_host and is_long
         if not by_host and not self._is_long:
             self._capture()
-        graph = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())
-        self.kernel_mode = "graph" if graph else "launch"
+        has_graphs = bool(self._graphs) and all(answer.graph for answer in self._graphs.values())
+        self.kernel_mode = "graph" if has_graphs else "launch"
         self.mode = "wall" if by_host or self.plan.score == "wall" else self.kernel_mode
         self.other_mode = "" if by_host else "wall" if self.mode != "wall" else self.kernel_mode
 
@@ -133,7 +133,7 @@ class PairedBlocks:
                 break
 
     def _ask_both(self, send: Callable[[str], None], receive: Callable[[str], None]) -> None:
-        """Send a request to both sides; they work concurrently unless a kernel may tune itself."""
+        """Send a request to both sides, to one after the other unless they prepare concurrently."""
         if self._concurrently:
             self.resume_both()
             for ask in (send, receive):
@@ -148,7 +148,7 @@ class PairedBlocks:
     def run(self) -> tuple[float, float | None]:
         """Return log(incumbent / candidate) of the scored time, and of the other time or None.
 
-        The other time needs only one round: it must not be longer, no more, and the order of the
+        One round is enough for the other time: it must only not be longer, and the order of the
         sides alternates between pairs.
         """
         sizes = self.sizes
@@ -177,7 +177,7 @@ class PairedBlocks:
 
     @property
     def judged_calls(self) -> int:
-        """Number of the candidate's timed calls, each of which was judged."""
+        """Number of the candidate's timed calls, all of whose answers were compared."""
         return sum(block.calls for block in
                    (*self.blocks["candidate"], *self.others.get("candidate", ())))
 

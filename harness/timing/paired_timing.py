@@ -2,8 +2,8 @@
 
 Each process pair gives one log-ratio per config class. The interval comes from several pairs, since
 a process has a bias of its own that no amount of sampling inside it removes. Sampling stops
-early once every class is settled at a look, or the verdict is lost or hopeless (`outcome`), and
-after the last look at the latest.
+early when every class is settled at a look or the verdict is lost or hopeless (`outcome`), else
+after the last look.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLOCK_TIGHT_GPU_NS = 300_000
 CLOCK_PAIRS = 4
 """Least number of pairs for a finding on a CPU, where one of three pairs is often disturbed."""
 LEAST_CLOCK_LOOKS = 2
-"""Number of looks with a wrong clock that prove tampering."""
+"""Number of looks with a wrong clock that prove tampering; at the last look, one is enough."""
 ORDER = ("incumbent", "candidate")
 """Order of the sides in every other pair; the other pairs reverse it."""
 
@@ -127,7 +127,7 @@ class PairedTiming:
         self.damage: dict[str, str] = {}
         """By side, what timed calls overwrote besides their outputs."""
         self.judged_calls = 0
-        """Number of the candidate's timed calls, whose answers were all judged."""
+        """Number of the candidate's timed calls, all of whose answers were compared."""
         self.launches: dict[str, str] = {}
         """How the calls of each class were launched."""
         self.count = 0
@@ -140,7 +140,7 @@ class PairedTiming:
     def run(self, after: Callable[[Peer], None] | None = None) -> list[ClassTiming]:
         """Measure; `after` receives the candidate's runner after the last pair of each look.
 
-        Raises PeerError or PeerDied if a kernel fails while timed, or TamperedTiming.
+        Raises PeerError or PeerDied if a kernel fails while it is timed; TamperedTiming; Cancelled.
         """
         last = self.plan.looks[-1]
         try:
@@ -159,7 +159,7 @@ class PairedTiming:
                         is_lost(value, plan.tolerance) for value in estimates)):
                     break
                 if is_look and not self._is_clock_suspect(number) and \
-                        not self.gain_within_band and self._settle():
+                        not self.gain_within_band and self._drop_settled():
                     break
         finally:
             self._end(peer for pair in self._ready for peer in pair.peers.values())
@@ -169,7 +169,7 @@ class PairedTiming:
 
     @property
     def bands(self) -> dict[str, float]:
-        """By class, the share by which times could have been forged undetected, where known."""
+        """By class, where known, the share by which times could have been forged undetected."""
         return {name: band for name in self._samples
                 if (band := self._clock.band(name)) is not None}
 
@@ -187,7 +187,7 @@ class PairedTiming:
             self._samples[case.config_class].log_ratios, self.plan.alpha_look)
             for case in self.cases}
 
-    def _settle(self) -> bool:
+    def _drop_settled(self) -> bool:
         """Drop the settled classes; return whether none is left."""
         estimates = self._estimates()
         self.cases = [case for case in self.cases if not is_settled(
@@ -195,7 +195,7 @@ class PairedTiming:
         return not self.cases
 
     def _open(self, first: int) -> None:
-        """Start the pairs up to the next look and prepare them concurrently."""
+        """Start and prepare the next pairs: at most `at_once`, none after the next look."""
         numbers = range(first, min(first + self._at_once,
                                    1 + next(look for look in self.plan.looks if look >= first)))
         orders = [ORDER if number % 2 else ORDER[::-1] for number in numbers]
@@ -239,11 +239,11 @@ class PairedTiming:
     def _is_clock_suspect(self, pairs: int) -> bool:
         """Return whether a candidate's blocks take longer by our clock than by its own.
 
-        A suspicion leads to more pairs; raises TamperedTiming if it is certain. A screening raises
-        nothing: what it lets pass, a verdict will judge.
+        A suspicion leads to more pairs. Raises TamperedTiming if it is certain, but not in a
+        screening, since a verdict judges what a screening passes.
         """
         excess = self._clock.excess()
-        # three pairs agree by chance in one of eight verdicts: a flag only where no more may follow
+        # three pairs agree by chance in one of eight verdicts: no flag if more pairs may follow
         is_flag = pairs > LEAST_PAIRS or pairs == self.plan.looks[-1]
         self.suspicion = excess.message if excess is not None and is_flag else ""
         if excess is None or not excess.certain:

@@ -26,10 +26,10 @@ QUICK_LOOKS, QUICK_BLOCKS = (3, 5), 4
 THOROUGH_LOOKS, THOROUGH_MARGIN = (6, 9, 13, 18, 26, 36), 0.005
 MOST_SLOTS = 1024
 RING_BYTES = 16 << 20
-"""Bytes of a class's slots on the CPU, which its last-level cache may hold."""
+"""Bytes of a class's slots on the CPU; its last-level cache may hold that many."""
 LARGEST_RING = 4 << 30
 MORE_BLOCKS = 4
-"""At most this many times the planned blocks, if memory allows only short ones."""
+"""If memory allows only short blocks, their number grows up to this many times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Plan:
     """Settings of a measurement; `looks` are numbers of process pairs after which it may stop.
 
     `alpha` is the error rate of the whole verdict. `score` selects which of a GPU's two times is
-    judged, that of the kernels alone or that of whole calls; the other one must agree. With
+    judged, that of the kernels alone or that of whole calls; the other must not be longer. With
     `cache_bytes` the inputs of a call are in no cache. `by_host` uses only the host's clock, since
     several cards share none. `ring_bytes` is the memory for the slots of a class on one side.
     """
@@ -118,12 +118,12 @@ class Plan:
         return min(MOST_COPIES, math.ceil(2 * self.cache_bytes / max(1, footprint)))
 
     def within(self, ring_bytes: int) -> Plan:
-        """Return the plan for slots in less memory, where `ring_bytes` is less."""
+        """Return the plan with at most `ring_bytes` of memory for slots."""
         return self if ring_bytes >= self.ring_bytes else replace(
             self, ring_bytes=ring_bytes, largest_ring=ring_bytes)
 
     def sizes(self, slot_bytes: int, call_ns: float) -> BlockSizes:
-        """Return the sizes of blocks for calls of `call_ns` (nanoseconds) on such slots.
+        """Return the sizes of blocks for calls of `call_ns` (nanoseconds) on slots of `slot_bytes`.
 
         A short block takes `block_ns` if the slots of a long one fit into the memory.
         """

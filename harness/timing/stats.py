@@ -41,7 +41,7 @@ class Estimate:
 
     def at(self, alpha: float) -> tuple[float, float]:
         """Return the interval at another error rate."""
-        half = _half(alpha, self.pairs, self.stderr)
+        half = _half_width(alpha, self.pairs, self.stderr)
         return self.mean - half, self.mean + half
 
 
@@ -53,12 +53,12 @@ def estimate(samples: Sequence[float], alpha: float) -> Estimate:
                         pairs=len(samples), alpha=alpha)
     squares = math.fsum((value - mean) ** 2 for value in samples)
     stderr = math.sqrt(squares / (len(samples) - 1) / len(samples))
-    half = _half(alpha, len(samples), stderr)
+    half = _half_width(alpha, len(samples), stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half,
                     pairs=len(samples), alpha=alpha)
 
 
-def _half(alpha: float, pairs: int, stderr: float) -> float:
+def _half_width(alpha: float, pairs: int, stderr: float) -> float:
     """Return half the width of Student's interval, at most WIDEST."""
     return min(WIDEST, t_quantile(1 - alpha / 2, pairs - 1) * stderr)
 
@@ -85,7 +85,7 @@ def pooled(samples: Sequence[Sequence[float]], weights: Sequence[float], alpha: 
         for second, b in zip(samples, shares, strict=True))
     stderr = math.sqrt(max(variance, shared.stderr**2 * fewest / most))
     mean = weighted_mean([fmean(values) for values in samples], shares)
-    half = _half(alpha, fewest, stderr)
+    half = _half_width(alpha, fewest, stderr)
     return Estimate(mean=mean, stderr=stderr, low=mean - half, high=mean + half, pairs=fewest,
                     alpha=alpha)
 
@@ -100,8 +100,8 @@ def _covariance(first: Sequence[float], second: Sequence[float]) -> float:
 def t_quantile(p: float, degrees: int) -> float:
     """Return Student's t quantile for an integer number of degrees of freedom, by bisection.
 
-    The distribution function is then a finite sum of powers of cos(atan(t / sqrt(n))) (Abramowitz
-    and Stegun, 26.7.3 and 26.7.4). The harness must run without scipy.
+    For such a number the distribution function is a finite sum of powers of cos(atan(t / sqrt(n)))
+    (Abramowitz and Stegun, 26.7.3 and 26.7.4). The harness must run without scipy.
     """
     if p < 0.5:
         return -t_quantile(1 - p, degrees)
@@ -120,13 +120,13 @@ def _t_within(t: float, degrees: int) -> float:
     """Return the probability that |T| <= t."""
     angle = math.atan2(t, math.sqrt(degrees))
     sine, cosine = math.sin(angle), math.cos(angle)
-    odd = degrees % 2
-    term = cosine if odd else 1.0
+    is_odd = degrees % 2
+    term = cosine if is_odd else 1.0
     total = term if degrees > 1 else 0.0
-    for k in range(3 if odd else 2, degrees, 2):
+    for k in range(3 if is_odd else 2, degrees, 2):
         term *= cosine * cosine * (k - 1) / k
         total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return 2 / math.pi * (angle + sine * total) if is_odd else sine * total
 
 
 def alpha_per_look(alpha: float, looks: int = len(LOOKS)) -> float:
@@ -139,14 +139,14 @@ def alpha_per_look(alpha: float, looks: int = len(LOOKS)) -> float:
     return alpha / looks
 
 
-def alpha_of_verdict(campaign_alpha: float, planned_looks: int, index: int) -> float:
+def alpha_of_verdict(campaign_alpha: float, planned_verdicts: int, index: int) -> float:
     """Return the error rate of the `index`-th verdict (from 0) of a campaign.
 
     Half of the campaign's rate goes to its planned verdicts in equal shares, a quarter to as many
     again, and so on: the sum always stays below `campaign_alpha` (Bonferroni).
     """
-    planned_looks = max(1, planned_looks)
-    return campaign_alpha / planned_looks / 2.0 ** (index // planned_looks + 1)
+    planned_verdicts = max(1, planned_verdicts)
+    return campaign_alpha / planned_verdicts / 2.0 ** (index // planned_verdicts + 1)
 
 
 def finite(value: float) -> float | None:

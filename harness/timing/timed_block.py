@@ -23,7 +23,7 @@ HOST_SHARE = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupAnswer:
-    """A runner's own times of a call of one class: the whole, and until all is launched."""
+    """A runner's own times of a call of one class: the whole call, and until all is launched."""
 
     call_ns: float
     launch_ns: float = 0.0
@@ -74,10 +74,10 @@ def timed_block(peer: Peer, case: str, order: Sequence[int], mode: str, *, unit:
 
     `fill` writes the contents when the runner is ready. With `stop` the runner's processes are
     stopped for that, and again as soon as it has reported. With `fetch` it copies contents to its
-    GPU before the calls, with `store` returned values to the slots after them; `flip` spoils and
-    restores inputs around that. `unit` is the number of calls in its graph, if the mode is `graph`.
-    With `cpu` and `stop` the CPU time of its main thread is read as well. Raises PeerError,
-    PeerDied and TamperedTiming.
+    GPU before the calls, with `store` returned values to the slots after them; `flip` spoils inputs
+    before that copy and restores them after it. `unit` is the number of calls in its graph, if the
+    mode is `graph`. With `cpu` and `stop` the CPU time of its main thread is read as well. Raises
+    PeerError, PeerDied and TamperedTiming.
     """
     peer.send("block", case=case, order=list(order), mode=mode, unit=unit or len(order),
               fetch=fetch, store=store, stop=stop)
@@ -137,7 +137,7 @@ def _start(peer: Peer, *, resume: bool) -> int:
 
 
 def sealed(key: bytes, word: int, ns: int) -> int:
-    """Return the seal of a report: SipHash-2-4 of the word and the time, without two bits."""
+    """Return the seal of a report: SipHash-2-4 of word and time, less its two lowest bits."""
     first, second = (int.from_bytes(part, "little") for part in (key[:8], key[8:]))
     a, b = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
     c, d = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573

@@ -1,6 +1,6 @@
 """The slots of timed calls, as the timing sees them: filled, passed to both sides, and compared.
 
-`harness/runners/slots/slot_ring.py` has the implementation, in the oracle's process.
+`harness/runners/slots/slot_ring.py` implements them by requests to the oracle's process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MOST_DISPUTED = 2
 class SlotComparison:
     """Both sides' answers in a number of slots, compared.
 
-    `differs` are the slots in which they differ by more than the tolerance, worst first; `excess`
-    is each difference as a multiple of the tolerance; `damage` says by side what it overwrote
-    besides its outputs.
+    `differs` are the worst slots in which they differ by more than the tolerance, worst first;
+    `excess` is each difference as a multiple of the tolerance; `damage` says by side what it
+    overwrote besides its outputs.
     """
 
     differs: tuple[int, ...] = ()
@@ -34,15 +34,15 @@ class SlotComparison:
 class Disputes:
     """Chooses which of the slots in which the sides differ the reference judges.
 
-    If the candidate is wrong in one, the verdict ends; else differences up to that size are
-    allowed, and only larger ones are judged later.
+    If the candidate is wrong in one, the verdict ends. Otherwise differences of that size are
+    allowed from then on, and the reference judges only larger ones.
     """
 
     def __init__(self) -> None:
         self._allowed = 0.0
 
     def chosen(self, comparison: SlotComparison) -> list[int]:
-        """Return the worst slots of a block, those that differ more than all chosen before."""
+        """Return a block's worst slots that differ more than all chosen in earlier blocks."""
         larger = [(slot, excess) for slot, excess in zip(comparison.differs, comparison.excess,
                                                          strict=True) if excess > self._allowed]
         chosen = larger[:MOST_DISPUTED]
@@ -69,9 +69,9 @@ class TimedSlots(Protocol):
         """Let a runner unmap its slots, unless the kernel may remember weights in them."""
 
     def draw(self, count: int) -> None:
-        """Make the next `fill` choose new contents for the first slots, which no call has seen.
+        """Make the next `fill` choose contents that no call has seen for the first `count` slots.
 
-        Both sides get the same ones.
+        Both sides get the same contents.
         """
 
     def fill(self, side: str) -> None:
@@ -81,7 +81,8 @@ class TimedSlots(Protocol):
         """Invert the bits of the inputs in some of a side's slots, or restore them.
 
         They are inverted while returned values are copied, so that no value can come from an input.
-        Nothing happens on a GPU, and where the incumbent returns its arguments' memory.
+        Nothing happens if nothing is returned, if a runner copies contents to its GPU, or where the
+        incumbent returns its arguments' memory.
         """
 
     def keep_sample(self, side: str, count: int) -> None:
@@ -94,9 +95,9 @@ class TimedSlots(Protocol):
         """
 
     def judge(self, slot: int) -> Mapping[str, str]:
-        """Compare both sides' answers in a slot with the reference; report it to the source.
+        """Compare both sides' answers in a slot with the reference, and record the result.
 
-        Returns by side which of its inputs it overwrote.
+        Returns for each side which of its inputs it overwrote.
         """
 
     def close(self) -> None: ...
@@ -109,7 +110,7 @@ class SlotSource(Protocol):
         """Return how many of `nbytes` the slots of a side can have now."""
 
     def slot_bytes(self, case: Case, like: TimedSlots) -> int:
-        """Return the bytes that a slot takes, once the kernels were called on the slots `like`."""
+        """Return the bytes that a slot takes; the kernels have been called on the slots `like`."""
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> TimedSlots:
         """Return new slots; earlier ones (`like`) show what the kernels return."""

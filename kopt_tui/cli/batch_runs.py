@@ -24,13 +24,14 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
              again: bool = False) -> int:
     """Run every manifest whose campaign has not ended, then print a table of all.
 
-    `run_one` gets a manifest's path or the name of a campaign to continue, and returns at its end.
+    `run_one` gets a manifest's path or the name of a campaign to continue, and returns when the
+    campaign has ended.
     Return 0 if all ended successfully. A later call continues what was interrupted; `again` starts
     another campaign on each manifest.
     """
     paths = manifests(folder)
     rows = []
-    good, ended = True, 0
+    is_success, ended = True, 0
     for number, path in enumerate(paths, 1):
         print(f"{number}/{len(paths)} {phrases.clean(path.parent.name)}", flush=True)
         campaign, error = None if again else _read_campaign(workspace, path), ""
@@ -42,14 +43,14 @@ def run_each(workspace: Path, folder: Path, run_one: Callable[[str], object], *,
             campaign = _read_campaign(workspace, path)
         else:
             ended += 1
-        good &= campaign is not None and campaign.state in SUCCESSFUL
+        is_success &= campaign is not None and campaign.state in SUCCESSFUL
         cells = ("", "failed", "", "") if campaign is None else (
             campaign.id, phrases.signed(campaign.state), phrases.best(campaign), campaign.outcome)
         rows.append((path.parent.name, *cells[:3], phrases.clean(error) or cells[3]))
     print_table(HEADERS, rows)
     if ended:
         print(f"{counted(ended, 'campaign')} had already ended; --new starts new ones")
-    return 0 if good else 1
+    return 0 if is_success else 1
 
 
 def manifests(folder: Path) -> list[Path]:
@@ -68,7 +69,7 @@ def _read_campaign(workspace: Path, manifest: Path) -> Campaign | None:
 
 
 def campaign_of(reader: Reader, manifest: Path) -> Campaign | None:
-    """Return the newest campaign on the task of a manifest."""
+    """Return the newest campaign with a manifest's project and task, None if there is none."""
     requested = load.load(manifest)
     for campaign in reader.campaigns():
         if Path(campaign.project).resolve() != Path(requested.project).resolve():

@@ -1,4 +1,4 @@
-"""Which campaign a verb is about: by name, by the start of a name, or the newest; which project."""
+"""Find the campaign, the candidate or the project that a verb is about."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_journal(args: argparse.Namespace) -> closing[Reader]:
 
 
 def choose_campaign(reader: Reader, name: str | None) -> Campaign:
-    """Return the campaign of this name or unique start of a name, without one the newest."""
+    """Return the campaign of this name or the only one with this prefix; the newest if None."""
     campaigns = reader.campaigns()
     if not campaigns:
         raise InputError("there is no campaign yet", where=str(reader.path.parent),
@@ -49,7 +49,7 @@ def choose_campaign(reader: Reader, name: str | None) -> Campaign:
 
 
 def find_candidate(reader: Reader, name: str | None) -> Candidate | None:
-    """Return the candidate that a name means, None if it means a campaign."""
+    """Return the candidate that a name means, None if it means a campaign or is None."""
     if name is None or any(campaign.id.startswith(name) for campaign in reader.campaigns()):
         return None
     try:
@@ -63,7 +63,10 @@ def find_candidate(reader: Reader, name: str | None) -> Candidate | None:
 
 
 def choose_running(reader: Reader, name: str | None) -> Campaign:
-    """Return the named campaign, or the only one that runs; raises Refused if it does not run."""
+    """Return the named campaign, or the only one that runs.
+
+    Raises Refused if no engine runs it, InputError if several run and none is named.
+    """
     if name is None:
         live = [campaign for campaign in reader.campaigns() if is_live(reader, campaign.id)]
         if len(live) > 1:

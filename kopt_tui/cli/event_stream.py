@@ -26,15 +26,14 @@ from kopt_tui.snapshot import event_words, phrases
 
 POLL_S = 0.2
 QUIET_S, QUIET_IN_PIPE = 10.0, 6
-"""After so long without an event, a line says how far the work is; in a pipe after six times that.
-"""
+"""Seconds without an event after which a line says how far the work is; in a pipe, times this."""
 BATCH = 500
 NEAR = 3
 """Near gains that the summary names, at most."""
-GOES_ON = "it continues without this terminal; kopt attach {} shows it"
+CONTINUES = "it continues without this terminal; kopt attach {} shows it"
 SUCCESSFUL = ("finished", "waiting")
 BEFORE_ROUNDS = (None, "PREPARE_ENVIRONMENT", "READ_HISTORICAL_TIPS", "BASELINE")
-"""Phases in which a task may turn out to be wrong; None before the first one."""
+"""Phases in which a task may turn out to be wrong; None: before the first phase."""
 
 
 class EventLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,14 +62,14 @@ class EventPrinter:
         self._progress = ""
 
     def follow(self, is_running: Callable[[], bool]) -> None:
-        """Print newer events until nothing runs that could add some."""
+        """Print events after `last_seq` until nothing runs that could add some."""
         quiet_s = QUIET_S * (1 if sys.stdout.isatty() else QUIET_IN_PIPE)
         while True:
-            goes_on = is_running()
+            is_active = is_running()
             while events := self._reader.events(campaign=self._campaign, after=self.last_seq,
                                                 limit=BATCH):
                 self.print(events)
-            if not goes_on:
+            if not is_active:
                 return
             if time.monotonic() - self._printed_at > quiet_s:
                 self._print_progress()
@@ -105,7 +104,7 @@ class EventPrinter:
 
 
 def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = None) -> int:
-    """Print events until the engine ends; return 0 if the campaign ended successfully."""
+    """Print events until the engine ends, then a summary; return 0 if the campaign succeeded."""
     with closing(Reader(workspace)) as reader:
         EventPrinter(reader, campaign).follow(
             engine.is_alive if engine is not None else lambda: is_live(reader, campaign))
@@ -115,7 +114,7 @@ def follow(workspace: Path, campaign: str, *, engine: threading.Thread | None = 
 def follow_start(workspace: Path, campaign: str) -> int:
     """Print events until the first round after the baseline begins; Ctrl-C ends only this.
 
-    Returns 1, after a summary, if the campaign failed before.
+    If the engine ends before that, prints a summary and returns 1 unless the campaign succeeded.
     """
     with closing(Reader(workspace)) as reader:
         def is_starting() -> bool:
@@ -128,7 +127,7 @@ def follow_start(workspace: Path, campaign: str) -> int:
         except KeyboardInterrupt:
             print()
         if is_live(reader, campaign):
-            print_text(GOES_ON.format(campaign))
+            print_text(CONTINUES.format(campaign))
             return 0
         return print_summary(reader, campaign)
 
@@ -186,7 +185,7 @@ def result_place(campaign: Campaign) -> str:
 
 
 def _is_published(campaign: Campaign, branch: str) -> bool:
-    """Return whether the project has the branch at the best commit: it may refuse the push."""
+    """Return whether the project's branch is at the best commit; a push may have been refused."""
     try:
         commit = UserRepository(Path(campaign.project)).line(
             "rev-parse", "--verify", f"refs/heads/{branch}")

@@ -22,7 +22,7 @@ from kopt_tui.snapshot import phrases
 
 
 def open_target(manifest: Path, *, base: str = "") -> OneShot:
-    """Open a manifest for verdicts; says on stderr if files of the project are not committed."""
+    """Open a manifest for verdicts; note on stderr if files of the project are not committed."""
     one_shot = OneShot(manifest, base=base)
     if one_shot.project.snapshot:
         print_note(one_shot.project.snapshot)
@@ -43,7 +43,7 @@ class Gate:
 
     @contextmanager
     def card(self, use: DeviceUse) -> Iterator[Device]:
-        """Yield an idle card. Raises NoDeviceAvailable, or Cancelled when `cancel` is set."""
+        """Yield an idle card, or the CPU at once. Raises NoDeviceAvailable, and Cancelled."""
         if self._device.kind == "cpu":
             yield self._device
             return
@@ -67,7 +67,7 @@ class Gate:
 
 def measure(request: EvaluateRequest | ReportedRequest | Verdict, card_gate: Gate, *, predict: str,
             quiet: bool, cancel: threading.Event | None = None) -> Verdict:
-    """Return the verdict on a candidate, measured on an idle card unless it is known already.
+    """Return the verdict on a candidate: `request` if it is one, else measured on an idle card.
 
     Raises NoDeviceAvailable, or Cancelled when `cancel` is set.
     """

@@ -21,7 +21,7 @@ PIPE_COLUMNS = 80
 GAP = 2
 """Spaces between columns."""
 LEAST_TEXT = 24
-"""A table's last column is at least so wide, or stands below the others."""
+"""If fewer cells are left for a table's last column, it is printed below the others."""
 LEAST_CELL = 12
 """Cells are not clipped to less than this width."""
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
@@ -66,14 +66,14 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[Cell]], *, right
     cells = [list(headers), *([_text(cell) for cell in row] for row in rows)]
     limit = terminal_width(sys.stdout)
     for name in spare:
-        if limit is not None and name in cells[0] and _needed(_widths(cells)) > limit:
+        if limit is not None and name in cells[0] and _needed_width(_widths(cells)) > limit:
             at = cells[0].index(name)
             cells = [row[:at] + row[at + 1:] for row in cells]
     *widths, last = _widths(cells)
     is_below = False
     if limit is not None:
         is_long = last > LEAST_TEXT and sum(widths) + LEAST_TEXT > limit + GAP
-        widths = _shrunk(widths, limit + GAP - (0 if is_long else min(last, LEAST_TEXT)))
+        widths = _shrunk_widths(widths, limit + GAP - (0 if is_long else min(last, LEAST_TEXT)))
         is_below = sum(widths) + min(last, LEAST_TEXT) > limit + GAP
     before = sum(widths)
     for number, row in enumerate(cells):
@@ -112,14 +112,14 @@ def _print_markdown_table(lines: Sequence[str]) -> None:
     print_table(head, rows, spare=("slot", "commit"))
 
 
-def _needed(widths: Sequence[int]) -> int:
+def _needed_width(widths: Sequence[int]) -> int:
     """Return how wide a terminal must be for all but the text of a long last column."""
     *others, last = widths
     return sum(others) + (last if last <= LEAST_TEXT else 0) - GAP
 
 
-def _shrunk(widths: Sequence[int], limit: int) -> list[int]:
-    """Return widths that fit a limit, where that is possible: the widest ones become less."""
+def _shrunk_widths(widths: Sequence[int], limit: int) -> list[int]:
+    """Return widths that fit a limit, if possible: the widest are narrowed down to LEAST_CELL."""
     shrunk = list(widths)
     while sum(shrunk) > limit and (widest := max(shrunk, default=0)) > LEAST_CELL:
         shrunk[shrunk.index(widest)] -= 1
@@ -151,9 +151,9 @@ def _pad(text: str, width: int, right: bool) -> str:
 COLUMNS = {"class": "class", "outcome": "outcome", "latency": "latency", "incumbent": "incumbent",
            "other": "", "speedup": "speedup", "change": "change", "roofline": "of roofline",
            "error budget": "error budget", "pairs": "pairs", "note": "note"}
-"""Cells of a config class and the headings of their columns."""
+"""Cells of a config class and the headings of their columns; "" depends on the verdict."""
 SPARE = ("change", "pairs", "error budget", "call", "kernel", "of roofline")
-"""What a narrow terminal leaves out of these, in this order; the outcome says the change too."""
+"""Columns that a narrow terminal leaves out, in this order; outcome and speedup say the change."""
 
 
 def print_verdict(verdict: Verdict, title: str = "") -> None:
@@ -181,5 +181,5 @@ def print_verdict(verdict: Verdict, title: str = "") -> None:
 
 
 def exit_code(verdict: Verdict) -> int:
-    """Return 1 for an invalid or incorrect candidate, or one that the audit rejects, else 0."""
+    """Return 0 for a correct candidate that the audit does not reject, else 1."""
     return 0 if verdict_words.describe(verdict).outcome == "correct" else 1

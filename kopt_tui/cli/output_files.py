@@ -26,7 +26,7 @@ SHOWN_RUNS = 40
 FAILED = "failed-"
 """Names of files about failed rows and checks begin with a number, then this."""
 OK = ("exited with 0", "was stopped")
-"""How processes end that did not fail: kopt itself stops those that serve requests."""
+"""How a process ended if it did not fail; kopt itself stops those that serve requests."""
 
 
 class VerdictOutputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,16 +82,16 @@ class CandidateOutputs:
                            else artifacts.read(folder, outputs))
             for outputs in artifacts.of_campaign(reader, campaign.id, removed=True)
             if outputs.candidate == name]
-        kept = [] if candidate is None else _of_attempt(reader, Folder(folder), candidate)
+        kept = [] if candidate is None else _attempt_files(reader, Folder(folder), candidate)
         self.worker_log = next((path for path in kept if path.suffix == ".log"), None)
         self.transcript = next((path for path in kept if path.suffix != ".log"), None)
 
     @property
-    def _of_worker(self) -> list[Path]:
+    def _worker_files(self) -> list[Path]:
         return [path for path in (self.worker_log, self.transcript) if path is not None]
 
     def file(self, name: str) -> bytes:
-        """Return a file's content by name, of several such files the newest. Raises InputError."""
+        """Return the content of the newest file of this name. Raises InputError."""
         if self.transcript is not None and name == self.transcript.name:
             return "\n".join(map(_printed, TranscriptReader(self.transcript).read(
                 2 * LIMIT_BYTES))).encode()
@@ -103,11 +103,11 @@ class CandidateOutputs:
                     return data
         names = [known for verdict in self.verdicts for known in verdict.files]
         raise InputError(f"{self.name[:12]} has no output {name!r}",
-                         fix=suggest(name, [*names, *(path.name for path in self._of_worker)]))
+                         fix=suggest(name, [*names, *(path.name for path in self._worker_files)]))
 
     def print(self, lines: int) -> None:
-        """Print the processes and files of each verdict, and the last `lines` of what failed."""
-        if not self.verdicts and not self._of_worker:
+        """Print each verdict's processes and files, and the last `lines` of files on failures."""
+        if not self.verdicts and not self._worker_files:
             raise InputError(f"no outputs of {self.name[:12]} are kept", where=self.campaign,
                              fix="they are stored when its verdict ends")
         print_facts([("outputs of", self.name), ("campaign", self.campaign),
@@ -153,7 +153,7 @@ class CandidateOutputs:
                 print_bytes(b"\n".join(shown) + b"\n")
 
 
-def _of_attempt(reader: Reader, folder: Folder, candidate: Candidate) -> list[Path]:
+def _attempt_files(reader: Reader, folder: Folder, candidate: Candidate) -> list[Path]:
     """Return the log and transcript of the attempt that a candidate, or its original, came from."""
     made = attempt_of(reader, candidate)
     key = (made.round, made.slot, made.number)
@@ -171,7 +171,7 @@ def _printed(entry: TranscriptEntry) -> str:
 
 
 def _failure_files(files: Mapping[str, bytes], runs: Sequence[Sequence[str]]) -> list[str]:
-    """Return the files about what failed: failed rows and checks, and the last process's output."""
+    """Return the files about failed rows and checks, and those of the last process that failed."""
     failed = [cells[0] for cells in runs if cells[2] not in OK][-1:]
     return [name for name in files if name.partition("-")[2].startswith(FAILED)
             or name.partition("-")[0] in failed]

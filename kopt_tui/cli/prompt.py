@@ -20,7 +20,7 @@ class Prompt:
 
     def text(self, question: str, flag: str, default: str = "", *, optional: bool = False,
              check: Callable[[str], object] = str) -> str:
-        """Return an answer, without a terminal the default; raises InputError naming the flag.
+        """Return an answer, without a terminal the default. Raises InputError if there is none.
 
         Asks again after an answer for which `check` raises InputError, and after an empty one if
         it is not optional.
@@ -57,7 +57,7 @@ class Prompt:
         raise InputError(f"{question} is not given", fix=f"use {flag}")
 
     def line(self, prompt: str) -> str:
-        """Return one line of input; the prompt goes to stderr. Raises InputError at its end."""
+        """Return one line of input; the prompt goes to stderr. Raises InputError if input ended."""
         lines = wrapped(prompt.rstrip(), terminal_width(sys.stderr), 2)
         print("\n".join(lines), end=" ", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()

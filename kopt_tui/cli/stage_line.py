@@ -20,7 +20,7 @@ SLOW_S = 3
 def stages(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     """Yield a callback that prints the current stage to stderr.
 
-    Without a terminal it prints only what is waited for, and stages that take long.
+    If stderr is no terminal, it prints only what is waited for, and stages that take long.
     """
     if quiet:
         yield lambda line: None

@@ -71,7 +71,7 @@ def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None
 
 
 def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> EarlierChange:
-    """Return a candidate's own patch; if it is of another campaign, its change since the baseline.
+    """Return a candidate's patch; for one of another campaign, its change since the baseline there.
 
     Raises Refused for a candidate of the campaign that would not be measured again.
     """

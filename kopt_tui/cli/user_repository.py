@@ -113,8 +113,8 @@ class UserRepository:
     def merge(self, chosen: Campaign, message: str, *, squash: bool, pick: bool = False) -> None:
         """Merge the best commit; after a conflict everything is restored.
 
-        `pick`: apply the kept commits to the branch one by one, because the campaign's base is
-        none of its commits.
+        `pick`: apply the kept commits to the branch one by one, for a campaign whose base is no
+        commit of the branch.
         """
         before = self.line("rev-parse", "HEAD")
         kept = f"{chosen.base_commit}..{chosen.best_commit}"

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _end(workspace: Path, campaign: str) -> int:
-    """Print the demo's result, or that it goes on; return 0 unless it failed."""
+    """Print the demo's result, or that it continues; return 1 if it ended without success."""
     with closing(Reader(workspace)) as reader:
         if not is_live(reader, campaign):
             return print_summary(reader, campaign)

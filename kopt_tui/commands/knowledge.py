@@ -227,13 +227,13 @@ def _strategies(args: argparse.Namespace) -> int:
     else:
         print_table(("strategy", "against", "expected", "here", "moves"), (
             (entry.strategy.key, entry.strategy.against or entry.strategy.review or "any limit",
-             entry.strategy.gain, str(entry.record), _moves(entry)) for entry in listed))
+             entry.strategy.gain, str(entry.record), _strategy_text(entry)) for entry in listed))
     if not listed:
         print_note("no strategy fits")
     return 0 if listed else 1
 
 
-def _moves(entry: ListedStrategy) -> str:
+def _strategy_text(entry: ListedStrategy) -> str:
     """Return a row's text and its transformations and templates, with their records."""
     made = [f"{name} ({record})" if record.tried else name
             for name, record in (*entry.transformations.items(), *entry.templates.items())]

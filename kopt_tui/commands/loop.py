@@ -44,7 +44,7 @@ class LoopAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     best: Config
     verdict: Verdict | None
-    """null if the search was stopped before."""
+    """null if the command was stopped before the verdict."""
     trials: tuple[Trial, ...]
     space_size: int
     earlier: int
@@ -194,7 +194,7 @@ def _request(one_shot: OneShot, args: argparse.Namespace) -> LoopRequest | Repor
 
 
 def _budget(one_shot: OneShot, only: Sequence[str]) -> int:
-    """Return how many configurations to try: all of a small Triton space on a GPU."""
+    """Return how many configurations to try: USUAL_TRIALS or, on a GPU, a small Triton space."""
     swept = one_shot.source.configurations(only, MOST_SWEPT) \
         if one_shot.judged.device.kind != "cpu" and one_shot.language == "triton" else ()
     return max(USUAL_TRIALS, len(swept))

@@ -114,7 +114,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
 
 
 def _patch(chosen: Campaign, output: Path | None, *, as_json: bool) -> None:
-    """Print the change, without opening the project."""
+    """Print the change or write it to a file, without opening the project."""
     patch = diff.kept(chosen)
     if output is None:
         diff.print_patch(chosen, "", patch.data, as_json=as_json, raw=True)

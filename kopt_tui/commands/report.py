@@ -125,7 +125,7 @@ def _export(args: argparse.Namespace, reader: Reader) -> int:
                 raise
             problems.append(ProblemResult(problem=name, why=str(error)))
     table = fast_p.of(problems)
-    files[SCORES] = _pretty(table, indent=2)
+    files[SCORES] = _pretty_json(table, indent=2)
     _write(args.output or Path(f"{Path(args.campaign or 'kernelbench').name}-kernelbench"), files)
     if args.json:
         print_json(table)
@@ -148,14 +148,14 @@ def _export_campaign(args: argparse.Namespace, reader: Reader) -> None:
         _write(args.output or Path(f"{chosen.id}-flashinfer"),
                bench_export.files(result, view.ended_at))
         return
-    text = _pretty(TABLES[args.format](result, view.manifest), indent=4)
+    text = _pretty_json(TABLES[args.format](result, view.manifest), indent=4)
     if args.output is None:
         sys.stdout.write(text.decode())
     else:
         _write(args.output.parent, {args.output.name: text})
 
 
-def _pretty(value: object, *, indent: int) -> bytes:
+def _pretty_json(value: object, *, indent: int) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=indent) + b"\n"
 
 

@@ -19,7 +19,7 @@ from engine.journal.records import Campaign
 from engine.manifest import load
 from harness.errors import InputError, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
-from kopt_tui.cli.event_stream import GOES_ON, POLL_S, SUCCESSFUL, follow, follow_start
+from kopt_tui.cli.event_stream import CONTINUES, POLL_S, SUCCESSFUL, follow, follow_start
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
 from kopt_tui.cli.prompt import Prompt
@@ -102,10 +102,11 @@ def start(workspace: Path, name: str, *, wait: bool = False) -> int:
 
 def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, beside: bool = False,
            warns: bool = False) -> tuple[str, T]:
-    """Launch a campaign; return its name and what `launch` returned once the engine has its lease.
+    """Launch a campaign; return its name and what `launch` returned.
 
-    The manifest's file is locked meanwhile: if two processes start it at once, the second one finds
-    the first one's campaign. Raises RunsAlready for a running campaign, unless `beside`.
+    `launch` returns when the engine has its lease. The manifest's file is locked until then: if two
+    processes start it at once, the second finds the first one's campaign. Raises RunsAlready for a
+    running campaign, unless `beside`.
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
 
@@ -117,9 +118,9 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     with path.open("rb") as file:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        if not beside and (running := _of_manifest(workspace, manifest, AT_WORK)):
+        if not beside and (running := _newest_of_manifest(workspace, manifest, AT_WORK)):
             raise RunsAlready(running)
-        if lost := _of_manifest(workspace, manifest, ("lost",)):
+        if lost := _newest_of_manifest(workspace, manifest, ("lost",)):
             print_note(f"{lost.id} was interrupted in round {lost.round}, and kopt resume "
                        f"{lost.id} continues it; this run starts another campaign")
         campaign = campaigns.create(workspace, path).id
@@ -164,7 +165,7 @@ def _report(workspace: Path, campaign: str, pid: int, *, wait: bool,
             return follow(workspace, campaign)
         except KeyboardInterrupt:
             print(file=sys.stderr)
-            print_text(f"{GOES_ON.format(campaign)}, kopt stop {campaign} ends it", sys.stderr)
+            print_text(f"{CONTINUES.format(campaign)}, kopt stop {campaign} ends it", sys.stderr)
             raise
     return follow_start(workspace, campaign) if is_new and sys.stdout.isatty() else 0
 
@@ -214,10 +215,11 @@ def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespa
     return launch.main(workspace, campaign=refusal.campaign)
 
 
-def _of_manifest(workspace: Path, manifest: Manifest, states: Sequence[str]) -> Campaign | None:
-    """Return the newest campaign of a manifest's project and target in one of some states, or None.
+def _newest_of_manifest(workspace: Path, manifest: Manifest,
+                        states: Sequence[str]) -> Campaign | None:
+    """Return the newest campaign of a manifest's project and op in one of some states, or None.
 
-    The states are those of `kopt status`; a paused campaign without an engine is lost too.
+    The states are those of `kopt status`, but a paused campaign without an engine is lost too.
     """
     with closing(Reader(workspace)) as reader:
         return next((campaign for campaign in reader.campaigns()
@@ -239,7 +241,7 @@ def _warnings(reader: Reader, campaign: str) -> list[str]:
 
 
 def _names_campaign(workspace: Path, name: str) -> bool:
-    """Return whether a name is a campaign's and no file's; the campaign's own folder is no file."""
+    """Return whether a name means a campaign, not a file; a campaign's own folder is no file."""
     if "/" in name or name.endswith((".yaml", ".yml")):
         return False
     return not Path(name).exists() or Path(name).resolve() == (workspace / name).resolve()

@@ -100,7 +100,7 @@ def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:
 
 
 def _notes(status: CampaignStatus) -> list[str]:
-    """Return the notes below a campaign's row, those that need a person first."""
+    """Return the notes below a campaign's row, first those that need a person."""
     campaign, models = status.campaign, status.models
     waits = status.provisional or f"{counted(status.waiting, 'candidate')} waiting for approval"
     requests, starts = ", ".join(status.unanswered), f"; kopt resume {campaign.id} starts an engine"

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
                          fix="see kopt submit --help")
     with open_journal(args) as reader:
         chosen = _judging_campaign(reader, args)
-        files = _earlier(reader, chosen, args) if args.source else [_from_file(chosen, args)]
+        files = _earlier_files(reader, chosen, args) if args.source else [_from_file(chosen, args)]
         runs = is_live(reader, chosen.id)
         if refusal := submission.refusal(reader, chosen, runs=runs):
             raise refusal
@@ -103,16 +103,17 @@ def _from_file(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
     """Return the name and the contents of the inbox's file for PATCH."""
     where = "standard input" if args.patch == "-" else args.patch
     patch = _read(args.patch, where)
-    whole = not _DIFF.search(patch)
-    if whole and not _is_source(args.patch, chosen):
+    is_whole = not _DIFF.search(patch)
+    if is_whole and not _is_source(args.patch, chosen):
         raise InputError("the file contains no diff", where=where, fix="git diff prints one")
-    if not whole:
+    if not is_whole:
         patch_text.parse(patch, where)
-    return submission.file_name(args.patch, whole=whole), submission.stated(args.hypothesis, patch)
+    return (submission.file_name(args.patch, whole=is_whole),
+            submission.stated(args.hypothesis, patch))
 
 
-def _earlier(reader: Reader, chosen: Campaign,
-             args: argparse.Namespace) -> list[tuple[str, bytes]]:
+def _earlier_files(reader: Reader, chosen: Campaign,
+                   args: argparse.Namespace) -> list[tuple[str, bytes]]:
     """Return the names and contents of the inbox's files for --from SOURCE, in order."""
     changes = earlier_changes(reader, chosen, args.source)
     for change in changes:
@@ -148,9 +149,9 @@ def _is_source(file: str, campaign: Campaign) -> bool:
 
 
 def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
-    """Return the changes of a source, in the order in which they were made.
+    """Return the changes of --from SOURCE, in the order of a folder's file names or of a campaign.
 
-    Raises InputError if the source has none, or is no campaign, folder, commit or branch.
+    Raises InputError if it has none, or is no campaign, candidate, folder, commit or branch.
     """
     if Path(source).is_dir():
         changes = [EarlierChange(path.stem, path.read_bytes())
@@ -160,7 +161,7 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
         if earlier.id == chosen.id:
             raise InputError(f"{source} is the campaign that judges them",
                              fix="after the source, name the campaign that should judge them")
-        changes = list(_of_campaign(reader, earlier))
+        changes = list(_campaign_changes(reader, earlier))
     elif candidate := _candidate(reader, chosen, source):
         changes = [submission.of_candidate(reader, chosen, candidate)]
     else:
@@ -172,7 +173,7 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
     return changes
 
 
-def _of_campaign(reader: Reader, earlier: Campaign) -> Iterator[EarlierChange]:
+def _campaign_changes(reader: Reader, earlier: Campaign) -> Iterator[EarlierChange]:
     """Yield what was committed or measured as faster, as the whole change since the baseline."""
     faster = {row.candidate for row in reader.verdicts(earlier.id)
               if row.valid and row.correct and (row.low or 0.0) > 1.0}

@@ -166,9 +166,9 @@ def _kernel(project: Path, kernel: Target, traced: str) -> TraceTarget:
                       f"{', '.join(names)} and {CALLS}")
     dimensions = call_shapes.dimensions(kernel)
     traced = traced or f"{kernel.source}:{kernel.entry}"
-    places = {arg.name: place for place, arg in enumerate(kernel.args)}
+    numbers = {arg.name: number for number, arg in enumerate(kernel.args)}
     function = replace(_place(project, traced),
-                       args=tuple((places[arg.name], arg.name) for arg in dimensions.args))
+                       args=tuple((numbers[arg.name], arg.name) for arg in dimensions.args))
     return TraceTarget(function=function, title=traced, kernel=kernel, dimensions=dimensions)
 
 
@@ -187,7 +187,7 @@ def _place(project: Path, traced: str) -> CountedFunction:
 
 def _classes(target: TraceTarget, table: ShapeTable, calls: Weights
              ) -> tuple[list[tuple[str, ...] | None], list[str], bool]:
-    """Return the classes of each shape, notes, and whether the manifest accepts the weights."""
+    """Return each shape's classes, the notes, and whether the manifest accepts the weights."""
     if target.kernel is None:
         return [None] * len(table.rows), [], True
     names = [entry.name for entry in target.kernel.classes]
@@ -249,7 +249,7 @@ def _relative(path: Path, project: Path) -> str:
 
 
 def _writable(path: Path) -> Path:
-    """Check the output file before the program runs, which may take hours."""
+    """Return the output file's absolute path, checked before the program runs for hours."""
     path = Path(os.path.abspath(path.expanduser()))
     folder = path.parent
     if path.is_dir() or not folder.is_dir():

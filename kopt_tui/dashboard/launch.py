@@ -52,7 +52,7 @@ def main(workspace: Path, *, readonly: bool = False, campaign: str | None = None
 
 
 def _crashed(workspace: Path, failure: Exception, engine: Engine | None) -> KoptError:
-    """Write the traceback to a file, and return the line that is printed instead."""
+    """Write the traceback to a file, and return the error that is printed instead."""
     import traceback
 
     lines = traceback.format_exception(failure)

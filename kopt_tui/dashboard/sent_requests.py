@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SentRequests:
-    """Sends requests, remembers those that wait for the engine, and shows its answers."""
+    """Sends requests, remembers those without an answer, and shows the engine's answers."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -30,7 +30,7 @@ class SentRequests:
         return tuple(dict.fromkeys(request.campaign for request in self._waiting.values()))
 
     def refuses(self, verb: str) -> bool:
-        """Return whether this session may not send requests, and say so."""
+        """Return whether this session may not send requests; if so, say it on the bottom line."""
         if self._dashboard.readonly:
             self._dashboard.say(f"! this dashboard is read-only: {verb} is refused", "warn")
         return self._dashboard.readonly
@@ -60,7 +60,7 @@ class SentRequests:
                 failure = phrases.clean(str(error), 200)
                 dashboard.call_later(dashboard.say, f"✗ {_name(request)} failed: {failure}", "bad")
             else:
-                dashboard.call_later(self._sent, request, number)
+                dashboard.call_later(self._note_sent, request, number)
         dashboard.say(f"· recording the request to {request.verb}")
         dashboard.run_worker(write, thread=True, group="requests")
 
@@ -83,7 +83,7 @@ class SentRequests:
         dashboard.say(f"· submitting {name} again")
         dashboard.run_worker(write, thread=True, group="requests")
 
-    def _sent(self, request: ControlRequest, number: int) -> None:
+    def _note_sent(self, request: ControlRequest, number: int) -> None:
         self._waiting[number] = request
         self._dashboard.say(f"· {_name(request)} is recorded; waiting for the engine", "info")
         if isinstance(self._dashboard.front, KoptScreen):

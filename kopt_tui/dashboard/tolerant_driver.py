@@ -14,8 +14,8 @@ from textual.drivers.linux_driver import LinuxDriver
 
 ESCAPE = "\x1b"
 ESCAPE_AND_KEY = re.compile(r"\x1b[^\x00-\x20\x7f\[\]OPX^_]")
-"""tmux and screen send escape and a key pressed soon after it together, as alt and the key. Left
-out are the bytes that begin sequences of terminals."""
+"""tmux and screen send escape and a key pressed soon after it together, as alt and the key. The
+pattern excludes bytes that, after escape, begin a terminal's sequences."""
 
 
 class TolerantDriver(LinuxDriver):

@@ -35,12 +35,12 @@ _DONE = (0, 1)
 MOST_KERNEL_CALLS = 4
 """Verdicts and searches that run at once; others wait."""
 BEAT_S = 5.0
-"""How often a client hears that its call goes on: many give up after a minute of silence."""
+"""Seconds between messages that a call continues: many clients give up after a minute."""
 
 _ERROR = '{"error": '
 """How an error begins; needed because a refusal has an exit code of `_DONE`."""
 Beat = Callable[[float], Awaitable[None]]
-"""Receives the seconds that a call has taken."""
+"""Receives how many seconds a call has taken so far."""
 
 
 class VerbFailed(Exception):
@@ -72,7 +72,7 @@ class VerbCall:
         return whole
 
     def kernel(self, what: str) -> list[str]:
-        """Return arguments for a FILE, FILE:FUNCTION or FOLDER, with a project in our folder.
+        """Return arguments for a FILE, FILE:FUNCTION or FOLDER; the project lies in our folder.
 
         Raises InputError for a path outside the server's folder.
         """
@@ -85,7 +85,8 @@ class VerbCall:
 
     async def run_on_kernel(self, verb: str, *arguments: str, stdin: str = "", beat: Beat) -> Any:
         """Return the JSON of a verb that works on a kernel; `beat` is called while it does."""
-        began, call = time.monotonic(), asyncio.ensure_future(self._in_turn(verb, arguments, stdin))
+        began, call = time.monotonic(), asyncio.ensure_future(
+            self._run_when_free(verb, arguments, stdin))
         try:
             while not (await asyncio.wait([call], timeout=BEAT_S))[0]:
                 await beat(time.monotonic() - began)
@@ -95,7 +96,7 @@ class VerbCall:
                 with suppress(asyncio.CancelledError):
                     await call
 
-    async def _in_turn(self, verb: str, arguments: Sequence[str], stdin: str) -> Any:
+    async def _run_when_free(self, verb: str, arguments: Sequence[str], stdin: str) -> Any:
         async with self._kernel_calls:
             return await self.run(verb, *arguments, stdin=stdin)
 

@@ -9,7 +9,7 @@ from kopt_tui.screens.base import KoptScreen
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, WaitingRow
 
-GOING_ON = ("running", "paused")
+UNFINISHED = ("running", "paused")
 NO_DECISION = {"approve": "", "reject": ""}
 """The labels of these actions where no candidate waits for approval."""
 
@@ -50,8 +50,8 @@ class CampaignActions(KoptScreen):
 
     def labels(self) -> dict[str, str]:
         row = self.chosen_campaign()
-        may = row is not None and row.campaign.state in (*GOING_ON, *phrases.CUT)
-        return {"pause": _pause_or_resume(row) if row is not None and may else ""}
+        can_pause = row is not None and row.campaign.state in (*UNFINISHED, *phrases.CUT)
+        return {"pause": _pause_or_resume(row) if row is not None and can_pause else ""}
 
     def action_pause(self) -> None:
         row = self.chosen_campaign()
@@ -64,7 +64,7 @@ class CampaignActions(KoptScreen):
         if row is None or self.dashboard.requests.refuses(verb):
             return
         state = row.campaign.state
-        if state not in GOING_ON and (verb == "stop" or state not in phrases.CUT):
+        if state not in UNFINISHED and (verb == "stop" or state not in phrases.CUT):
             self.keybar.say(f"! {row.id} is {row.status}: nothing to stop" if verb == "stop" else
                             f"! {row.id} is {row.status}: kopt set raises a limit, then "
                             "kopt resume", "warn")

@@ -19,7 +19,7 @@ from kopt_tui.widgets.bars import KeyBar, TopBar
 from kopt_tui.widgets.pane import Column, InCurrentSize, Pane
 
 WIDE = 110
-"""Columns from which panes stand side by side instead of one at a time."""
+"""The least width, in cells, at which a deck's panes are all visible instead of one."""
 
 
 class PaneLayout:
@@ -36,7 +36,7 @@ class PaneLayout:
 
     @property
     def panes(self) -> list[Pane]:
-        """Return the panes that can have the focus, in the order of the screen."""
+        """Return the panes that can have the focus, in the screen's order, but the deck's last."""
         panes = [pane for pane in self._screen.query(Pane)
                  if pane.can_focus and pane not in self.deck and not isinstance(pane, KeyBar)]
         return panes + list(self.deck)
@@ -52,7 +52,7 @@ class PaneLayout:
             self._front = pane
 
     def place(self) -> None:
-        """Show the panes that fit."""
+        """Show the focused pane if zoomed, else all panes, but of a narrow deck only one."""
         deck, narrow = self.deck, self._screen.size.width < WIDE
         if self._front not in deck:
             self._front = deck[0] if deck else None
@@ -69,7 +69,7 @@ class PaneLayout:
         self._screen.set_class(self.zoomed, "-zoomed")
 
     def focus_next(self, step: int) -> None:
-        """Give the focus to the next pane and undo the zoom."""
+        """Give the focus to the pane `step` panes further, and undo the zoom."""
         panes = self.panes
         if not panes:
             return
@@ -82,7 +82,7 @@ class PaneLayout:
         self._screen.set_focus(target)
 
     def toggle_zoom(self) -> None:
-        """Give the whole screen to the pane with the focus, or to all panes again."""
+        """Show only the pane with the focus, or all panes again."""
         self.zoomed = not self.zoomed and self.focused is not None
         self.place()
 
@@ -164,7 +164,7 @@ class KoptScreen(InCurrentSize[None]):
         """Show the devices of this machine."""
 
     def labels(self) -> dict[str, str]:
-        """Return other labels of actions for what is shown, "" for one that would be refused."""
+        """Return labels that actions have instead of the table's, "" for a refused action."""
         return {}
 
     def action_open(self) -> None:
@@ -243,7 +243,7 @@ class KoptScreen(InCurrentSize[None]):
     # Actions.
 
     async def take_input(self, event: events.Key | events.Paste) -> None:
-        """Do what a key stands for in the table; while a filter is typed, all goes into it."""
+        """Do what a key means by the table of keys; while a filter is typed, edit the filter."""
         if not self.keybar.takes(event) and isinstance(event, events.Key):
             await self.dashboard.perform(keys.bound(event.key, self.SCOPE))
 
@@ -268,7 +268,7 @@ class KoptScreen(InCurrentSize[None]):
         self._watch_devices()
 
     def action_filter(self) -> None:
-        """Type a text that the rows of the pane must contain."""
+        """Let a person type a text that the rows of the pane must contain."""
         pane = self.pane
         if pane is not None and pane.FILTERS:
             self.keybar.ask(pane.filter, pane.set_filter, pane.FILTER_HELP)

@@ -1,4 +1,4 @@
-"""The Candidate screen: what it claims, what was measured, the audit, and its patch."""
+"""The Candidate screen: a candidate's claim, what was measured, the audit, and the patch."""
 
 from __future__ import annotations
 

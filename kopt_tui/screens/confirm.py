@@ -1,4 +1,4 @@
-"""The dialog before a request is sent: it names its object and focuses the safe answer.
+"""The dialog before a request is sent: it names what is affected and focuses the safe answer.
 
 Enter alone never sends anything: the focus must first be moved to the other answer.
 """
@@ -89,7 +89,7 @@ class ConfirmScreen(PaneDialog[str | None]):
         self.pane.expired = question.expired(snapshot)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Expire the question if the journal has moved on while it was read."""
+        """Expire the question if, by the new snapshot, it no longer applies."""
         pane = self.pane
         expired = pane.question.expired(snapshot)
         if expired and not pane.expired:
@@ -164,16 +164,16 @@ def _why_decided(snapshot: Snapshot, request: ControlRequest) -> str:
     for row in snapshot.waiting:
         candidate = row.candidate
         if candidate.campaign == request.campaign and candidate.id == request.candidate:
-            changed = (candidate.base_commit != request.expected_base
-                       or row.verdict != request.expected_verdict)
-            return "it was measured again: check the new verdict first" if changed else \
+            has_changed = (candidate.base_commit != request.expected_base
+                           or row.verdict != request.expected_verdict)
+            return "it was measured again: check the new verdict first" if has_changed else \
                 row.obstacle if request.verb == "approve" else ""
     return "it was decided by another request and no longer waits"
 
 
 def _why_ended(snapshot: Snapshot, request: ControlRequest) -> str:
     row = snapshot.row(request.campaign)
-    goes_on = ("running", "paused", *(phrases.CUT if request.verb == "resume" else ()))
-    if row is None or row.campaign.state not in goes_on:
+    unfinished = ("running", "paused", *(phrases.CUT if request.verb == "resume" else ()))
+    if row is None or row.campaign.state not in unfinished:
         return f"the campaign is {row.campaign.state if row else 'gone'} now"
     return ""

@@ -17,7 +17,7 @@ from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.tones import Line
 
 _STARTS = re.compile(r"\s*(?:[-*] |[#|>]|```|\d+\. |$)")
-"""Lines that do not continue the one before."""
+"""Lines that do not continue the line before them."""
 
 
 class PageList(ListPane[Page]):

@@ -31,11 +31,11 @@ class CampaignRows:
         self._seq = -1
         self._rows: tuple[CampaignRow, ...] = ()
         self._trends: dict[str, tuple[float, tuple[float, ...]]] = {}
-        """When a campaign was last updated, and the best after each of its rounds by then."""
+        """By campaign, when it was last updated, and the best after each of its rounds by then."""
         self.waiting: tuple[WaitingRow, ...] = ()
 
     def at(self, seq: int) -> tuple[CampaignRow, ...]:
-        """Return the rows at an event, with the state of each engine as it is now."""
+        """Return the rows as of an event, with the state of each engine as it is now."""
         if seq != self._seq or not seq:
             counts, bills = self._reader.waiting_counts(), self._reader.model_bills()
             self._rows = tuple(
@@ -49,13 +49,13 @@ class CampaignRows:
                 for line in (waiting_line.read(self._reader, row.id),)
                 for candidate in self._reader.candidates(row.id, states=("waiting",)))
             self._seq = seq
-        if not any(map(_may_live, self._rows)):
+        if not any(map(_may_be_active, self._rows)):
             return self._rows
         bills = self._reader.model_bills()  # they grow without an event
-        return tuple(self._live(row, bills.get(row.id, NO_BILL))
-                     if _may_live(row) else row for row in self._rows)
+        return tuple(self._with_engine(row, bills.get(row.id, NO_BILL))
+                     if _may_be_active(row) else row for row in self._rows)
 
-    def _live(self, row: CampaignRow, bill: ModelBill) -> CampaignRow:
+    def _with_engine(self, row: CampaignRow, bill: ModelBill) -> CampaignRow:
         """Return a row with its cost, its engine, and how long that has been in its phase."""
         engine = engine_state(self._reader, row.id)
         began = self._reader.newest_event(row.id, "campaign.state") \
@@ -107,7 +107,7 @@ class CampaignRows:
             review=review.brief if review else ""))
 
 
-def _may_live(row: CampaignRow) -> bool:
+def _may_be_active(row: CampaignRow) -> bool:
     """Return whether an engine or, after the end, a host may be at work."""
     return row.campaign.state in LIVE or bool(row.campaign.phase)
 

@@ -75,7 +75,7 @@ def best_classes(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictR
                  decisions: Sequence[DecisionRow]) -> ClassTable | None:
     """Return the classes of the headline, else of the newest kept verdict, else of the fastest.
 
-    After a rollback of everything that was kept, these are the baseline's classes.
+    If everything kept was rolled back, or nothing else was timed, these are the baseline's classes.
     """
     chosen, title = _choose(reader, campaign, verdicts, decisions)
     verdict = harmless_verdict(chosen) if chosen else None

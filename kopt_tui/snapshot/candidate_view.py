@@ -57,7 +57,7 @@ def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: st
 
 
 def attempt_of(reader: Reader, candidate: Candidate) -> AttemptRef:
-    """Return the attempt that made a candidate, or its original if it is a form of another one."""
+    """Return the attempt that made a candidate or, for a form of another one, made that one."""
     while candidate.form_of:
         candidate = reader.candidate(candidate.form_of, candidate.campaign)
     task = reader.task(candidate.campaign, candidate.id)
@@ -77,7 +77,7 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
 
 
 def _measure_again(decisions: Sequence[DecisionRow]) -> str:
-    """Return how a near gain is measured again, "" if the newest decision is not on one."""
+    """Return how to measure a near gain again, "" if the newest decision found none."""
     newest = next(iter(decisions), None)
     return phrases.measure_again(newest.candidate) if newest and newest.near_gain else ""
 

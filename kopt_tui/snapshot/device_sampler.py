@@ -69,7 +69,7 @@ def device_line(device: Device, state: DeviceState) -> DeviceLine:
 
 
 def _owner(device: Device, state: DeviceState) -> str:
-    """Return who uses a device: the holder of kopt's lock, else the processes of the driver."""
+    """Return who uses a device: the holder of kopt's lock, else the processes on the device."""
     from harness.isolation.device_lock import holder  # start-up time
 
     try:
@@ -84,7 +84,7 @@ def _owner(device: Device, state: DeviceState) -> str:
 
 
 def rounded(value: float | None, step: int, unit: str) -> str:
-    """Return a value to the nearest step, "" for an unknown one."""
+    """Return a value rounded to a multiple of `step`, "" for an unknown one."""
     return "" if value is None else f"{round(value / step) * step:.0f}{unit}"
 
 

@@ -33,7 +33,7 @@ def event(record: Event) -> str:
         words = short(record.ref), _text(payload, "slot"), _outcome(payload)
         return clean(f"verdict  {'  '.join(filter(None, words))}", 400)
     if record.kind == "baseline":
-        return clean(f"baseline  {short(record.ref)}  {_baseline(payload)}", 400)
+        return clean(f"baseline  {short(record.ref)}  {_baseline_text(payload)}", 400)
     if record.kind == "decision":
         kind, reason = _text(payload, "kind"), _text(payload, "reason")
         return clean(f"decision  {short(record.ref)}  {_text(payload, 'slot')}  "
@@ -61,7 +61,7 @@ def event(record: Event) -> str:
         parts.append(short(record.ref, 12))
     if _text(payload, "summary").startswith(f"{_text(payload, 'outcome')}: "):
         payload = {key: value for key, value in payload.items() if key != "outcome"}
-    parts += filter(None, (_fact(key, value, record.ref) for key, value in payload.items()))
+    parts += filter(None, (_field_text(key, value, record.ref) for key, value in payload.items()))
     return clean("  ".join(parts), 400)
 
 
@@ -90,7 +90,7 @@ def _outcome(payload: Mapping[str, object]) -> str:
     return quantities.speedup(value, low, high) or "correct, not timed"
 
 
-def _baseline(payload: Mapping[str, object]) -> str:
+def _baseline_text(payload: Mapping[str, object]) -> str:
     """Return the baseline's latency, and the smallest gain that noise does not hide."""
     latency, least = (payload.get(name) for name in ("latency_us", "noise"))
     return "; ".join(filter(None, (
@@ -109,8 +109,8 @@ def _limiters(payload: Mapping[str, object]) -> str:
     return ", ".join(names) or "none found"
 
 
-def _fact(key: str, value: object, ref: str) -> str:
-    """Return one field of an event's payload: texts alone, a number with its name."""
+def _field_text(key: str, value: object, ref: str) -> str:
+    """Return a field of an event's payload in words: a number after its name, a text alone."""
     if isinstance(value, bool):
         return key if value else f"not {key}"
     if value in (None, "", 0, [], {}) or str(value) == ref or key in HIDDEN:

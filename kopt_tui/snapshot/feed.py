@@ -95,30 +95,30 @@ class Feed(ReaderThread):
             now = time.monotonic()
             focus = self._focus
             current = reader.data_version()
-            moved = focus != last_focus
-            changed = current != version or (now - self._built_at > PULSE_S and any(
+            has_new_focus = focus != last_focus
+            has_changed = current != version or (now - self._built_at > PULSE_S and any(
                 row.engine.word == "alive" for row in self.latest.campaigns))
-            if moved or (changed and now - self._posted_at >= EVENT_GAP_S):
+            if has_new_focus or (has_changed and now - self._posted_at >= EVENT_GAP_S):
                 snapshot = builder.snapshot(focus)
                 self._built_at = now
                 # Events are posted at once; progress alone waits and is read again at each poll.
-                due = snapshot.seq != self.latest.seq or now - self._posted_at >= TICK_GAP_S
-                if moved or due:
+                is_due = snapshot.seq != self.latest.seq or now - self._posted_at >= TICK_GAP_S
+                if has_new_focus or is_due:
                     self._publish(snapshot)
-                version, last_focus = current if moved or due else -1, focus
+                version, last_focus = current if has_new_focus or is_due else -1, focus
             self._wake.wait(POLL_S)
             self._wake.clear()
 
     def _publish(self, snapshot: Snapshot) -> None:
-        same = snapshot.looks_like(self.latest) and self.latest.at > 0
+        is_same = snapshot.looks_like(self.latest) and self.latest.at > 0
         self.latest = snapshot
-        if not same:
+        if not is_same:
             self._posted_at = time.monotonic()
             self._post(snapshot)
 
 
 def _problem(error: Exception) -> str:
-    """Return an error without its place, so that the cause fits into the line."""
+    """Return an error without its `where`, so that the cause fits into the line."""
     if isinstance(error, KoptError):
         fix = f"; {error.fix}" if error.fix else ""
         return phrases.clean(f"journal: {error.what}{fix}", 300)

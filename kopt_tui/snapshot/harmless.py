@@ -25,7 +25,7 @@ def harmless_verdict(row: VerdictRow) -> Verdict | None:
 
 
 def harmless(value: Value) -> Value:
-    """Return a record with control characters and line breaks removed from every text in it."""
+    """Return a record with every text in it as one plain line; lists and mappings stay as is."""
     if isinstance(value, str):
         return phrases.clean(value)  # type: ignore[return-value]
     if isinstance(value, tuple):

@@ -86,9 +86,9 @@ def headline(campaign: Campaign) -> str:
 
 
 def best(campaign: Campaign) -> str:
-    """Return the best's speedup, why there is none after a keep, "" before the first keep."""
-    nothing_kept = campaign.best_commit == campaign.base_commit
-    return headline(campaign) or ("" if nothing_kept else UNMEASURED)
+    """Return the best's speedup, UNMEASURED if it is not known yet, "" if nothing is kept."""
+    is_baseline = campaign.best_commit == campaign.base_commit
+    return headline(campaign) or ("" if is_baseline else UNMEASURED)
 
 
 def state(campaign: Campaign, *, live: bool) -> str:
@@ -103,7 +103,7 @@ def state(campaign: Campaign, *, live: bool) -> str:
 
 
 def phase(campaign: Campaign, *, live: bool) -> str:
-    """Return what a campaign's engine does or that it is gone, and how the campaign ended."""
+    """Return that a campaign's engine is gone, or what it does and how the campaign ended."""
     if campaign.state in ("running", "paused") and not live:
         return engine_gone(campaign)
     return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
@@ -121,7 +121,7 @@ def engine_gone(campaign: Campaign) -> str:
 
 
 def work(campaign: Campaign) -> str:
-    """Return what the engine or host of a live campaign does, or what makes it go on."""
+    """Return what a live campaign's engine or host does; if paused, what continues it."""
     if campaign.state == "paused":
         return f"kopt resume {campaign.id} continues it"
     return f"after its end: {campaign.phase}" if state(campaign, live=True) == "judging" \
@@ -142,8 +142,8 @@ def moment(at: float, now: float) -> str:
     An age such as "3 min ago" would change, and be repainted, without an event.
     """
     then, today = time.localtime(at), time.localtime(now)
-    same_day = (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday)
-    return time.strftime("%H:%M" if same_day else "%b %d", then)
+    is_today = (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M" if is_today else "%b %d", then)
 
 
 def age(seconds: float) -> str:
@@ -195,7 +195,7 @@ def measure_again(candidate: str) -> str:
 
 
 def agent(progress: AgentProgress | None) -> str:
-    """Return how far a model is: `step 3/60 $0.0123`, or `step 3` without a limit; "" for none."""
+    """Return how far a model is: `step 3/60 $0.0123`, `step 3 $0.0123` without a limit, or ""."""
     if progress is None:
         return ""
     limit = f"/{progress.step_limit}" if progress.step_limit else ""
@@ -218,5 +218,5 @@ def slot(row: Slot, elapsed: str = "") -> str:
 
 def noise(low: object, high: object) -> str:
     """Return the interval of the baseline against itself: `noise [0.96, 1.05]`, "" if not timed."""
-    known = isinstance(low, int | float) and isinstance(high, int | float)
-    return f"noise [{low:.2f}, {high:.2f}]" if known else ""
+    is_timed = isinstance(low, int | float) and isinstance(high, int | float)
+    return f"noise [{low:.2f}, {high:.2f}]" if is_timed else ""

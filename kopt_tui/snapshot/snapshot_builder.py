@@ -30,7 +30,7 @@ from kopt_tui.snapshot.snapshot import (
 LOG_LINES = 400
 CONTROLS = 20
 REPORT_SHARE = 20
-"""A report is written again for new events after this many times the time that writing took."""
+"""New events cause a new report only after this many times the time that the last one took."""
 
 
 class WrittenReport(NamedTuple):
@@ -87,7 +87,7 @@ class Builder:
         return self._view
 
     def _slot_row(self, slot: Slot, *, works: bool) -> SlotRow:
-        """Return a slot without the time of its last sign of life, which no screen shows."""
+        """Return a slot and its ages, without `updated_at`, which no screen shows."""
         began_at = slot.agent.began_at if slot.agent is not None else None
         return SlotRow(slot=harmless(msgspec.structs.replace(slot, updated_at=0.0)),
                        age=self._age(slot.started_at if works else None),

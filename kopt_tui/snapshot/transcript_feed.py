@@ -17,7 +17,7 @@ from kopt_tui.snapshot.snapshot import AttemptRef
 POLL_S = 0.5
 """At most two repaints a second while the transcript grows."""
 PART_S = 0.2
-"""What has been read in this time is posted, before the rest is read."""
+"""Seconds of reading after which the entries are posted, before the rest is read."""
 CHUNK_BYTES = 256 << 10
 MOST_BYTES = 2 * LIMIT_BYTES
 """Later bytes of a file are not read: kopt writes no transcript of this size."""
@@ -114,7 +114,7 @@ class TranscriptFeed(ReaderThread):
             self._forget()
 
     def _attempts(self) -> list[tuple[int, int]]:
-        """Return round and number of all attempts of the slot that left a file."""
+        """Return the round and the number of each attempt of the slot that left a file."""
         rounds = sorted(int(name) for path in self._folder.rounds.glob("round-*")
                         if (name := path.name.removeprefix("round-")).isdecimal())
         slot = self._attempt.slot
@@ -159,7 +159,7 @@ class TranscriptFeed(ReaderThread):
         return ""
 
     def _find(self) -> None:
-        """Find the query in all entries, or in those that are new."""
+        """Find a new query in all entries, the same query in new entries."""
         query, first = self._query.casefold(), 0
         if query == self._searched and self._posted is not None:
             first = len(self._posted.entries) + self._posted.first

@@ -32,8 +32,8 @@ class VerdictWords(msgspec.Struct, frozen=True):
         if self.outcome == "correct":
             return f"✓ correct, {self.measured}"
         if self.outcome == "rejected":
-            withheld = self.reason.startswith("latency withheld")
-            return f"✗ correct, but {'' if withheld else 'rejected: '}{self.reason}"
+            is_withheld = self.reason.startswith("latency withheld")
+            return f"✗ correct, but {'' if is_withheld else 'rejected: '}{self.reason}"
         sign = "·" if self.outcome == "not judged here" else "✗"
         return f"{sign} {self.outcome}" + (f": {self.reason}" if self.reason else "")
 
@@ -52,9 +52,9 @@ def describe(verdict: Verdict) -> VerdictWords:
     if rejects := [finding for finding in verdict.audit if finding.severity == "reject"]:
         floors = [f"{quantities.latency(row.floor_us)} (class {row.config_class})"
                   for row in verdict.rows if row.floor_us is not None and row.latency_us is None]
-        withheld = floors and all(finding.rule == FLOOR for finding in rejects)
+        is_withheld = floors and all(finding.rule == FLOOR for finding in rejects)
         return VerdictWords("rejected", "latency withheld: below the physical floor of "
-                            + ", ".join(floors) if withheld else rejects[0].detail)
+                            + ", ".join(floors) if is_withheld else rejects[0].detail)
     return VerdictWords("correct", "", _measured(verdict))
 
 
@@ -76,9 +76,9 @@ def errors(verdict: Verdict) -> str:
         parts.append(f"relative error {verdict.max_rel_err:.2g}")
     if verdict.error_budget_used is not None:
         parts.append(f"{quantities.percent(verdict.error_budget_used)} of the error budget")
-    by_benchmark = verdict.latency_kind == "reported" or verdict.by_kernel_time
+    is_by_benchmark = verdict.latency_kind == "reported" or verdict.by_kernel_time
     return ", ".join(parts) or (
-        "by the benchmark's own check" if by_benchmark else "against the float64 reference")
+        "by the benchmark's own check" if is_by_benchmark else "against the float64 reference")
 
 
 def class_cells(row: Row) -> dict[str, str]:

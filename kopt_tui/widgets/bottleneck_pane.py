@@ -21,7 +21,7 @@ class BottleneckPane(ContentPane[tuple[Bottleneck, ...]]):
     routing = ""
     """Into which languages agents rewrite the kernel."""
     wraps = False
-    """Wrap long texts instead of clipping them."""
+    """Whether long texts are wrapped instead of clipped."""
 
     def show(self, bottlenecks: tuple[Bottleneck, ...], routing: str) -> None:
         """Show the bottlenecks of a round and the routing of its rewrites."""
@@ -64,8 +64,8 @@ def _columns(bottlenecks: tuple[Bottleneck, ...], width: int) -> tuple[int, list
     limiter = max(cell_len(bottleneck.limiter) for bottleneck in bottlenecks)
     places = ["/".join(filter(None, (bottleneck.kernel, bottleneck.config_class)))
               for bottleneck in bottlenecks]
-    same_kernel = len({bottleneck.kernel for bottleneck in bottlenecks}) == 1
-    if max(map(cell_len, places)) > room - NARROWEST and same_kernel:
+    has_one_kernel = len({bottleneck.kernel for bottleneck in bottlenecks}) == 1
+    if max(map(cell_len, places)) > room - NARROWEST and has_one_kernel:
         places = [bottleneck.config_class or bottleneck.kernel for bottleneck in bottlenecks]
     widest = max(map(cell_len, places))
     limiter = min(limiter, max(NARROWEST, room - widest))

@@ -49,8 +49,8 @@ class ChartPane(ContentPane[tuple[RoundPoint, ...]]):
         spans = [(f"{'round':>{LABEL - 1}} ", "dim")]
         for point in points:
             text = phrases.sign(point.outcome) + (str(point.round) if step >= 6 else "")
-            last = point is points[-1]
-            spans.append((text if last else text.ljust(step), phrases.tone(point.outcome)))
+            is_last = point is points[-1]
+            spans.append((text if is_last else text.ljust(step), phrases.tone(point.outcome)))
         return tuple(spans)
 
 
@@ -59,7 +59,7 @@ def _step(grid: list[list[str]], x: int, old: int, new: int) -> None:
     if old == new:
         grid[new][x] = "─"
         return
-    up = new < old
-    grid[old][x], grid[new][x] = ("╯", "╭") if up else ("╮", "╰")
+    is_rise = new < old
+    grid[old][x], grid[new][x] = ("╯", "╭") if is_rise else ("╮", "╰")
     for y in range(min(old, new) + 1, max(old, new)):
         grid[y][x] = "│"

@@ -14,13 +14,13 @@ from kopt_tui.widgets.tones import Line
 
 COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9, "roofline": 8,
            "pairs": 5}
-"""Columns and their widths in cells; those of words grow with the longest one.
+"""Columns and their least widths in cells; those in WIDER grow with their longest cell.
 
 Columns are dropped from the right on a narrow pane, and where the names of classes would be
 clipped to the same text.
 """
 WIDER = {"outcome": "outcome", "speedup": "speedup", "latency": "latency", "before": "incumbent"}
-"""Columns as wide as their longest cell, and the cell."""
+"""Columns that are as wide as their longest cell, and the names of these cells."""
 LONGEST_NAME = 32
 """The most cells that a class's name may take."""
 
@@ -51,8 +51,8 @@ def _sizes(rows: tuple[Row, ...], cells: list[dict[str, str]],
     while True:
         room = width - sum(size + 1 for size in sizes.values())
         wider = sizes["class"] + max(0, min(room, longest - sizes["class"]))
-        apart = len({fit(name, wider) for name in names}) == len(names)
-        if len(sizes) == 1 or (room >= 0 and (apart or sizes.keys() <= set(LEFT))):
+        is_unique = len({fit(name, wider) for name in names}) == len(names)
+        if len(sizes) == 1 or (room >= 0 and (is_unique or sizes.keys() <= set(LEFT))):
             return {**sizes, "class": wider}, room - (wider - sizes["class"]) - 1
         del sizes[empty.pop() if empty else list(sizes)[-1]]
 

@@ -9,7 +9,7 @@ from kopt_tui.widgets.pane import ContentPane, fit
 from kopt_tui.widgets.tones import Line, Span
 
 
-def _trouble(device: DeviceLine) -> list[Span]:
+def _trouble_spans(device: DeviceLine) -> list[Span]:
     silent = device.silent_since
     spans = [] if silent is None else [(f"✗ silent since {phrases.clock(silent)}", "bad")]
     return [*spans, (f"! {device.trouble}", "warn")] if device.trouble else spans
@@ -28,7 +28,7 @@ class DevicePane(ContentPane[tuple[DeviceSnapshot, str]]):
         lines: list[Line] = []
         for device in shown:
             lines.append(((f" {device.id} ", "bold"), (device.name, "plain")))
-            lines += [((f"   {text}", tone),) for text, tone in _trouble(device)]
+            lines += [((f"   {text}", tone),) for text, tone in _trouble_spans(device)]
             if self.one_fact_per_line:
                 lines += [((f"   {fit(name, 12)} ", "dim"), (value, "plain"))
                           for name, value in device.facts]
@@ -56,5 +56,5 @@ class DeviceTable(ListPane[DeviceLine]):
         owner = [(f"  {item.owner}", "info")] if item.owner else []
         return ((f"{fit(item.id, 8)} ", "bold"),
                 (fit(item.name, 30 if width > 110 else 16), "plain"),
-                *((f"  {text}", tone) for text, tone in _trouble(item)[:1]),
+                *((f"  {text}", tone) for text, tone in _trouble_spans(item)[:1]),
                 (f"  {facts}", "plain"), *owner)

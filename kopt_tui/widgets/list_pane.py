@@ -18,7 +18,7 @@ class ListPane(Pane, Generic[Item]):
     """Rows of one kind under a title and an optional line of headings."""
 
     FOLLOWS = False
-    """The cursor stays on the first row, whichever that is, until it is moved away."""
+    """Whether a cursor on the first row stays on the first row when rows come above it."""
     EMPTY = ""
     """The text of an empty list."""
     FILTERS = True
@@ -55,13 +55,13 @@ class ListPane(Pane, Generic[Item]):
         return self.shown[self.cursor] if self.cursor < len(self.shown) else None
 
     def set_items(self, items: tuple[Item, ...]) -> None:
-        """Show these items; where `height` is auto, a change of their number changes it."""
+        """Show these items; a pane whose `height` is auto fits its height to their number."""
         if items == self.items and self._drawn:
             return
-        resized = len(items) != len(self.items)
+        is_resized = len(items) != len(self.items)
         self.items = items
         self._select()
-        if resized and self.styles.is_auto_height:
+        if is_resized and self.styles.is_auto_height:
             self.refresh(layout=True)
 
     def set_filter(self, text: str) -> None:

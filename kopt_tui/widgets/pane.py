@@ -42,7 +42,7 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
 
 
 def wrapped_under(head: Line, text: str, width: int, tones: str = "plain") -> list[Line]:
-    """Return a text after its head, its further lines below the first one; none if it is empty."""
+    """Return a text after its head, further lines below the text; no line for an empty text."""
     indent = sum(cell_len(part) for part, _ in head)
     rows = textwrap.wrap(text, max(20, width - indent - 1))
     below: Line = ((" " * indent, "plain"),)
@@ -263,7 +263,7 @@ class PaneDialog(ModalScreen[Result], InCurrentSize[Result]):
     pane: Pane
 
     async def take_input(self, event: events.Key | events.Paste) -> None:
-        """Answer a key or a paste."""
+        """React to a key or a paste."""
         raise NotImplementedError
 
     def show(self, snapshot: Snapshot) -> None:
@@ -277,6 +277,6 @@ class PaneDialog(ModalScreen[Result], InCurrentSize[Result]):
 
 
 class Column(Container):
-    """A vertical stack of panes; it takes no room while none of them is visible."""
+    """A vertical stack of panes; `PaneLayout` hides it while none of them is visible."""
 
     DEFAULT_CSS = "Column { layout: vertical; width: 1fr; height: 1fr; }"

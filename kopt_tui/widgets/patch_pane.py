@@ -26,7 +26,7 @@ number in the new file; its text."""
 def patch_rows(patch: str) -> list[Row]:
     """Return the lines of a unified diff.
 
-    What is code follows from the counts in the hunk's first line, as code may look like a header.
+    The counts in a hunk's first line say which lines are code, as code may look like a header.
     """
     rows: list[Row] = []
     number = old = new = 0
@@ -52,7 +52,7 @@ def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
     Highlighting loads Pygments and takes up to a second, too long for the thread that draws.
     """
     rows = patch_rows(patch)
-    code = _tokens(rows) if highlighted and len(rows) <= HIGHLIGHTED_LINES else {}
+    code = _highlighted(rows) if highlighted and len(rows) <= HIGHLIGHTED_LINES else {}
     lines: list[Line] = []
     for index, (sign, number, text) in enumerate(rows):
         if sign == "-":
@@ -66,7 +66,7 @@ def patch_lines(patch: str, *, highlighted: bool) -> list[Line]:
     return lines
 
 
-def _tokens(rows: Sequence[Row]) -> dict[int, Line]:
+def _highlighted(rows: Sequence[Row]) -> dict[int, Line]:
     """Return the highlighted code of the new file, by index of the diff's line."""
     lines: dict[int, Line] = {}
     path, block = "", list[tuple[int, str]]()

@@ -43,7 +43,7 @@ class ReportPane(ContentPane[tuple[str, str]]):
 def markdown_lines(text: str, width: int, *, wraps: bool = False) -> list[Line]:
     """Return Markdown as lines of a width: the subset that kopt's reports and pages use.
 
-    Cells of a table that are too long are cut, or wrapped if it `wraps`.
+    Cells of a table that are too long are clipped, or wrapped if `wraps`.
     """
     lines: list[Line] = []
     for kind, group in groupby(_kinds(text.split("\n")), key=lambda pair: pair[0]):
@@ -57,13 +57,13 @@ def markdown_lines(text: str, width: int, *, wraps: bool = False) -> list[Line]:
 
 
 def _kinds(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each line after what it is part of; a fence's end has as many backticks or more."""
+    """Yield each line after its kind; a fence ends with at least its start's backticks."""
     fence = ""
     for line in lines:
-        ends = line.rstrip().startswith(fence) and not line.strip().strip("`")
+        is_end = line.rstrip().startswith(fence) and not line.strip().strip("`")
         if fence:
-            yield ("fence" if ends else "code"), line
-            fence = "" if ends else fence
+            yield ("fence" if is_end else "code"), line
+            fence = "" if is_end else fence
         elif line.startswith("```"):
             fence = "`" * (len(line) - len(line.lstrip("`")))
             yield "fence", line
@@ -82,9 +82,9 @@ def _paragraph(line: str, width: int) -> Iterator[Line]:
         yield ((" ", "plain"), (_plain(heading[2]), tones))
         return
     indent = len(line) - len(line.lstrip())
-    bullet = line.lstrip().startswith("- ")
-    body = line.strip().removeprefix("- ") if bullet else line.strip()
-    mark = " " * (indent + 1) + ("• " if bullet else "")
+    is_bullet = line.lstrip().startswith("- ")
+    body = line.strip().removeprefix("- ") if is_bullet else line.strip()
+    mark = " " * (indent + 1) + ("• " if is_bullet else "")
     words = [(word, tones) for text, tones in _inline(body) for word in WORD.findall(text)]
     yield from _filled((mark, "dim"), words, width)
 
@@ -102,7 +102,7 @@ def _filled(mark: Span, words: Sequence[Span], width: int) -> Iterator[Line]:
 
 
 def _row(row: Sequence[Span], width: int) -> list[Line]:
-    """Return words as a line, without the space after the last one, cut where a word is longer."""
+    """Return words as a line without a space at its end; a word that is too long is cut."""
     *words, (last, tones) = row
     return wrapped((*words, (last.rstrip() or last, tones)), width, cell_len(row[0][0]))
 
@@ -134,10 +134,10 @@ def _table(block: Sequence[str], width: int, wraps: bool) -> list[Line]:
              for i in range(columns)]
     while sum(sizes) + 2 * columns > width and max(sizes) > NARROWEST:
         sizes[sizes.index(max(sizes))] -= 1
-    headed = any(rows[0])
+    has_head = any(rows[0])
     lines: list[Line] = []
-    for number, row in enumerate(rows if headed else rows[1:]):
-        tones = "dim" if headed and number == 0 else "plain"
+    for number, row in enumerate(rows if has_head else rows[1:]):
+        tones = "dim" if has_head and number == 0 else "plain"
         cells = [textwrap.wrap(cell, size) if wraps else [cell]
                  for cell, size in zip(row, sizes, strict=False)]
         for parts in zip_longest(*cells, fillvalue=""):

@@ -14,7 +14,7 @@ from kopt_tui.widgets.tones import Line
 class SlotsPane(ListPane[SlotRow]):
     """One line per worker.
 
-    What changes often stands at the left in one tone, so that a change costs few bytes.
+    What changes often is at the left and has one tone, so that a change costs few bytes.
     """
 
     TITLE = "slots"
@@ -55,8 +55,8 @@ class StreamPane(ListPane[StreamLine]):
         return item.key
 
     def row(self, item: StreamLine, width: int) -> Line:
-        wide = width >= 96
-        at = phrases.clock(item.at) if wide else phrases.clock(item.at)[:5]
+        is_wide = width >= 96
+        at = phrases.clock(item.at) if is_wide else phrases.clock(item.at)[:5]
         word, tone = phrases.ruled(item.outcome, item.reason)
         parts = [
             (f"{at} ", "dim"),
@@ -64,7 +64,7 @@ class StreamPane(ListPane[StreamLine]):
             (f"{fit(item.speedup, 22)} ", "plain"),
             (f"{fit(item.slot, 9)} ", "plain"),
         ]
-        if wide:
+        if is_wide:
             parts.append((f"{fit(phrases.short(item.candidate), 8)} ", "plain"))
         reason = phrases.unprefixed(item.reason)
         parts.append((reason or item.hypothesis, "plain" if reason else "dim"))

@@ -45,7 +45,7 @@ class TranscriptPane(Pane):
         self._is_at_hit = False
         """Whether nobody has scrolled since the hit was shown."""
         self._is_sought = False
-        """Whether the first place of a new query is still to be shown."""
+        """Whether a new query's first match is still to be shown."""
         self._cut: dict[int, EntryRows] = {}
         self._cut_for: tuple[int, str] = (0, "")
 
@@ -85,7 +85,7 @@ class TranscriptPane(Pane):
 
     @property
     def came(self) -> str:
-        """Return how far the attempt came: `12 steps $0.0410`."""
+        """Return how many steps the attempt has made, and their cost: `12 steps $0.0410`."""
         last = self.entries[-1] if self.entries else None
         return "" if last is None or not last.step else \
             f"{counted(last.step, 'step')} {dollars(last.cost_usd)}"
@@ -155,7 +155,7 @@ class TranscriptPane(Pane):
         self._show((0, 0) if side < 0 else (len(self.entries), 0))
 
     def jump(self, step: int) -> None:
-        """Show the start of the next step; backwards, of this step, then of the one before."""
+        """Show the start of the next step; backwards, of this step, or of the previous one."""
         if not self.entries:
             return
         steps = [entry.step for entry in self.entries]

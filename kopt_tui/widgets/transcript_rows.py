@@ -11,7 +11,7 @@ from kopt_tui.snapshot import phrases
 from kopt_tui.widgets.tones import Line, Span
 
 Row = tuple[int, int, int]
-"""A part of a line of an entry: the line's index (-1 for the head), start and end."""
+"""A part of an entry's line: the line's index (-1: the head, -2: a blank row), start, end."""
 
 ROLES = {"system": ("system prompt", "dim"), "user": ("to the model", "accent"),
          "assistant": ("model", "info"), "tool": ("output", "plain"), "note": ("note", "warn")}
@@ -77,9 +77,9 @@ class EntryRows:
                              (f" step {entry.step} " if entry.step else " ", "bold"),
                              (f"{name} ", f"{tones} bold")]
         if entry.role == "tool":
-            good = entry.exit_code == 0
+            is_ok = entry.exit_code == 0
             code = "no exit code" if entry.exit_code is None else f"exit {entry.exit_code}"
-            parts.append((f"{'✓' if good else '✗'} {code} ", "good" if good else "bad bold"))
+            parts.append((f"{'✓' if is_ok else '✗'} {code} ", "good" if is_ok else "bad bold"))
         if entry.cost_usd and entry.role == "assistant":
             parts.append((f"${entry.cost_usd:.4f} ", "plain"))
         parts.append((f"{phrases.clock(entry.at)} ", "dim"))

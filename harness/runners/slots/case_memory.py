@@ -20,7 +20,7 @@ FENCES = "end", "begin"
 class CaseMemory:
     """Slots for calls of one class; `like` is a case of it, `tensors` replace its tensors.
 
-    Raises PeerError and PeerDied, as all of its methods do.
+    Creating it and every method raise PeerError and PeerDied.
     """
 
     def __init__(self, oracle: Oracle, peer: Peer, like: Case, *, slots: int = 1,
@@ -45,7 +45,7 @@ class CaseMemory:
     def shared_with(self, peer: Peer, side: str) -> CaseMemory:
         """Return the same memory for another runner of a shared process.
 
-        `side` names the runner that has mapped it.
+        `side` names the runner that has mapped it already.
         """
         other = copy(self)
         other.peer, other._returned = peer, {}

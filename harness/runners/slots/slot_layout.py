@@ -20,7 +20,7 @@ WIDEST = max(DTYPE_BYTES.values())
 class ReturnedTensor:
     """A tensor that a kernel returned, as its runner reports it.
 
-    `memory` says what is special about its memory, "" if nothing. Copying it is not timed.
+    `memory` says what is special about its memory, "" if nothing. Copying it to a slot is untimed.
     """
 
     dtype: str
@@ -66,9 +66,9 @@ def placed(tensors: Sequence[Mapping[str, Any]], *, end: int = GUARD_BYTES,
         if tensor.get("layout") == "columns":
             nbytes *= 2
         taken = -(-nbytes // GUARD_BYTES) * GUARD_BYTES
-        rest = (taken - nbytes) // LINE_BYTES * LINE_BYTES
+        shift = (taken - nbytes) // LINE_BYTES * LINE_BYTES
         result.append({**tensor, "stored": stored, "nbytes": nbytes,
-                       "offset": end + (rest if tensor.get("layout") == "end" else 0)})
+                       "offset": end + (shift if tensor.get("layout") == "end" else 0)})
         end += taken + GUARD_BYTES
     return result, end
 

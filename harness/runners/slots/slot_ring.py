@@ -24,9 +24,9 @@ from harness.timing.timed_slots import SlotComparison, TimedSlots
 SIDES = ("candidate", "incumbent")
 ROOM_SHARE = 0.8
 """Slots take at most this share of a card's free memory, since calls need memory, too."""
-AN_ARGUMENT = "an argument's memory"
+ARGUMENT_MEMORY = "an argument's memory"
 KEPT_RETURNS = 4
-"""Places of a returned value: its slot, its copy, a short graph and a long one."""
+"""Copies of a returned value: one in the slot, and those that the call and two graphs hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +86,9 @@ class SlotRing:
             self._note_memory(*self.returned["candidate"])
 
     def _note_memory(self, *returned: ReturnedTensor) -> None:
-        """Note what the candidate returns in memory of another kind than the incumbent does.
+        """Note if the candidate returns special memory where the incumbent does not.
 
-        Copying it is not timed, so the incumbent may do work that the candidate leaves out.
+        Copying it is not timed: the candidate may leave out a copy that the incumbent makes.
         """
         for tensor, other in zip(returned, self.returned["incumbent"], strict=True):
             if tensor.memory not in ("", other.memory):
@@ -107,8 +107,9 @@ class SlotRing:
                          flush_bytes=self._source.flush_bytes)
 
     def flip(self, side: str) -> None:
-        views = any(tensor.memory == AN_ARGUMENT for tensor in self.returned.get("incumbent", ()))
-        if self.returned and not self.needs_fetch and not views:
+        is_view = any(tensor.memory == ARGUMENT_MEMORY
+                      for tensor in self.returned.get("incumbent", ()))
+        if self.returned and not self.needs_fetch and not is_view:
             self._oracle.ask("flip_ring", ring=self._id, side=side)
 
     def keep_sample(self, side: str, count: int) -> None:
@@ -145,9 +146,9 @@ class SlotRing:
 class SlotRings:
     """Makes the slots of a verdict, and collects those that the reference judged.
 
-    `kinds` returns the usable kinds of input of a class, `limits` by output the relative
-    difference that counts as none. `flush_bytes` is the size of a GPU's cache, which is emptied
-    before each block if it is above zero.
+    `kinds` returns the usable kinds of input of a class, `limits` for each output the relative
+    difference up to which two answers count as equal. `flush_bytes` is the size of a GPU's cache,
+    which is emptied before each block if the size is above zero.
     """
 
     def __init__(self, oracle: Oracle, *, kinds: Callable[[str], Sequence[str]],
@@ -157,7 +158,7 @@ class SlotRings:
         self.on_gpu, self.flush_bytes = on_gpu, flush_bytes
         self.judged: list[JudgedSlot] = []
         self.fewer: dict[str, int] = {}
-        """By class, how many kinds of input timed calls get, if the card has no room for all."""
+        """How many kinds of input timed calls get, by class, where the card has no room for all."""
         self.unlike: dict[str, str] = {}
         """By class, what is special about the memory that only the candidate returns."""
         self._opened: Counter[tuple[str, bool]] = Counter()
@@ -184,13 +185,13 @@ class SlotRings:
         return nbytes if answer >= needed else int(answer * ROOM_SHARE) // len(SIDES)
 
     def open(self, case: Case, slots: int, like: TimedSlots | None = None) -> SlotRing:
-        """Return new slots; the sides alternate in whose memory is allocated first.
+        """Return new slots; the side whose memory is allocated first alternates from call to call.
 
         A card reuses freed memory. If the same side always got it, a kernel that is slower there
         would seem slower in every pair of a verdict.
         """
-        turns = case.config_class, like is None
-        order = SIDES[::-1] if self._opened[turns] % 2 else SIDES
-        self._opened[turns] += 1
+        key = case.config_class, like is None
+        order = SIDES[::-1] if self._opened[key] % 2 else SIDES
+        self._opened[key] += 1
         return SlotRing(self, case, slots, like.returned if isinstance(like, SlotRing) else {},
                         order)

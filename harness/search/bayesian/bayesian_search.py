@@ -20,27 +20,29 @@ from harness.verdict import Config
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""
 CHECKED = 4
-"""How many of them are tried beside advised ones, to test whether advice tells slow from fast."""
+"""With advice, only so many of them are tried, to test whether advice tells slow from fast."""
 DRAWN = 50
-"""Random draws of which the farthest is chosen next; fewer leave more to chance."""
+"""Random draws; the one farthest from those chosen so far is next. Fewer leave more to chance."""
 LIKELY = 8
-"""Proposals announced ahead, by expected improvement, which one more result seldom changes."""
+"""How many of the next proposals `planned` announces; one more result seldom changes them."""
 LEAST_SPREAD, LARGEST = 1e-3, 1e6
 """The smallest standard deviation of log ratios, and the largest log ratio."""
 SCORED = 4_000
 """Configurations that the model scores for a proposal."""
 MOST_IDLE, EXPLORED = 8, 8
-"""Proposals without a gain after which advice ends, and configurations far apart that follow."""
+"""After MOST_IDLE results without a gain, advice pauses until the next gain, and EXPLORED
+configurations far apart are tried, but only once in a search."""
 KEPT = 400
 """Most observations to predict from; of more, the best and the latest, half each."""
 SLOW_QUANTILE, SLOW_LOG = 0.7, 0.5
-"""A value above both this quantile and the best plus SLOW_LOG (1.6 times) is cut to the larger."""
+"""A value above both this quantile and the best plus SLOW_LOG (1.6 times) counts as the larger."""
 GAIN = 0.01
 """A smaller log ratio does not count as a new best: it does not end a stagnation."""
 REQUIRED, REQUIRED_MOST = 0.07, 10
-"""Required improvement (standard deviations) per proposal without a gain; most that count."""
+"""Improvement required of a proposal, in standard deviations per result without a gain, and how
+many such results count at most."""
 PATIENCE, SETTLING = 25, 3
-"""After PATIENCE proposals without a gain, every third aims at any improvement, however small."""
+"""After PATIENCE results without a gain, every SETTLING-th proposal aims at any improvement."""
 
 
 class BayesianSearch:
@@ -57,13 +59,13 @@ class BayesianSearch:
         self._surrogate = Surrogate(self.table, history)
         self._rows: list[int] = []
         self._values: list[float] = []
-        """The logarithm of each row's time, infinity for a failure."""
+        """Minus the score of each row of `_rows`, infinity for a failure."""
         self._asked: set[int] = set()
         self._leaders = np.zeros(0, int)
         self._has_explored = False
         self.advised = self._surrogate.has_advice
-        """Whether the history still counts."""
-        design = self._design(first)
+        """Whether there is advice, and it has not been found misleading."""
+        design = self._far_apart(first)
         self._planned = [first, *design] if not self.advised else \
             [first, *self._surrogate.advised_rows(), *design[:CHECKED]]
 
@@ -76,7 +78,7 @@ class BayesianSearch:
         return self.table.config(row)
 
     def planned(self) -> list[Config]:
-        """Return the configurations that certainly or likely come next, to compile them."""
+        """Return configurations that certainly or likely come next, to be compiled early."""
         rows = [row for row in self._planned if row not in self._asked] or \
             [int(row) for row in self._leaders[:LIKELY + 1] if row not in self._asked]
         return [self.table.config(row) for row in rows]
@@ -122,7 +124,7 @@ class BayesianSearch:
         if advised and len(observed) >= LEAST_OBSERVATIONS \
                 and self._surrogate.is_misled(process, rows, values):
             self.advised = advised = False
-            self._planned = self._design(best)[:max(0, DESIGNED - len(rows))]
+            self._planned = self._far_apart(best)[:max(0, DESIGNED - len(rows))]
             process = self._surrogate.fit(rows, values, spread, advised=False)
         mean, deviation = self._surrogate.predict(process, candidates, spread, advised=advised)
         gain = expected_improvement(
@@ -134,10 +136,13 @@ class BayesianSearch:
         return int(candidates[order[0]])
 
     def _uses_advice(self, idle: int, best: int) -> bool:
-        """Return whether this proposal uses the history: less often the longer nothing improves."""
+        """Return whether this proposal uses advice: more seldom the longer nothing improves.
+
+        After MOST_IDLE results without a gain it also plans configurations far apart, once.
+        """
         if self.advised and idle == MOST_IDLE and not self._has_explored:
             self._has_explored = True
-            self._planned = self._design(best)[:EXPLORED]
+            self._planned = self._far_apart(best)[:EXPLORED]
         return self.advised and idle < MOST_IDLE and (idle < 4 or idle % 2 == 0)
 
     def _candidates(self, rest: Array, best: Array) -> Array:
@@ -149,7 +154,7 @@ class BayesianSearch:
         others = self._rng.choice(rest, SCORED - min(len(likely), SCORED // 2), replace=False)
         return np.intersect1d(np.concatenate([likely, others]), rest)
 
-    def _design(self, first: int) -> list[int]:
+    def _far_apart(self, first: int) -> list[int]:
         """Return rows far from `first` and from each other."""
         places = self.table.places
         chosen = [first]
@@ -171,12 +176,12 @@ def expected_improvement(mean: Array, deviation: Array, best: float) -> Array:
 
 def required_value(least: float, idle: int, count: int) -> float:
     """Return the value to beat, if the last `idle` of `count` observations brought no gain."""
-    settles = idle > PATIENCE and count % SETTLING == 0
-    return least - (0.0 if settles else REQUIRED * min(idle, REQUIRED_MOST))
+    takes_any = idle > PATIENCE and count % SETTLING == 0
+    return least - (0.0 if takes_any else REQUIRED * min(idle, REQUIRED_MOST))
 
 
 def since_last_gain(values: Array) -> int:
-    """Return how many observations follow the last that beat the best by more than `GAIN`."""
+    """Return how many observations follow the last that beat all before it by more than `GAIN`."""
     best, last = math.inf, 0
     for number, value in enumerate(values):
         if value < best - GAIN:
@@ -185,7 +190,7 @@ def since_last_gain(values: Array) -> int:
 
 
 def predictive(rows: Array, values: Array) -> tuple[Array, Array]:
-    """Return the observations to predict from, with slow values cut off."""
+    """Return the observations to predict from; very slow values are lowered to a limit."""
     if len(rows) > KEPT:
         best = np.argsort(values[:-KEPT // 2], kind="stable")[: KEPT // 2]
         kept = np.concatenate([np.sort(best), np.arange(len(rows) - KEPT // 2, len(rows))])

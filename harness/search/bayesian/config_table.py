@@ -16,7 +16,7 @@ from harness.verdict import Config, Value
 ENUMERATED = 400_000
 """Most combinations of choices for which every legal configuration is listed."""
 KNOWN = 40_000
-"""Most legal configurations of which all are kept; of more, a sample is drawn."""
+"""Up to so many legal configurations are all kept; of more, a sample is drawn."""
 SAMPLED, SAMPLED_MOST = 4_000, 8_000
 """Configurations of a sample at first, and at most."""
 ADDED = 256
@@ -81,7 +81,10 @@ class ConfigTable:
         return np.array([self._rows[key] for key in keys], int)
 
     def neighbours(self, row: int) -> Array:
-        """Return the rows of the legal configurations that differ in one knob."""
+        """Return rows of legal configurations that differ from a row in one knob.
+
+        In an incomplete table these are at most ADDED, none once the table is full.
+        """
         numbers = self.numbers[row]
         if self.complete:
             return np.flatnonzero((self.numbers != numbers).sum(1) == 1)
@@ -90,15 +93,15 @@ class ConfigTable:
                 if number != numbers[knob]]
         near = [near[i] for i in self._rng.permutation(len(near))[:ADDED]]
         legal = self._legal(np.array(near, numbers.dtype).reshape(len(near), len(numbers)))
-        return self.add(legal) if len(legal) and self._room else np.zeros(0, int)
+        return self.add(legal) if len(legal) and self._has_room else np.zeros(0, int)
 
     def grow(self) -> None:
         """Add to the sample of a space that is not listed completely."""
-        if not self.complete and self._room:
+        if not self.complete and self._has_room:
             self.add(self._random(ADDED))
 
     @property
-    def _room(self) -> bool:
+    def _has_room(self) -> bool:
         return len(self.numbers) < SAMPLED_MOST
 
     def _numbers_of(self, configs: Sequence[Mapping[str, Value]]) -> Array:
@@ -116,21 +119,21 @@ class ConfigTable:
     def _legal(self, numbers: Array) -> Array:
         legal = np.ones(len(numbers), bool)
         for requirement in self.requirements:
-            legal &= self._met(requirement, numbers)
+            legal &= self._meets(requirement, numbers)
         return numbers[legal]
 
-    def _met(self, requirement: Requirement, numbers: Array) -> Array:
-        """Return which rows meet a requirement, evaluated once per combination of its knobs."""
+    def _meets(self, requirement: Requirement, numbers: Array) -> Array:
+        """Return which rows meet a requirement; each combination of its knobs is evaluated once."""
         knobs = [knob for knob, name in enumerate(self.space.choices) if name in requirement.names]
         if not knobs:
             return np.full(len(numbers), requirement.met({}))
-        numbered = math.prod(int(size) for size in self._sizes[knobs]) < 1 << 62
-        combinations, where = np.unique(
+        is_numbered = math.prod(int(size) for size in self._sizes[knobs]) < 1 << 62
+        combinations, inverse = np.unique(
             np.ravel_multi_index(tuple(numbers[:, knobs].T.astype(int)), self._sizes[knobs])
-            if numbered else np.arange(len(numbers)), return_inverse=True)
-        known = self._known.setdefault(requirement.text, {}) if numbered else {}
+            if is_numbered else np.arange(len(numbers)), return_inverse=True)
+        known = self._known.setdefault(requirement.text, {}) if is_numbered else {}
         first = np.zeros(len(combinations), int)
-        first[where.reshape(-1)] = np.arange(len(numbers))
+        first[inverse.reshape(-1)] = np.arange(len(numbers))
         names, choices = list(self.space.choices), list(self.space.choices.values())
         for at, combination in enumerate(combinations.tolist()):
             if combination not in known:
@@ -138,11 +141,11 @@ class ConfigTable:
                 known[combination] = requirement.met(
                     {names[knob]: choices[knob][row[knob]] for knob in knobs})
         met = np.array([known[combination] for combination in combinations.tolist()], bool)
-        of_rows: Array = met[where.reshape(-1)]
+        of_rows: Array = met[inverse.reshape(-1)]
         return of_rows
 
     def _random(self, count: int) -> Array:
-        """Draw legal configurations knob by knob, dropping bad rows at once: few may be legal."""
+        """Draw legal configurations knob by knob; drop bad rows at once, as few may be legal."""
         names = list(self.space.choices)
         due = {name: [requirement for requirement in self.requirements if requirement.names
                       and max(map(names.index, requirement.names)) == knob]
@@ -153,7 +156,7 @@ class ConfigTable:
             for knob, name in enumerate(names):
                 rows[:, knob] = self._rng.integers(0, self._sizes[knob], len(rows))
                 for requirement in due[name]:
-                    rows = rows[self._met(requirement, rows)]
+                    rows = rows[self._meets(requirement, rows)]
                 if not len(rows):
                     break
                 if len(rows) < 4 * count:

@@ -1,7 +1,7 @@
 """Encode configurations as numeric features for the Gaussian process.
 
-A number's place depends on its ratio to the others and on its rank; its odd factor and the
-products of knobs in requirements are further features.
+The feature of a number depends on its ratio to the knob's other choices and on its rank; its odd
+factor and the products of knobs in requirements are further features.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SCALE_OF_A_KNOB = 0.6
 SCALE_OF_AN_AMOUNT = 1.2
 """Prior length scales; with the larger one, a derived feature counts only if results show it."""
 SINGLE_SCALE = 0.3
-"""Length scale of the kernels over one feature each."""
+"""Length scale of the covariance kernels that each take one feature."""
 LARGEST = 1e12
-"""Amounts above it, and below its reciprocal, count as equal."""
+"""A larger amount counts as this, one below its reciprocal as the reciprocal."""
 MOST_WORDS = 16
-"""Up to this many words, each has its own column; of more, only the position counts."""
+"""Up to this many words, each has its own column; more have one column, their position."""
 _NAMED_NUMBER = re.compile(r"(\w+)['\"]?\s*[=:]\s*(-?\d+(?:\.\d+)?)\b")
 
 
@@ -55,7 +55,7 @@ class Encoding:
 
     def learn(self, numbers: Array) -> None:
         """Set each feature's range from these configurations; call it once, before `points`."""
-        raw = self._raw(numbers)
+        raw = self._raw_features(numbers)
         self._ranges = [(float(column.min()), float(np.ptp(column)) or 1.0) for column in raw.T]
         for column in self._scaled(raw).T:
             levels = np.unique(column)
@@ -68,7 +68,7 @@ class Encoding:
 
     def points(self, numbers: Array, advice: Array | None = None) -> Points:
         """Return configurations as points, with the advice on each (default: none)."""
-        features = self._scaled(self._raw(numbers))
+        features = self._scaled(self._raw_features(numbers))
         single = [table[np.abs(column[:, None] - levels[None]).argmin(1)]
                   for column, (levels, table) in zip(features.T, self._singles, strict=True)]
         width = math.sqrt(max(1, features.shape[1]))
@@ -77,7 +77,7 @@ class Encoding:
                       if single else np.zeros((len(numbers), 0), np.float32),
                       np.zeros((len(numbers), 0), np.float32) if advice is None else advice)
 
-    def _raw(self, numbers: Array) -> Array:
+    def _raw_features(self, numbers: Array) -> Array:
         columns = [table[numbers[:, knob]] for knob, table in self._tables]
         names = {name: values[numbers[:, knob]] for name, (knob, values) in self._names.items()}
         with np.errstate(all="ignore"):
@@ -99,10 +99,10 @@ def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
     if len(values) < 2:
         return []
     if _numbers(values):
-        return _of_numbers([float(value) for value in values])
+        return _number_columns([float(value) for value in values])
     fields = [dict(_NAMED_NUMBER.findall(str(value))) for value in values]
     if fields[0] and all(each.keys() == fields[0].keys() for each in fields):
-        groups = [_of_numbers([float(each[key]) for each in fields]) for key in fields[0]
+        groups = [_number_columns([float(each[key]) for each in fields]) for key in fields[0]
                   if len({each[key] for each in fields}) > 1]
         if groups:
             return [column for group in groups for column in group]
@@ -112,8 +112,8 @@ def _columns(values: tuple[Value, ...]) -> list[tuple[Array, float]]:
             for word in range(len(values))]
 
 
-def _of_numbers(values: list[float]) -> list[tuple[Array, float]]:
-    """Return the numbers' places (0 to 1; half by ratio, half by rank), and logs of odd factors."""
+def _number_columns(values: list[float]) -> list[tuple[Array, float]]:
+    """Return columns: positions (0 to 1; half by ratio, half by rank) and logs of odd factors."""
     levels = sorted(set(values))
     if len(levels) <= 2:
         return [(np.array([float(levels.index(value)) for value in values]), SCALE_OF_A_KNOB)]

@@ -165,12 +165,12 @@ class GaussianProcess:
     def near(self, points: Points, rows: Array, sharpness: float) -> Array:
         """Return how close each point is to the rows: a sum of Gaussian bumps."""
         narrow = self.inverse_scales * np.float32(sharpness)
-        bumps: Array = np.exp(-_squares(points.features * narrow, rows * narrow)).sum(1)
+        bumps: Array = np.exp(-_squared_distances(points.features * narrow, rows * narrow)).sum(1)
         return bumps
 
     def _covariance(self, points: Points) -> Array:
         features = points.features.astype(np.float32) * self.inverse_scales
-        scaled = np.sqrt(5.0 * _squares(features, self.scaled))
+        scaled = np.sqrt(5.0 * _squared_distances(features, self.scaled))
         product = (1.0 + scaled + scaled * scaled / 3.0) * np.exp(-scaled)
         covariance: Array = (1.0 - self.share) * product \
             + self.share * (points.single @ self.points.single.T)
@@ -190,7 +190,7 @@ def _factor(covariance: Array) -> Array:
             more = max(10.0 * more, 1e-6 * float(np.trace(covariance)) / len(covariance))
 
 
-def _squares(left: Array, right: Array) -> Array:
+def _squared_distances(left: Array, right: Array) -> Array:
     """Return squared distances, rows of `left` against rows of `right`."""
     squares: Array = np.maximum((left * left).sum(1)[:, None] + (right * right).sum(1)[None]
                                 - 2.0 * left @ right.T, 0.0)

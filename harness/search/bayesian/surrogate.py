@@ -1,7 +1,7 @@
 """The model of a search: a Gaussian process over observations, with advice from other recordings.
 
 Advice has one column per source: the log ratio of each configuration to the source's best, at most
-WORST. For configurations that a source did not try, another Gaussian process predicts it.
+WORST. Where a source did not try a configuration, another Gaussian process predicts its ratio.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from harness.search.bayesian.gaussian_process import Array, GaussianProcess, Hyp
 from harness.search.space.tunable_source import Observation
 
 LEARNT = 120
-"""Most observations that hyperparameters are learnt from."""
+"""The most observations from which hyperparameters are learnt."""
 SHARPNESS = 2.0
 PRIOR_SPREAD = 0.5
-"""Standard deviation of the factor by which a source's log ratios are stretched here."""
+"""The prior standard deviation of the factor by which a source's log ratios apply here."""
 LEAST_OBSERVATIONS, EVIDENCE, AGREEMENT = 8, 1.0, 0.3
-"""From LEAST_OBSERVATIONS on, advice ends if it lowers the log likelihood by EVIDENCE, or if the
-effects here are less than the share AGREEMENT of the advised ones."""
+"""After LEAST_OBSERVATIONS, advice is dropped if it lowers the log likelihood by EVIDENCE, or if
+the effects seen here are smaller than AGREEMENT times the advised ones."""
 WORST = 1.0
-"""Log ratio to the best of a source at which values are cut off."""
+"""A larger log ratio to the best of a source counts as this."""
 LEAST = 8
-"""Working configurations that a source needs to be used."""
+"""A source with fewer working configurations is not used."""
 MOST_SOURCES = 4
 STEPS = 20
 
@@ -43,7 +43,7 @@ class Surrogate:
         self._learnt = 0
 
     def advised_rows(self) -> list[int]:
-        """Return the history's best row over all sources, then that of each of the first three."""
+        """Return the best row by the mean of all sources, then that of each of the first three."""
         together = [int(self._advice.mean(1).argmin())]
         return together + [int(column.argmin()) for column in self._advice.T[:3]]
 
@@ -66,7 +66,7 @@ class Surrogate:
         return mean, deviation
 
     def is_misled(self, process: GaussianProcess, rows: Array, values: Array) -> bool:
-        """Return whether the observations fit the model better without advice."""
+        """Return whether advice is misleading, by EVIDENCE and AGREEMENT."""
         slopes = process.points.advice.T @ process.solved  # in deviations of the prior
         stretched = 1.0 + PRIOR_SPREAD * float(slopes.sum())
         alone = GaussianProcess(self.table.points[rows], values, self._hyperparameters)
@@ -117,12 +117,12 @@ def _advice(table: ConfigTable, history: Sequence[Observation]) -> Array:
     usable = [known for known in sources.values()
               if sum(map(math.isfinite, known.values())) >= LEAST]
     usable.sort(key=len, reverse=True)
-    advice = [_column(table, known) for known in usable[:MOST_SOURCES]]
+    advice = [_advice_column(table, known) for known in usable[:MOST_SOURCES]]
     return np.array(advice, np.float32).T.reshape(len(table), len(advice))
 
 
-def _column(table: ConfigTable, known: dict[int, float]) -> Array:
-    """Return a source's advice on all rows; a process predicts it for rows not in `known`."""
+def _advice_column(table: ConfigTable, known: dict[int, float]) -> Array:
+    """Return a source's advice on all rows; a Gaussian process predicts it where not `known`."""
     rows = np.array(list(known))
     log_us = np.array(list(known.values()))
     values = np.minimum(log_us - log_us.min(), WORST)

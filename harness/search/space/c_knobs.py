@@ -21,15 +21,16 @@ _HEAD = re.compile(r"(?:[ \t]*(?:#[ \t]*(?:include|pragma)[^\n]*)?\n)*")
 _WHOLE = re.compile(r"unsigned|int|size_t|u?int\d+_t|auto")
 MOST_THREADS, WARP = 1024, 32
 BLOCK = "block"
-"""The name of the number of threads in a launch's block."""
+"""The `name` of a NumberPlace for the threads in a launch's block."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumberPlace:
     """A number in a source that could become a knob; places are (begin, end) in characters.
 
-    `tied` are places of the same number that must change with it; at the places `less_one` stands
-    the number minus one. The knob of a constant has the constant's name.
+    `at` is the number's place, for a constant the place after it. `tied` are other places of the
+    number, `less_one` places of the number minus one, which must change with it. The knob of a
+    constant has the constant's name.
     """
 
     kernel: str
@@ -46,7 +47,7 @@ class NumberPlace:
     def choices(self) -> tuple[int, ...]:
         """The choices of a launch bound or a block size; () for other numbers.
 
-        No choice of threads is below the present bound, so that present launches stay legal.
+        No launch bound gets fewer threads than it has, so that present launches stay legal.
         """
         if self.name == BLOCK and not self.is_constant:
             return threads(self.value)
@@ -117,7 +118,7 @@ def is_launched(source: str, kernel: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[NumberPlace]:
-    """Yield the block size of each kernel launched once: a number, or a variable's only value."""
+    """Yield the block size of each kernel with one launch: a number, or a variable's only value."""
     sites = list(_ANY_LAUNCH.finditer(text))
     for match in sites:
         parts = list(_parts(text, *match.span(2)))
@@ -143,14 +144,14 @@ def _blocks(text: str) -> Iterator[NumberPlace]:
 
 
 def after_includes(source: str) -> int:
-    """Return the place after a source's first comments and includes, in characters."""
+    """Return how many characters a source's leading comments and includes take; 0 if no include."""
     text = _IGNORED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
     head = _HEAD.match(text)
     return head.end() if head and "#" in head[0] else 0
 
 
 def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the places of the parts between commas, without the spaces around them."""
+    """Yield the places of comma-separated parts, without the spaces around them."""
     for part in re.finditer(r"[^,]+", text[begin:end]):
         word = part[0]
         yield (begin + part.start() + len(word) - len(word.lstrip()),
@@ -158,6 +159,6 @@ def _parts(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _numbers(text: str, span: tuple[int, int], value: int) -> Iterator[tuple[int, int]]:
-    """Yield the places within a span where a number stands."""
+    """Yield the places in a span at which `value` is written."""
     for match in re.finditer(rf"(?<![\w.]){value}(?![\w.])", text[slice(*span)]):
         yield span[0] + match.start(), span[0] + match.end()

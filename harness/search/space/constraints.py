@@ -28,7 +28,7 @@ class Requirement:
         return frozenset(names_in(self.tree))
 
     def met(self, names: Mapping[str, Value]) -> bool:
-        """Return whether values meet it; False if it cannot be computed (division by 0)."""
+        """Return whether values meet it; False if it cannot be computed, as for a division by 0."""
         try:
             return bool(evaluate(self.tree, names))
         except (ArithmeticError, TypeError):
@@ -48,7 +48,7 @@ class Requirement:
 
 def parse(text: str, names: Sequence[str], where: str = "", *,
           most: int = MOST_CHARACTERS) -> Requirement:
-    """Parse a requirement. Raises InputError for anything but an expression over `names`."""
+    """Parse a requirement. Raises InputError unless it is an expression in `names`."""
     if len(text) > most:
         raise InputError(f"requirement is too long: {text[:40]}…", where=where)
     try:

@@ -1,9 +1,9 @@
 """Propose knobs for a source that declares none, declare them in it, and inline their values.
 
-Triton: whole numbers that a launch passes (num_warps, num_stages, BLOCK_*), also by a variable, and
-defaults of tl.constexpr parameters. A computed value gets a knob that overrides it; 0 means: not
-overridden. C, CUDA, HIP: `#define`, `constexpr int`, the threads of a block, whole numbers among a
-launch's template arguments and in `__launch_bounds__`.
+Triton: whole numbers that a launch passes (num_warps, num_stages, BLOCK_*), directly or by a
+variable, and defaults of tl.constexpr parameters. A computed value gets a knob that overrides it
+unless the knob is 0. C, CUDA, HIP: `#define`, `constexpr int`, the threads of a block, whole
+numbers among a launch's template arguments and in `__launch_bounds__`.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ class KnobProposal:
 
 def propose(source: str, language: str,
             launch: Mapping[str, int] | None = None) -> tuple[KnobProposal, ...]:
-    """Return at most MOST proposals, none for a source that declares knobs itself.
+    """Return at most MOST proposals; none if knobs are declared or a Triton source is not Python.
 
     `launch`: the constants in the task's launch that the source may define, with their values;
-    None if the task has no launch: then launches in the source state the threads of a block.
+    None if the task has no launch: the threads of a block are then those of the source's launches.
     """
     if "kopt: knob" in source:
         return ()
     if language in ("triton", "python"):
         try:
-            candidates = list(_of_triton(source))
+            candidates = list(_triton_proposals(source))
         except (SyntaxError, ValueError, RecursionError):
             return ()
     else:
@@ -101,7 +101,7 @@ def declare(source: str, proposals: Sequence[KnobProposal], language: str) -> st
     edits = {edit.begin: edit for each in proposals for edit in each.edits}  # one edit per place
     if language not in ("triton", "python"):
         at = len(source[:c_knobs.after_includes(source)].encode())
-        new = "".join(f"#define {each.name} {each.value}  " + _comment(
+        new = "".join(f"#define {each.name} {each.value}  " + _knob_comment(
             "//", each, LAUNCH_MARK if each.is_of_launch else NEW_MARK) + "\n"
             for each in proposals if each.is_new)
         edits[at] = Edit(begin=at, end=at, written=new) if at not in edits else replace(
@@ -110,7 +110,7 @@ def declare(source: str, proposals: Sequence[KnobProposal], language: str) -> st
         data = data[:edit.begin] + edit.written.encode() + data[edit.end:]
     if language not in ("triton", "python"):
         return data.decode()
-    lines = [f"{each.name} = {each.value}  {_comment('#', each)}\n" for each in proposals]
+    lines = [f"{each.name} = {each.value}  {_knob_comment('#', each)}\n" for each in proposals]
     at = _after_imports(source)
     text = triton_autotune.lines_of(data.decode())
     return "".join([*text[:at], *(["\n"] if at else []), *lines, *text[at:]])
@@ -137,7 +137,7 @@ def inlined(source: str) -> str:
     text = _DECLARED.sub("", source)
     starts = _line_starts(text)
     data = text.encode()
-    for node in sorted(_uses(ast.parse(text), values), key=lambda node: -_begin(node, starts)):
+    for node in sorted(_knob_uses(ast.parse(text), values), key=lambda node: -_begin(node, starts)):
         begin, end = _begin(node, starts), _end(node, starts)
         if isinstance(node, ast.BoolOp) and isinstance(node.values[0], ast.Name):
             value = values[node.values[0].id]
@@ -151,8 +151,8 @@ def inlined(source: str) -> str:
     return data.decode()
 
 
-def _uses(tree: ast.AST, values: Mapping[str, str]) -> Iterator[ast.expr]:
-    """Yield the places of knobs: `KNOB or expression`, and `KNOB` alone."""
+def _knob_uses(tree: ast.AST, values: Mapping[str, str]) -> Iterator[ast.expr]:
+    """Yield the expressions that use knobs: `KNOB or expression`, and `KNOB` alone."""
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) \
@@ -163,7 +163,7 @@ def _uses(tree: ast.AST, values: Mapping[str, str]) -> Iterator[ast.expr]:
             yield node
 
 
-def _of_triton(source: str) -> Iterator[KnobProposal]:
+def _triton_proposals(source: str) -> Iterator[KnobProposal]:
     tree, starts = ast.parse(source), _line_starts(source)
     products = triton_names.products(tree)
     for function in ast.walk(tree):
@@ -185,7 +185,7 @@ def _of_triton(source: str) -> Iterator[KnobProposal]:
                 value = triton_names.only_value(function, tree, keyword.value) or keyword.value
                 literals = list(_literal(value, keyword.arg, kernel, "launch", starts))
                 sizes = USUAL.get(keyword.arg) or (TILES if kernel in products else OVERRIDES)
-                yield from literals or _override(
+                yield from literals or _override_proposal(
                     keyword.value, keyword.arg, kernel, source, starts, sizes)
 
 
@@ -196,23 +196,23 @@ def _literal(node: ast.expr, name: str, kernel: str, why: str,
         return
     knob = _knob_name(kernel, name)
     yield KnobProposal(
-        name=knob, line=node.lineno, value=node.value, choices=_around(name, node.value),
+        name=knob, line=node.lineno, value=node.value, choices=_choices_around(name, node.value),
         why=f"{why} of {kernel}", edits=(Edit(
             begin=_begin(node, starts), end=_end(node, starts), written=knob),))
 
 
-def _override(node: ast.expr, name: str, kernel: str, source: str, starts: Sequence[int],
-              sizes: Sequence[int]) -> Iterator[KnobProposal]:
+def _override_proposal(node: ast.expr, name: str, kernel: str, source: str, starts: Sequence[int],
+                       sizes: Sequence[int]) -> Iterator[KnobProposal]:
     if isinstance(node, ast.Constant):
         return
     begin, end, knob = _begin(node, starts), _end(node, starts), _knob_name(kernel, name)
     text = source.encode()[begin:end].decode()
-    simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+    is_simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
     yield KnobProposal(
         name=knob, line=node.lineno, value=0, choices=(0, *sizes),
         why=f"overrides {text[:30]} of {kernel}", edits=(Edit(
             begin=begin, end=end,
-            written=f"{knob} or {text}" if simple else f"{knob} or ({text})"),))
+            written=f"{knob} or {text}" if is_simple else f"{knob} or ({text})"),))
 
 
 def block_knob(kernel: str) -> str:
@@ -238,10 +238,11 @@ def _of_c(source: str, launch: Mapping[str, int] | None) -> Iterator[KnobProposa
         proposal = KnobProposal(
             name=name, line=source.count("\n", 0, number.at[0]) + 1, value=number.value,
             choices=number.choices or tuple(
-                each for each in _around(name, number.value)
+                each for each in _choices_around(name, number.value)
                 if number.value > c_knobs.MOST_THREADS or each <= c_knobs.MOST_THREADS),
             why=number.why, is_new=not number.is_constant, is_of_launch=name in (launch or ()))
-        written = [(number.at, f"  {_comment('//', proposal)}" if number.is_constant else name),
+        written = [(number.at,
+                    f"  {_knob_comment('//', proposal)}" if number.is_constant else name),
                    *((place, name) for place in number.tied),
                    *((place, f"({name} - 1)") for place in number.less_one)]
         yield replace(proposal, edits=tuple(Edit(
@@ -253,14 +254,14 @@ def _is_size(name: str) -> bool:
     return name in USUAL or bool(SIZES.search(name))
 
 
-def _around(name: str, value: int) -> tuple[int, ...]:
-    """Return choices around a value: powers of two, or the usual ones of a launch's option."""
+def _choices_around(name: str, value: int) -> tuple[int, ...]:
+    """Return choices for a value: a quarter to four times it, or a launch option's usual ones."""
     if name in USUAL:
         return tuple(sorted({*USUAL[name], value}))
     return tuple(sorted({max(1, value // 4), max(1, value // 2), value, 2 * value, 4 * value}))
 
 
-def _comment(mark: str, each: KnobProposal, by: str = MARK) -> str:
+def _knob_comment(mark: str, each: KnobProposal, by: str = MARK) -> str:
     return f"{mark} kopt: knob {each.name} in [{', '.join(map(str, each.choices))}] {by}"
 
 
@@ -269,7 +270,7 @@ def _knob_name(kernel: str, name: str) -> str:
 
 
 def _after_imports(source: str) -> int:
-    """Return the line after a source's docstring and first imports."""
+    """Return how many lines a source's docstring and first imports take."""
     line = 0
     for node in ast.parse(source).body:
         is_doc = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -56,7 +56,7 @@ class Knob:
     reserved: bool = False
 
     def choice(self, value: object) -> Value | None:
-        """Return the choice equal to a value, None if there is none; 1 equals 1.0."""
+        """Return the choice equal to a value, None if there is none; 1 means the choice 1.0."""
         for choice in self.choices:
             if value == choice and (type(value) is type(choice)
                                     or (type(value) is int and type(choice) is float)):
@@ -64,7 +64,7 @@ class Knob:
         return None
 
     def fault(self, value: object) -> str:
-        """Return why it cannot be set to a value, "" if it can."""
+        """Return why the knob cannot be set to a value, "" if it can."""
         choice = self.choice(value)
         if choice is None:
             shown = ", ".join(plain(str(each), MAX_WORD) for each in self.choices[:MOST_SHOWN])
@@ -162,7 +162,7 @@ def apply(source: str, config: Mapping[str, Value], *, language: str) -> str:
         knob = knobs[name]
         if fault := knob.fault(value):
             raise InputError(fault)
-        _assign(lines, knob, _spelled(knob.choices[knob.choices.index(value)]))
+        _assign(lines, knob, _value_text(knob.choices[knob.choices.index(value)]))
     text = "".join(lines)
     for name, value in config.items():
         if name.endswith(".config"):
@@ -197,16 +197,16 @@ def identity(op: str, source: str, *, language: str) -> str:
 
 
 def _assign(lines: list[str], knob: Knob, text: str) -> None:
-    """Replace a knob's value in the line that sets it; an autotune list has no such line."""
+    """Replace a knob's value in the line that sets it; do nothing for an autotune list."""
     if not knob.name.endswith(".config"):
         line = lines[knob.line - 1]
-        match = _assignment(knob.name).search(line)
+        match = _assignment_pattern(knob.name).search(line)
         assert match is not None  # find() has just seen it
         begin, end = match.span("value")
         lines[knob.line - 1] = f"{line[:begin]}{text}{line[end:]}"
 
 
-def _assignment(name: str) -> re.Pattern[str]:
+def _assignment_pattern(name: str) -> re.Pattern[str]:
     head = rf"#\s*define\s+{name}\s+|\b{name}\b(?:\s*:\s*[\w.]+)?\s*=\s*"
     return re.compile(rf"(?P<head>{head})(?P<value>[+-]?[\w.]+){_AFTER}")
 
@@ -230,7 +230,7 @@ def _parse(line: str, comment: re.Match[str], number: int, where: str) -> Knob:
         raise InputError(f"knob {name!r}: {bad[0][:MAX_WORD]!r} is neither a number nor a name",
                          where=place)
     choices = tuple(dict.fromkeys(_value(word) for word in words))
-    assigned = _assignment(name).search(line[: comment.start()])
+    assigned = _assignment_pattern(name).search(line[: comment.start()])
     if assigned is None:
         raise InputError(f"knob {name!r} is not set on its own line", where=place,
                          fix=f"#define {name} VALUE, or {name} = VALUE")
@@ -249,7 +249,7 @@ def _value(word: str) -> Value:
     return float(word) if "." in word else int(word)
 
 
-def _spelled(value: Value) -> str:
+def _value_text(value: Value) -> str:
     """Write a value in the form of a declaration, never with an exponent."""
     if not isinstance(value, float):
         return str(value)

@@ -22,7 +22,7 @@ class ConfigList:
 
 
 def lists(source: str, most: int) -> list[ConfigList]:
-    """Return the lists of at most `most` literal configs, one knob each. Raises InputError."""
+    """Return the lists of 1 to `most` distinct literal configs. Raises InputError."""
     config_lists = []
     for function, configs in _lists(source):
         texts = tuple(_text(item) for item in configs.elts if isinstance(item, ast.Call))
@@ -52,7 +52,7 @@ def lines_of(source: str) -> list[str]:
 
 
 def _lists(source: str) -> Iterator[tuple[str, ast.List]]:
-    """Yield each list with the name of the function that it decorates."""
+    """Yield each list of configs after the name of the function with that decorator."""
     for function in ast.walk(_parsed(source)):
         if not isinstance(function, ast.FunctionDef):
             continue

@@ -16,7 +16,7 @@ def products(module: ast.Module) -> set[str]:
 
 def only_value(function: ast.FunctionDef, module: ast.Module,
                node: ast.expr) -> ast.expr | None:
-    """Return the literal that a function, else its module, assigns once to a variable, or None."""
+    """Return the one literal assigned to a variable in a function, else in its module; or None."""
     if not isinstance(node, ast.Name) or node.id in {arg.arg for arg in ast.walk(function.args)
                                                      if isinstance(arg, ast.arg)}:
         return None

@@ -16,7 +16,7 @@ from harness.search.space.knobs import CheckedConfig, Knob
 from harness.verdict import Config, Value
 
 MOST_LISTED = 5000
-"""Only in a space of at most this many combinations are all of them checked."""
+"""The configurations of a space with more combinations than this are not listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class TunableSource:
 
     @classmethod
     def parse(cls, text: str, *, language: str, path: str = "") -> TunableSource:
-        """Find knobs and requirements. Raises InputError for invalid or broken ones."""
+        """Find knobs and requirements. Raises InputError for an invalid or an unmet one."""
         declared = knobs.find(text, language=language, where=path)
         return cls(path=path, text=text, language=language, knobs=declared,
                    requirements=knobs.requirements(text, declared, path))
@@ -43,7 +43,7 @@ class TunableSource:
         return cls.parse(knobs.read(tree / path), language=language, path=path)
 
     def space(self, only: Sequence[str] = ()) -> Space:
-        """Return the space of some knobs (all if `only` is empty). Raises InputError for none."""
+        """Return the space of the knobs in `only`, of all if it is empty. Raises as `of_knobs`."""
         return of_knobs(self.knobs, only, self.requirements)
 
     def check(self, config: Mapping[str, object]) -> CheckedConfig:
@@ -59,7 +59,10 @@ class TunableSource:
         return tuple(config for config in configs if not self.check(config).refusal)
 
     def configurations(self, only: Sequence[str], most: int) -> tuple[Config, ...]:
-        """Return the valid configurations, the default first; () if there are more than `most`."""
+        """Return the valid configurations, the default first; () if there are too many.
+
+        That is: more than `most`, or more than MOST_LISTED combinations, valid or not.
+        """
         space = self.space(only)
         if space.size > MOST_LISTED:
             return ()
@@ -142,7 +145,10 @@ def _rank(choices: Sequence[Value], value: Value) -> int:
 
 def of_knobs(knobs: Sequence[Knob], only: Sequence[str] = (),
              required: Sequence[Requirement] = ()) -> Space:
-    """Return the space of unreserved knobs, of all if `only` is empty. Raises InputError."""
+    """Return the space of the knobs in `only`, of all unreserved ones if it is empty.
+
+    Raises InputError for an unknown or a reserved knob, or if there is no knob.
+    """
     chosen = [knob for knob in knobs if not knob.reserved and (not only or knob.name in only)]
     unknown = set(only) - {knob.name for knob in knobs}
     if unknown:

@@ -82,7 +82,7 @@ def batch_size(sizes: Mapping[str, int]) -> int | None:
 
 
 def declare(source: str, table: Sequence[TableEntry], language: str) -> tuple[str, list[str]]:
-    """Return the source with the table's values as choices, and the table's names without a knob.
+    """Return the source with the table's values as choices, and names in the table without a knob.
 
     If the source declares no knobs, those that kopt can propose and the table names are declared.
     """
@@ -110,7 +110,7 @@ def declare(source: str, table: Sequence[TableEntry], language: str) -> tuple[st
     names = {name for each in table for name in each.config}
     has_list = any(knob.name.endswith(".config") for knob in now)
     unused = [] if has_list else sorted(
-        name for name in names if not any(_means(knob.name, name) for knob in now))
+        name for name in names if not any(_is_name_of(knob.name, name) for knob in now))
     return source + "".join(_starts(table, now, language, source)), unused
 
 
@@ -138,18 +138,18 @@ def of_text(text: str) -> dict[str, Value]:
 def name_of(knob: str, names: Sequence[str]) -> str:
     """Return a knob's name in a table: one of `names`, else a launch option, else the knob's own.
     """
-    return next((name for name in (*names, *LAUNCH) if _means(knob, name)), knob)
+    return next((name for name in (*names, *LAUNCH) if _is_name_of(knob, name)), knob)
 
 
 def _choices(knob: str, value: Value, table: Sequence[TableEntry]) -> tuple[int, ...]:
-    """Return the table's values of a knob with its present one, () if it has none."""
+    """Return the table's values of a knob and the present value; () if the table has none."""
     values = {number for each in table for name, number in each.config.items()
-              if _means(knob, name) and type(number) is int}
+              if _is_name_of(knob, name) and type(number) is int}
     return tuple(sorted({*values, value})) if values and type(value) is int else ()
 
 
-def _means(knob: str, name: str) -> bool:
-    """Return whether a table's name is that of a knob, which may begin with its kernel's name."""
+def _is_name_of(knob: str, name: str) -> bool:
+    """Return whether a name in a table means a knob, whose name may begin with its kernel's."""
     upper = re.sub(r"_\d+$", "", knob).upper()
     return knob == name or upper == name.upper() or upper.endswith(f"_{name.upper()}")
 
@@ -161,7 +161,7 @@ def _starts(table: Sequence[TableEntry], declared: Sequence[knobs.Knob], languag
     lines = []
     for each in table:
         pairs = [f"{knob.name}={value}" for knob in declared for name, value in each.config.items()
-                 if _means(knob.name, name) and knob.choice(value) is not None]
+                 if _is_name_of(knob.name, name) and knob.choice(value) is not None]
         if pairs:
             lines.append(f"{comment} kopt: start {' '.join(pairs)}  ({knob_proposals.MARK})\n")
     if lines and not source.endswith("\n"):

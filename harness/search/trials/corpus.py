@@ -1,6 +1,6 @@
 """The corpus: every trial that loops measured in a workspace, also failures, one JSON line each.
 
-A prior learns from it; it advises searches and decides nothing.
+It advises later searches, and decides nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FILE = "corpus.jsonl"
 """The file's name in a workspace."""
 SCHEMA = 1
 LATEST = 2_000
-"""The number of newest lines of an op that are read."""
+"""Of one op, at most this many lines are read, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def read(path: Path, *, op: str | None = None, end: int | None = None) -> Corpus
 
 def matching(records: Iterable[Record], *, op: str, language: str, kernel: str,
              names: Iterable[str]) -> tuple[Record, ...]:
-    """Return the records of this kernel, or else those of its op with the same knobs."""
+    """Return the records of this kernel, or if there are none, of its op with the same knobs."""
     knob_names = set(names)
     similar = [record for record in records if record.op == op and record.language == language
                and record.config.keys() == knob_names]

@@ -43,7 +43,7 @@ class TrialLogHead:
 
 
 def key(target: Searched, job: SearchJob, device: Device, settings: Settings) -> str:
-    """Return a loop's name: a hash of all that decides its trials, which excludes the budget."""
+    """Return a loop's name: a hash of what decides its trials; the budget is not part of it."""
     identity = [HARNESS_VERSION, target.content_hash, settings.incumbent_tree, device.uuid,
                 device.name, job.seed, sorted(job.only), settings.python,
                 sorted(settings.env.items()), settings.wall_s,
@@ -83,7 +83,7 @@ class TrialLog:
                 raise InputError("these are the trials of another loop", where=str(folder),
                                  fix="--fresh moves them away")
             if torn:
-                self.notes.append(_torn_lines(torn, folder / TRIALS))
+                self.notes.append(_torn_lines_note(torn, folder / TRIALS))
             if head is None:
                 head = TrialLogHead(loop=loop, corpus_bytes=corpus_bytes)
                 self.add(head)
@@ -139,13 +139,13 @@ class Recorder:
             self._add_missing_rows(self._log)
 
     def history(self, space: Space, kernel: str) -> tuple[Observation, ...]:
-        """Return the records of this kernel that the corpus had when the loop first started."""
+        """Return the records of this or similar kernels from before this loop's first run."""
         if self._corpus is None:
             return ()
         with self._noting_errors("read", self._corpus):
             reading = corpus.read(self._corpus, op=self._target.op, end=self._advised_by)
             if reading.skipped:
-                self.note(_torn_lines(reading.skipped, self._corpus))
+                self.note(_torn_lines_note(reading.skipped, self._corpus))
             records = corpus.matching(reading.records, op=self._target.op, kernel=kernel,
                                       language=self._target.language,
                                       names=[knob.name for knob in self._knobs])
@@ -173,7 +173,7 @@ class Recorder:
             self._on_note(text)
 
     def _add_missing_rows(self, log: TrialLog) -> None:
-        """Write the rows that a killed loop did not write."""
+        """Add the rows of results.tsv that a killed loop did not write."""
         with self._noting_errors("write", log.results):
             present = trials_tsv.experiments(log.results)
             missing = [self._row(trial) for trial in log.trials
@@ -220,7 +220,7 @@ def _read(path: Path) -> tuple[TrialLogHead | None, tuple[Trial, ...], int]:
     return head, tuple(trials), torn
 
 
-def _torn_lines(count: int, path: Path) -> str:
+def _torn_lines_note(count: int, path: Path) -> str:
     return f"{counted(count, 'torn line')} left out in {path}"
 
 

@@ -29,7 +29,7 @@ def row(trial: Trial, *, model: str, gpu: str, experiment: str = "") -> tuple[st
 
 
 def append(path: Path, rows: Iterable[tuple[str, ...]]) -> None:
-    """Append rows, with the head to a new file; safe for several processes. Raises OSError."""
+    """Append rows, to a new file after the head; safe for several processes. Raises OSError."""
     jsonl.append(path, text(rows).encode(errors="replace"), head=HEAD.encode())
 
 

@@ -47,7 +47,7 @@ class WrittenManifests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(args: argparse.Namespace, project: Path) -> int:
-    """Write the manifests that are missing, and print a line for each file; 1 if one failed."""
+    """Write the missing manifests and print a line for each file; return 1 if one failed."""
     files = [*modules(project), *definitions(project)]
     if not files:
         raise InputError("no file defines Model, get_inputs and get_init_inputs, or is a "

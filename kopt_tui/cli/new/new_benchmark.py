@@ -108,7 +108,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
 
 
 def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
-    """Yield what a campaign without an agent changes, where its source declares no knobs."""
+    """Yield a line on what a campaign without an agent can change, if no knobs are declared."""
     files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     if not any(matches(path, manifest.edit) for path in files):
         return  # the edited files lie deeper than kopt searches

@@ -80,9 +80,9 @@ def _workloads(args: argparse.Namespace, path: Path,
 
 
 def _checked(draft: DraftedTarget, args: argparse.Namespace, project: Path) -> FirstCheck:
-    """Judge the baseline; where the reference fails in float64, it gets the declared dtypes.
+    """Judge the baseline; if the reference fails in float64, it gets the declared dtypes.
 
-    A CPU needs minutes for the sizes of a GPU: there, only the smallest class is judged.
+    On a CPU only the smallest class is judged, as the sizes for a GPU would take minutes.
     """
     texts = {name: draft.files[name] for name in draft.target.frozen_files if name.endswith(".py")}
     if not args.first_check:

@@ -154,13 +154,13 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
 
 
 def _python(command: Sequence[str]) -> str | None:
-    """Return the path of the program's Python, None if it is the one that kopt runs in."""
+    """Return the path of the program's Python; None if that is kopt's own or there is none."""
     found = shutil.which(command[0]) if command else None
     if not found or not Path(found).name.startswith("python"):
         return None
-    same = os.path.abspath(found) == os.path.abspath(sys.executable) or \
+    is_own = os.path.abspath(found) == os.path.abspath(sys.executable) or \
         Path(found).parent == Path(sys.executable).parent
-    return None if same else os.path.abspath(found)
+    return None if is_own else os.path.abspath(found)
 
 
 def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
@@ -169,9 +169,9 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
                                name=kernel.entry.name, lines=kernel.entry.lines,
                                owner=kernel.entry.owner)
     command = list(args.command)
-    with tempfile.TemporaryDirectory(prefix="kopt-") as folder, _locked(kernel.device) as held:
+    with tempfile.TemporaryDirectory(prefix="kopt-") as folder, _lock_device(kernel.device) as held:
         if not command:
-            command = [sys.executable, _program(kernel, args, Path(folder))]
+            command = [sys.executable, _write_program(kernel, args, Path(folder))]
         observed = watched_calls.watch(command, function, Path.cwd(), lock=held,
                                        interpret=kernel.interpret, env=kernel.device.visible_env)
     if not observed.calls:
@@ -180,7 +180,7 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
     return observed
 
 
-def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> str:
+def _write_program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> str:
     if not args.shape:
         raise InputError("no program is given", where=kernel.title, fix=(
             "add one that calls the function, such as: -- python test_it.py; or give --shape "
@@ -208,7 +208,7 @@ def _expect_sizes(shapes: Mapping[str, str], scalars: Set[str],
                          fix=f"use --class, such as --class 'small: {example}'")
 
 
-def _locked(device: Device) -> AbstractContextManager[DeviceLock | None]:
+def _lock_device(device: Device) -> AbstractContextManager[DeviceLock | None]:
     return nullcontext() if device.kind == "cpu" else device_lock.acquire(*device.lock_names)
 
 
@@ -248,7 +248,7 @@ def _settled(kernel: WatchedKernel, args: argparse.Namespace, prompt: Prompt,
 
 def _reference(kernel: WatchedKernel, observed: WatchedProgram, group: CallGroup,
                prompt: Prompt) -> tuple[FoundReference | None, str]:
-    """Return what the program compares the result with, or why there is nothing."""
+    """Return what the program compares the result with, or why that gives no reference."""
     names = list(group.calls[0].args)
     callers = [caller for caller in observed.callers if all(
         name in caller.call.args and caller.call.args[name].dtype == value.dtype

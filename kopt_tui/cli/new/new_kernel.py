@@ -1,6 +1,6 @@
 """`kopt new` for a kernel: shows the parameters and lets a person change them.
 
-For a C kernel without a task file it drafts one first, from flags and answers.
+For a C, CUDA or HIP kernel without a task file it drafts one first, from flags and answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
-"""What to do about a source without knobs: nothing else would change it."""
+"""The advice for a source without knobs that kopt cannot change by itself."""
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 EXAMPLE = "tall: rows=1024 cols=64"
 
@@ -108,7 +108,7 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     declared = knobs.find(source, language=task.language, where=task.source)
     check = _first_check(project, task, known, args) if judged else None
     may_try = args.first_check and not declared and not (check and check.problem)
-    proposed = _proposed(project, task, known, quiet=args.json) if may_try else ()
+    proposed = _proposed_knobs(project, task, known, quiet=args.json) if may_try else ()
     for line in knob_trials.describe(proposed):
         print_text(clean(line), sys.stderr if args.json else sys.stdout, 4)
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
@@ -131,7 +131,7 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
 
 
 def without_knobs(source: str, language: str) -> str:
-    """Return what a campaign changes in a source that declares no knobs."""
+    """Return, in words, what a campaign changes in a source that declares no knobs."""
     changes = transformation_registry.applicable(source, language)
     listed = "; ".join(change.what for change in changes[:3])
     mark = "#" if language in ("python", "triton") else "//"
@@ -169,9 +169,9 @@ def _device(known: Parameters) -> Device:
     return inventory.find((known["device"].value or "auto").partition(",")[0])
 
 
-def _proposed(project: Path, task: target.Target, known: Parameters, *,
-              quiet: bool) -> tuple[KnobProposal, ...]:
-    """Return the knobs that could be declared in a source of C, CUDA or HIP."""
+def _proposed_knobs(project: Path, task: target.Target, known: Parameters, *,
+                    quiet: bool) -> tuple[KnobProposal, ...]:
+    """Return the knobs that kopt can declare in a C, CUDA or HIP source, each of them tried."""
     if task.language in ("python", "triton"):
         return ()  # these are proposed with the task itself
     with stages(quiet=quiet) as progress:
@@ -215,7 +215,8 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
                                   pairs(args.role, "--role"))
 
-    task = drafted(args.classes or _classes(prompt, drafted, _example([*sizes, *shapes.values()])))
+    task = drafted(args.classes or _classes(
+        prompt, drafted, _example_class([*sizes, *shapes.values()])))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task):
@@ -239,9 +240,9 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
 
 
 def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
-    text, of_device = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
+    text, is_for_gpu = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
     functions = {entry.name: entry for entry in (
-        device_sources.functions(source.name, text) if of_device else sources.c_functions(text))}
+        device_sources.functions(source.name, text) if is_for_gpu else sources.c_functions(text))}
     if args.entry is not None:
         if args.entry not in functions:
             raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
@@ -250,11 +251,11 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
         return functions[args.entry]
     if not functions:
         raise InputError("no function with arguments that kopt supports", where=str(source),
-                         fix=device_sources.advice(text) if of_device else
+                         fix=device_sources.advice(text) if is_for_gpu else
                          "write a task file as in examples/*/task.yaml")
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
-        if of_device else ""
+        if is_for_gpu else ""
     return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
 
 
@@ -262,7 +263,7 @@ def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Promp
             source: str) -> Launch | None:
     """Return the launch of a `__global__` function: the source's, except where flags override it.
 
-    A knob may change its block where the source can define a constant for it.
+    If the source can define a constant for the block, a knob may change it.
     """
     if not function.is_global:
         return None
@@ -279,7 +280,7 @@ def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Promp
 
 def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
              example: str) -> list[str]:
-    """Return the config classes that a person names; one that does not fit is asked for again."""
+    """Return the config classes that a person names; ask again for one that does not fit."""
     classes: list[str] = []
     while True:
         if classes and not prompt.interactive:
@@ -292,7 +293,7 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
         classes.append(text)
 
 
-def _example(sizes: Sequence[str]) -> str:
+def _example_class(sizes: Sequence[str]) -> str:
     """Return a config class that names the sizes of this kernel."""
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
     return f"small: {' '.join(f'{name}=64' for name in names)}" if names else EXAMPLE

@@ -71,8 +71,8 @@ def choose(project: Path, args: argparse.Namespace) -> Kind:
         return "definition"
     if not args.source.endswith(".py"):
         return "kernel"
-    module = args.entry is None and is_module(read_source(project / args.source))
-    return "module" if module else "function"
+    has_module = args.entry is None and is_module(read_source(project / args.source))
+    return "module" if has_module else "function"
 
 
 def is_module(text: str) -> bool:
@@ -82,7 +82,7 @@ def is_module(text: str) -> bool:
 
 
 def _project_of(file: Path) -> Path:
-    """Return the repository that contains a file, else the current folder if it contains it."""
+    """Return a file's repository, else the current folder if the file is in it, else its folder."""
     location = locate(file.parent)
     if location is not None and location.work_tree is not None:
         return location.work_tree

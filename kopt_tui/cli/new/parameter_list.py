@@ -61,7 +61,7 @@ def confirm(known: Parameters, values: dict[str, str], prompt: Prompt,
     """Return the parameters after the person's changes, which are added to `values`.
 
     `change` infers all parameters from the values; a value that it refuses is reported and dropped.
-    `missing` says what they lack.
+    `missing` says what the parameters lack, "" if nothing.
     """
     while prompt.interactive:
         text = prompt.line("NAME=VALUE changes a parameter, Enter accepts all: ")

@@ -24,9 +24,9 @@ def write_manifest(manifest: Manifest, path: Path) -> None:
 
 @contextlib.contextmanager
 def all_or_nothing(project: Path, task: str, folder: str = FOLDER) -> Iterator[None]:
-    """Restore the task and the folder of its files if the block raises.
+    """Restore the task and the folder of its files if the `with` block raises.
 
-    SIGTERM and SIGHUP interrupt the block as Ctrl-C does, unless they are ignored.
+    In the main thread, SIGTERM and SIGHUP without a handler raise SystemExit in the block.
     """
     before = {path: path.read_bytes() for path in _files(project, task, folder)}
     is_main = threading.current_thread() is threading.main_thread()
