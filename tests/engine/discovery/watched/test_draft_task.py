@@ -1,4 +1,4 @@
-"""Guards the task that observed calls become: symbols, roles, ranges, classes and weights."""
+"""Tests the task drafted from observed calls: symbols, roles, ranges, classes and weights."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_calls_of_other_dtypes_are_another_group_and_bfloat16_is_not_interpreted
 
 @pytest.mark.parametrize(("kind", "fix"), [
     ("dict", "that takes tensors and constants"), ("numpy.ndarray", r"it with config.numpy\(\)")])
-def test_argument_that_no_task_describes_is_named_with_its_line(kind: str, fix: str) -> None:
+def test_argument_of_an_unsupported_type_is_named_with_its_line(kind: str, fix: str) -> None:
     call = ObservedCall(args={"config": ObservedValue(kind="other", text=kind)}, calls=1)
     entry = entry_source.find("def f(config): ...", "f", "k.py")
     with pytest.raises(InputError, match=rf"k.py:7: argument 'config' is {kind}.*{fix}"):

@@ -1,4 +1,4 @@
-"""Guards how a function is found, and the error if it cannot be a task's entry."""
+"""Tests how a function is found in its source, and the error if it cannot be a task's entry."""
 
 from __future__ import annotations
 
