@@ -44,7 +44,7 @@ def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
     assert [row[-1] for row in model_costs.rows(costs)] == ["$0.88", "$1.00"]
 
 
-def test_an_unknown_price_is_not_free(tmp_path: Path) -> None:
+def test_sum_with_an_unknown_price_is_stated_as_a_minimum(tmp_path: Path) -> None:
     reader = recorded(tmp_path, answer(0.42), answer(None, attempt=2), answer(0.5, attempt=2))
     costs = reader.model_costs("rms")
     assert [(cost.unpriced, cost.cost_usd) for cost in costs] == [(0, 0.42), (1, 0.5)]

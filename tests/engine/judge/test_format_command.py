@@ -1,4 +1,4 @@
-"""The format command may write any file; only files that the candidate may change are kept."""
+"""Of files that a format command writes, those that the candidate may or did change are kept."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_formatting_other_files_makes_the_same_candidate(tmp_path: Path) -> None
     assert (formatted.tree, formatted.id) == (before.tree, before.id)
 
 
-def test_candidates_own_files_are_formatted_and_judged(tmp_path: Path) -> None:
+def test_every_file_that_the_candidate_changed_is_formatted(tmp_path: Path) -> None:
     """A change outside of `edit` may still be approved: it is formatted like the others."""
     setup = create(tmp_path)
     before = entry(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")

@@ -54,7 +54,7 @@ def create(root: Path) -> Setup:
     return setup
 
 
-def killed(setup: Setup, step: str) -> int:
+def run_killed_at(setup: Setup, step: str) -> int:
     return subprocess.run(
         [sys.executable, str(HOST), str(setup.workspace), setup.id], timeout=200, check=False,
         env={**os.environ, "KOPT_FAILPOINT": step,
@@ -126,7 +126,7 @@ def test_killed_rollback_is_finished(tmp_path: Path, step: str,
     setup = create(tmp_path)
     accepted = checked_best(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling())
-    assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
+    assert run_killed_at(setup, step) == -signal.SIGKILL, campaign(setup)
     assert run(setup).error is None
     assert checked_best(setup) == accepted and len(events(setup, "rollback")) == 1
     with reading(setup) as reader:

@@ -87,8 +87,8 @@ W1 = Transfer(bucket="W1", decision="ACCEPT-with-asterisk", reason="W1",
     (Transfer(bucket="K1", decision="ACCEPT-with-asterisk", reason="r",
               skew=("k.py:3: M_per_group is constexpr",)), False),
 ], ids=["not audited", "K2", "W1", "W2", "W3", "fixed M_per_group"])
-def test_gain_of_the_benchmark_alone_is_not_a_lesson(transfer: Transfer | None, taught: bool,
-                                                     tmp_path: Path) -> None:
+def test_gain_that_training_would_not_have_is_not_a_lesson(transfer: Transfer | None, taught: bool,
+                                                           tmp_path: Path) -> None:
     """Such as a cache of an activation or a gradient, or an assumption on group sizes."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
@@ -102,9 +102,9 @@ NEXT = "e" * 40
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
-                                                                   tmp_path: Path) -> None:
-    """Or once a commit on top of it has passed: of two kept in a round, one is measured."""
+def test_gain_is_written_only_after_its_final_acceptance(passes: bool,
+                                                               tmp_path: Path) -> None:
+    """It is accepted too if a commit on top of it passes: a round measures only its last keep."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     here = context(tmp_path, writer)
@@ -162,8 +162,8 @@ def test_only_the_last_stop_has_a_final_report_with_the_lessons_of_its_time(
     (["wrong result: x", "does not compile: y", "audit: z"], None),
     (["does not compile: line 3"] * 5, "rejected 3 times: does not compile: line 3"),
 ], ids=["twice", "three times", "other numbers", "the machine's faults", "unlike", "more"])
-def test_repeated_class_of_rejects_is_a_lesson(reasons: list[str], taught: str | None,
-                                                     tmp_path: Path) -> None:
+def test_reason_of_three_rejects_is_a_lesson(reasons: list[str], taught: str | None,
+                                                   tmp_path: Path) -> None:
     made, writer = case.begin(tmp_path)
     for n, reason in enumerate(reasons, 2):
         writer.start_round(samples.round_(n))

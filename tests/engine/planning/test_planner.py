@@ -29,7 +29,7 @@ def test_source_without_knobs_shows_how_to_declare_them(source: str, language: s
     assert declared in reason and "pool.cli" in reason
 
 
-def test_missing_source_is_named() -> None:
+def test_plan_without_a_source_says_to_name_one() -> None:
     assert "edit matches several files" in nothing_to_do(view(), PoolSpec(), "", "c") and \
         "kernel_source" in nothing_to_do(view(), PoolSpec(), "", "c")
 

@@ -1,4 +1,4 @@
-"""Guards the history of each config class: its baseline, then its time after every keep."""
+"""Tests the history of each config class: its baseline, then its time after every keep."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def row(name: str, before: float, after: float, outcome: str = "faster") -> Row:
 
 def kept(writer: Writer, records: Records, n: int, name: str, commit: str,
          tall: tuple[float, float], odd: tuple[float, float], *, measured: bool = True) -> None:
-    """Record a round with a keep; `tall` and `odd` are the times of a class before and after it."""
+    """Record a round with a keep; `tall`, `odd`: the class's times before and after the keep."""
     writer.start_round(samples.round_(n))
     case.keep(writer, records.folder, n, name, commit,
               rows=(row("tall", *tall), row("odd", *odd, "tie")))

@@ -162,7 +162,7 @@ def test_agents_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends:
 
 
 @pytest.mark.slow
-def test_later_rounds_brief_what_needs_a_split(tmp_path: Path) -> None:
+def test_briefs_of_later_rounds_name_changes_that_need_a_split(tmp_path: Path) -> None:
     """The agent, asked once, does not split it."""
     setup = create(tmp_path, tmp_path / "agent.py", rounds=2)
     (tmp_path / "agent.py").write_text(AGENT.replace("1.0 if split else 1.5", "1.5").replace(

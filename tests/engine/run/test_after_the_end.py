@@ -38,7 +38,7 @@ def with_patch(root: Path, rounds: int) -> Setup:
 
 @pytest.fixture
 def instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verdicts of engines in this process need no measurement; hosts measure."""
+    """Make verdicts of engines in this process instant; host processes measure."""
     instant_verdicts.install(monkeypatch)
 
 
@@ -122,7 +122,7 @@ def test_patch_that_cannot_leave_the_inbox_is_judged_once(finished: Setup) -> No
                for event in events(finished, "warning"))
 
 
-def test_patch_for_an_ended_campaign_is_judged_by_a_host_that_ends_after_it(
+def test_patch_for_an_ended_campaign_is_judged_by_a_host_that_then_ends(
         finished: Setup, tmp_path: Path) -> None:
     (tmp_path / "late.patch").write_bytes(campaigns.patch(finished, LATE))
     code, out, err = command("submit", str(tmp_path / "late.patch"),
@@ -185,7 +185,7 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
 
 
 @pytest.mark.slow
-def test_run_beside_an_interrupted_campaign_says_how_to_continue_that(
+def test_run_beside_an_interrupted_campaign_says_how_to_continue_the_old_one(
         tmp_path: Path) -> None:
     setup, manifest = campaigns.create(tmp_path, pool=INBOX), str(tmp_path / "p" / "manifest.yaml")
     killed = host.spawn(setup.workspace, setup.id)

@@ -32,7 +32,7 @@ class Clock:
 
 
 class Book:
-    """The part of a journal that a meter writes to."""
+    """A substitute for the part of a journal that a meter writes to."""
 
     def __init__(self) -> None:
         self.open = True
@@ -159,8 +159,8 @@ def test_margin_covers_verdicts_in_flight_and_the_end(
 
 @given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64), st.integers(1, 8),
        st.integers(0, 9))
-def test_margin_grows_with_candidates_in_flight(wall_s: float, each_s: float, flying: int,
-                                                 cards: int, gains: int) -> None:
+def test_margin_grows_with_candidates_up_to_half_the_budget(
+        wall_s: float, each_s: float, flying: int, cards: int, gains: int) -> None:
     budget = BudgetSpec(wall_s=wall_s)
     each = DurationEstimates(verdict=each_s, final=each_s, end_to_end=each_s)
 

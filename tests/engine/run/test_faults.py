@@ -191,6 +191,6 @@ def test_full_disk_fails_campaign_and_resume_continues(tmp_path: Path) -> None:
         (small / "ballast").unlink(missing_ok=True)  # the campaign itself may have filled the disk
         assert campaigns.run(setup).error is None
         assert campaigns.campaign(setup).state == "finished"
-        campaigns.consistent(setup)  # with or without a keep: the round may have lost its disk
+        campaigns.consistent(setup)  # with or without a keep: the full disk may end its round
     finally:
         subprocess.run(["umount", "-l", str(small)], check=False)

@@ -140,7 +140,7 @@ def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_p
     assert now(setup, rival).state == "kept" and costs_at(setup, setup.repo.best) == RIVAL
 
 
-def test_conflict_with_a_gain_on_the_waiting_line_is_no_conflict_with_a_kept_one(
+def test_reason_of_a_conflict_with_a_waiting_gain_says_that_it_waits(
         tmp_path: Path) -> None:
     setup = create(tmp_path, pool={"slots": 2, "backends": ["inbox"]})
     try_change(setup, LARGE, "large")
