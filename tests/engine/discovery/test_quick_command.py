@@ -63,7 +63,7 @@ def test_edit_leaves_the_other_text_unchanged() -> None:
         "quick_command: python q.py\n"
 
 
-def test_edit_replaces_a_whole_part() -> None:
+def test_edit_replaces_a_whole_field() -> None:
     old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
                                configs=("mtp", "context <= 1024"))

@@ -19,7 +19,7 @@ from tests.support import strata_case as case
 from tests.support.quick_script_case import BENCH, BY_ARGUMENTS, OPTIONS, SHAPES, TARGET
 
 
-def chosen(rows: list[dict[str, object]], costs: list[float],
+def choose(rows: list[dict[str, object]], costs: list[float],
            configs: tuple[str, ...] = ()) -> representative.Representatives:
     classified = case.looked(rows)
     return representative.choose_rows(
@@ -31,13 +31,13 @@ def test_classes_have_median_row_and_core_ends() -> None:
     rows = [{"block_size": block, "context": context, "heads": 8}
             for block in (16, 1024) for context in (512, 1024, 2048, 4096, 8192)]
     costs = [float(row["context"]) * (9 if row["block_size"] == 1024 else 1) for row in rows]
-    result = chosen(rows, costs, ("block_size",))
+    result = choose(rows, costs, ("block_size",))
     assert result.rows == (2, 5, 7, 9)  # small class: context 2048; core: 512, 2048, 8192
     assert (result.skewed, result.note) == (None, "")
 
 
 def test_class_of_one_row_is_represented_by_it() -> None:
-    result = chosen([{"m": m} for m in (1, 2, 3)], [1.0, 1.0, 1.0])
+    result = choose([{"m": m} for m in (1, 2, 3)], [1.0, 1.0, 1.0])
     assert result.rows == (0, 1, 2)
 
 
@@ -68,7 +68,7 @@ def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], ske
     ("m", ["64", "32", "8"], ""),
 ])
 def test_lack_of_a_skewed_row_is_noted(column: str, cells: list[str], part: str) -> None:
-    note = chosen([{column: cell} for cell in cells], [1.0, 2.0, 3.0]).note
+    note = choose([{column: cell} for cell in cells], [1.0, 2.0, 3.0]).note
     assert part in note and bool(part) == bool(note)
 
 

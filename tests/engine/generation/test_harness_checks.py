@@ -35,7 +35,7 @@ def test_a_correct_harness_passes_its_four_modes_and_notices_wrong_kernels(tmp_p
     assert {"rows": "7", "cols": "33"} in findings.configurations
 
 
-def test_options_whose_dashes_are_added_in_a_loop_are_known() -> None:
+def test_options_whose_dashes_are_added_in_a_loop_are_recognised() -> None:
     text = "for name in 'correctness', 'profile', 'benchmark', 'full-benchmark', 'iterations':\n" \
         "    parser.add_argument(f'--{name}')\n"
     assert generated_harness.static_faults(text) == []

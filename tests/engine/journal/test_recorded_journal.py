@@ -239,7 +239,7 @@ def test_read_commands_work_on_recorded_journal(workspace: Path, words: tuple[st
 
 
 @pytest.mark.slow
-def test_interrupted_campaign_goes_on(workspace: Path) -> None:
+def test_interrupted_campaign_continues(workspace: Path) -> None:
     execute(workspace, "UPDATE campaigns SET device = ?", inventory.find("cpu").label)
     setup = campaign_setup.open_campaign(workspace, ID)
     assert campaigns.run(setup).error is None

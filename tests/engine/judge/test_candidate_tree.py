@@ -31,7 +31,7 @@ def test_candidate_is_opened_by_its_tree(setup: Setup) -> None:
     entry = captured(setup)
     path = setup.folder.path / entry.candidate.patch_path
     assert path.read_bytes() == entry.patch.data
-    path.unlink()  # the patch is for people only
+    path.unlink()  # opening needs no patch
     assert candidate.load(setup, entry.candidate) == entry
 
 

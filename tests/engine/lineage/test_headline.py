@@ -66,7 +66,7 @@ def warnings(setup: Setup) -> list[str]:
 
 
 @pytest.mark.slow
-def test_best_that_falls_twice_is_rolled_back_and_campaign_goes_on(
+def test_best_that_falls_twice_is_rolled_back_and_campaign_continues(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     before, accepted = campaign(setup), checked_best(setup)

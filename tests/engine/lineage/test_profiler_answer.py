@@ -57,7 +57,7 @@ def test_approval_without_kernel_time_holds_for_the_whole_campaign(tmp_path: Pat
     assert first.ruling.kind == "ask" and "no tool" in first.ruling.doubts[0]
     keeper = keeper_of(setup, writer)
     assert keeper.place(first) == "waiting" and answers(setup) == []
-    second = gain(keeper_of(setup, writer), 4)  # the question is asked already
+    second = gain(keeper_of(setup, writer), 4)  # the question has been asked already
     assert second.ruling.kind == "keep" and "kernel time was not available" in second.ruling.reason
     assert keeper.place(second) == "provisional"
     kept = keeper.approve(keeper.context.reader.candidate(first.entry.id), "ada")

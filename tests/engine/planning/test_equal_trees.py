@@ -52,7 +52,7 @@ def test_template_that_was_tried_on_an_equal_tree_is_not_offered_again(
     assert [offer.name for offer in offered] == ["wide"]
 
 
-def test_knobs_that_were_searched_on_an_equal_tree_are_known(equal_best: tuple[Setup, str]) -> None:
+def test_knobs_searched_on_an_equal_tree_count_as_tried(equal_best: tuple[Setup, str]) -> None:
     setup, base = equal_best
     with recording(setup) as context:
         context.writer.start_round(Round(campaign=setup.id, n=2, scope="global", incumbent=base,

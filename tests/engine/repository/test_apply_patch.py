@@ -34,7 +34,7 @@ def renamed(text: str, old: str, new: str) -> str:
     return text.replace("a/kernel.c", old).replace("b/kernel.c", new)
 
 
-def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
+def spellings(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
     """Yield one change in the formats that people and tools write."""
     text = edited_tree(repo, 5, "faster();").patch.text
     index = next(line for line in text.splitlines() if line.startswith("index "))
@@ -54,7 +54,7 @@ def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
 
 def test_ladder_finds_same_change_in_every_spelling(repo: CampaignRepo) -> None:
     truth = edited_tree(repo, 5, "faster();")
-    for rung, text, whole in foreign(repo):
+    for rung, text, whole in spellings(repo):
         applied = repo.apply(repo.base, parse(text))
         assert applied.rung == rung, text
         assert applied.patch.text == truth.patch.text

@@ -1,4 +1,4 @@
-"""A divergent candidate that kopt cannot split goes back to its agent once."""
+"""A divergent candidate that kopt cannot split is given back to its agent once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REQUEST = SplitRequest(
     (["total.c"], False, ["cli"]),
     (["total.c", "x.c"], True, ["cli"]),  # more than kopt can split by itself
 ])
-def test_split_backend_goes_first_and_then_the_agent(paths: list[str], split: bool,
+def test_split_backend_tries_first_and_then_the_agent(paths: list[str], split: bool,
                                                    backends: list[str]) -> None:
     tried = [retries.next_split(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c",
                                     split=split, tries=tries, complaint="needs a split")

@@ -1,4 +1,4 @@
-"""A gain that waited under a kopt without a waiting line goes onto the line at the next start."""
+"""A gain that waited under a kopt without a waiting line joins the line at the next start."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def candidate_of(setup: Setup, identity: str) -> Candidate:
     return next(entry for entry in campaigns.candidates(setup) if entry.id == identity)
 
 
-def test_resumed_campaign_goes_on_from_the_gain_that_waited(setup: Setup) -> None:
+def test_resumed_campaign_continues_from_the_gain_that_waited(setup: Setup) -> None:
     assert states_on_line(setup) == [] and candidate_of(setup, LARGE).state == "waiting"
     assert campaigns.run(setup).error is None
     large = candidate_of(setup, LARGE)

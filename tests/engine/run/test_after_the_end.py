@@ -1,4 +1,4 @@
-"""An ended campaign takes raised limits, goes on, and judges what people hand in."""
+"""An ended campaign accepts raised limits, continues, and judges what people hand in."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def events(setup: Setup, kind: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_campaign_goes_on_after_its_limit_is_raised(finished: Setup) -> None:
+def test_campaign_continues_after_its_limit_is_raised(finished: Setup) -> None:
     workspace = finished.workspace
     code, out, err = command("resume", workspace=workspace)
     assert (code, err) == (1, "")
@@ -215,7 +215,7 @@ def test_only_one_of_two_simultaneous_runs_of_a_manifest_starts(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_demo_goes_on_after_its_terminal_is_gone(tmp_path: Path) -> None:
+def test_demo_continues_after_its_terminal_is_gone(tmp_path: Path) -> None:
     from tests.engine.run.test_controls import in_a_terminal
 
     pid, terminal = in_a_terminal([sys.executable, "-m", "kopt_tui.main", "demo", "--plain",

@@ -95,7 +95,7 @@ def test_consecutive_regressions_are_reviewed_and_end_campaign(tmp_path: Path) -
     assert campaigns.campaign(setup).reason == "2 consecutive measured regressions"
     assert [r.outcome for r in rounds(setup)] == ["baseline", "regression", "regression"]
     setup = change_manifest(setup, stop={"consecutive_regressions": 3})
-    campaigns.run(setup)  # the count continues
+    campaigns.run(setup)  # the count of regressions continues
     assert campaigns.campaign(setup).reason == "3 consecutive measured regressions"
     assert [r.outcome for r in rounds(setup)][1:] == ["regression"] * 3
     with campaigns.reading(setup) as reader:

@@ -60,7 +60,7 @@ def kill(setup: Setup, pid: int) -> None:
         pass
 
 
-@pytest.mark.slow  # one kill: test_run_survives_its_terminal_and_can_be_controlled
+@pytest.mark.slow  # a test of one kill: test_run_survives_its_terminal_and_can_be_controlled
 def test_repeatedly_killed_campaign_finishes(tmp_path: Path, own_lock: None) -> None:
     """Every kill comes some events later, so that kills hit all parts of the campaign."""
     chance = random.Random(SEED)

@@ -41,7 +41,7 @@ def test_kernel_is_refused_with_the_functions_that_launch_it() -> None:
         entry_source.find(SOURCE, "kernel", "k.py")
 
 
-def test_unknown_function_is_refused_with_the_nearest_name() -> None:
+def test_unknown_function_is_refused_and_the_nearest_name_suggested() -> None:
     with pytest.raises(InputError, match=r"no function 'runs'.*did you mean 'run'"):
         entry_source.find(SOURCE, "runs", "k.py")
 
