@@ -1,4 +1,4 @@
-"""The table of strategies names only what exists, and has advice and a record for each limit."""
+"""The table of strategies names only what exists and advises on each limit; records count use."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_class_without_a_similar_one_has_an_unknown_cause() -> None:
     assert {time_growth.of_class(rows, row) for row in rows} == {time_growth.unknown()}
 
 
-def test_class_is_compared_only_with_one_that_differs_in_one_column() -> None:
+def test_class_is_compared_only_along_one_column_of_positive_values() -> None:
     rows = [benchmark_row(us, name) for name, us in (
         ("mtp=4 n=64 skew=0", 10.0), ("mtp=4 n=128 skew=0", 20.0), ("mtp=4 n=128 skew=1", 90.0))]
     assert "20.0 us at n=128" in time_growth.of_class(rows, rows[0]).evidence

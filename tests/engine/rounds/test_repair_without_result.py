@@ -76,7 +76,7 @@ def test_third_repair_is_the_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_agent_that_restores_the_best_gets_no_more_repairs(
+def test_agent_that_restores_the_best_gets_no_more_repairs_and_has_given_up(
         tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "undoes", RIGHT, RIGHT)
     campaigns.run(setup)
