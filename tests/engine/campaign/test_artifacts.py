@@ -1,4 +1,4 @@
-"""Archives of outputs: the oldest of closed candidates are removed first, of kept ones never."""
+"""Archives of outputs: the oldest of closed candidates are removed first; of kept ones, none."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def test_oldest_archives_of_closed_candidates_are_removed_first(tmp_path: Path) 
     for name, state in (("kept", "kept"), ("lost1", "closed"), ("asks", "waiting"),
                         ("lost2", "closed"), ("lost3", "closed")):
         writer.add_candidate(samples.candidate(name, campaign="rms", state=state))
-    most = 0
+    room_for_four = 0
     for name in ("baseline", "kept", "lost1", "asks", "lost2", "lost3"):
         stored = pack(folder, tmp_path / "out", name,
                       **{f"004-{raw_outputs.PROFILE}": f"profile of {name}"})
-        most = max(most, 4 * stored.bytes)
-        artifacts.record(writer, reader, folder, "rms", stored, most_bytes=most)
+        room_for_four = max(room_for_four, 4 * stored.bytes)
+        artifacts.record(writer, reader, folder, "rms", stored, most_bytes=room_for_four)
     present = artifacts.of_campaign(reader, "rms")
     assert [archive.candidate for archive in present] == ["baseline", "kept", "asks", "lost3"]
     assert len(artifacts.of_campaign(reader, "rms", removed=True)) == 6
@@ -67,20 +67,20 @@ def test_large_file_among_the_outputs_is_not_packed(tmp_path: Path) -> None:
     assert list(artifacts.read(folder.path, stored)) == ["001-tests.stdout"]
 
 
-def test_a_second_verdict_does_not_replace_the_first(tmp_path: Path) -> None:
+def test_second_archive_of_a_candidate_does_not_replace_the_first(tmp_path: Path) -> None:
     folder = Folder.create(tmp_path / "rms")
     first, second = (pack(folder, tmp_path / "out", "c1", "headline") for _ in range(2))
     assert first.path != second.path and first.sha256 == second.sha256
 
 
-def test_a_kernel_profile_also_lies_in_profiles(tmp_path: Path) -> None:
+def test_kernel_profile_is_also_copied_to_the_profiles_folder(tmp_path: Path) -> None:
     folder = Folder.create(tmp_path / "rms")
     stored = pack(folder, tmp_path / "out", "c1", **{f"004-{raw_outputs.PROFILE}": "{}"})
     assert stored.profile == "profiles/c1.verify.cuda-0.json"
     assert (folder.path / stored.profile).read_text() == "{}"
 
 
-def test_an_archive_that_was_changed_is_not_read(tmp_path: Path) -> None:
+def test_changed_or_missing_archive_is_a_fault(tmp_path: Path) -> None:
     folder = Folder.create(tmp_path / "rms")
     stored = pack(folder, tmp_path / "out", "c1")
     assert artifacts.read(folder.path, stored) == {"001-tests.stdout": b"some output"}

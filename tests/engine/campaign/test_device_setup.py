@@ -1,4 +1,4 @@
-"""A campaign on a CUDA kernel warns that it cannot split; only a launcher needs a toolkit."""
+"""A campaign on a device kernel warns that it cannot split; only a launcher needs a toolkit."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def create(root: Path, source: str, task: Target) -> setup.Setup:
     return setup.create(root / "workspace", folder / "manifest.yaml")
 
 
-def test_unavailable_split_is_reported(tmp_path: Path) -> None:
+def test_unavailable_split_is_a_warning(tmp_path: Path) -> None:
     made = create(tmp_path, GLOBAL, device_case.target())
     events = Reader(tmp_path / "workspace").events_of(made.id, "warning")
     assert any("backend split is not available" in str(event) for event in events), events
 
 
-def test_launcher_needs_a_toolkit_before_anything_starts(
+def test_campaign_on_a_launcher_is_not_created_without_its_toolkit(
         tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFault, match="no hipcc found"):
         create(tmp_path, LAUNCHER, replace(device_case.target(launch=None), language="hip"))

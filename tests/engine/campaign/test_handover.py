@@ -1,4 +1,4 @@
-"""At its end, a campaign states where its result is and how to take it over, for each mode."""
+"""At its end, a campaign states where its result is and how to take it over, in each mode."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def final_output(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
     writer.close()
     reader = Reader(workspace)
     assert event_stream.print_summary(reader, NAME) == 0
-    found = row(reader)
+    found = campaign_row(reader)
     report = markdown(read_with_manifest(reader, found))
     assert f"- merge command: `{handover.command(found)}`" in report
     reader.close()
     return capsys.readouterr().out
 
 
-def row(reader: Reader) -> Campaign:
+def campaign_row(reader: Reader) -> Campaign:
     found = reader.campaign(NAME)
     assert found is not None
     return found
@@ -46,7 +46,7 @@ def test_committing_campaign_names_its_branch(
 
 
 @pytest.mark.parametrize("state", ["gone", "behind"])
-def test_refused_branch_is_not_promised(
+def test_deleted_or_outdated_branch_is_not_named_as_the_result(
         tmp_path: Path, state: str, capsys: pytest.CaptureFixture[str]) -> None:
     user, repo = campaign(tmp_path)
     if state == "gone":

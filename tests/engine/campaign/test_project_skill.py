@@ -1,4 +1,4 @@
-"""`project_skill` is a committed file whose beginning is in every agent's prompt."""
+"""`project_skill` names a committed file whose beginning is in every agent's prompt."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_quick_command_without_weighted_rows_defers_to_full_benchmark(tmp_path: 
     assert any("do not name 3 of 4 rows" in note for note in verdict.notes)
 
 
-# a kernel's classes
+# Classes of a kernel
 
 CLASSES = [{"name": "a", "shape": {"n": 100, "k": 1}}, {"name": "b", "shape": {"n": 200, "k": 1}},
            {"name": "c", "shape": {"n": 200, "k": 2}, "weight": 99.0}]
@@ -84,7 +84,7 @@ def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], message: st
     assert str(caught.value).startswith(message)
 
 
-# campaigns
+# Campaigns
 
 def command(root: Path, text: str | None, **fields: Any) -> Path:
     made = benchmark_case.project(
@@ -126,17 +126,17 @@ def test_error_about_unreadable_weights_is_one_line(named: str, message: str,
                                              tmp_path: Path) -> None:
     path = benchmark_case.project(
         tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": named})
-    with limited(2 << 30), pytest.raises(InputError) as caught:
+    with memory_limited(2 << 30), pytest.raises(InputError) as caught:
         shape_weights.read(load_manifest(path))
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 @contextmanager
-def limited(more: int) -> Iterator[None]:
-    """Let this process allocate at most `more` further bytes of memory."""
+def memory_limited(more_bytes: int) -> Iterator[None]:
+    """Let this process allocate at most `more_bytes` more bytes of memory."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + more, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (now + more_bytes, before[1]))
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ FILES = ("kernel.py", "helper.py", "bench.py", "src/ops/a.cu", "src/ops/b.cu", "
          "docs/guide.md", "web/app.js", "data/weights.bin", "tools/build.sh", "configs/one.yaml")
 
 
-@pytest.mark.parametrize(("fields", "source", "kept"), [
+@pytest.mark.parametrize(("fields", "source", "expected"), [
     ({"edit": ("kernel.py",), "benchmark_command": "python bench.py"}, "kernel.py",
      {"kernel.py", "helper.py", "bench.py", "src/ops/a.cu", "src/ops/b.cu", "tests/test_a.py"}),
     ({"edit": ("src/ops/a.cu",), "benchmark_command": "python bench.py",
@@ -29,11 +29,11 @@ FILES = ("kernel.py", "helper.py", "bench.py", "src/ops/a.cu", "src/ops/b.cu", "
       "extract": ("configs/*",)}, "src/ops/a.cu",
      {"bench.py", "src/ops/a.cu", "src/ops/b.cu", "tests/test_a.py", "configs/one.yaml"})])
 def test_copy_has_files_of_kernel_and_commands(
-        fields: dict[str, object], source: str, kept: set[str]) -> None:
+        fields: dict[str, object], source: str, expected: set[str]) -> None:
     manifest = Manifest(target_op="x", target=TargetSpec(kind="command"), **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python bench.py", csv="b.csv", source=source,
                          check=CheckColumn(column="ok"), metrics=(Metric(name="us"),))
-    assert set(workspace_copy.files_to_copy(manifest, task, FILES)) == kept
+    assert set(workspace_copy.files_to_copy(manifest, task, FILES)) == expected
 
 
 def test_campaign_on_copy_hands_over_patch_and_leaves_project_alone(
@@ -65,14 +65,14 @@ def test_campaign_on_copy_hands_over_patch_and_leaves_project_alone(
 
 # submodules
 
-MODULES = ("third_party/fmt", "third_party/json", "src/dep", "bench")
+SUBMODULES = ("third_party/fmt", "third_party/json", "src/dep", "bench")
 TREE = ("src/ops/a.cu", "src/.gitattributes", "docs/.gitattributes", ".gitattributes", ".gitignore",
-        ".gitmodules", "README.md", *MODULES)
+        ".gitmodules", "README.md", *SUBMODULES)
 ALWAYS = {"src/ops/a.cu", "src/.gitattributes", ".gitattributes", ".gitignore", ".gitmodules",
           "src/dep", "bench"}
 
 
-@pytest.mark.parametrize(("fields", "more"), [
+@pytest.mark.parametrize(("fields", "added"), [
     ({}, set()),
     ({"extract": ("third_party/fmt/include/**",)}, {"third_party/fmt"}),
     ({"extract": ("third_party/fmt",)}, {"third_party/fmt"}),
@@ -83,20 +83,20 @@ ALWAYS = {"src/ops/a.cu", "src/.gitattributes", ".gitattributes", ".gitignore", 
     ({"test_command": "sh ./third_party/json/run.sh"}, {"third_party/json"}),
     ({"test_command": "sh third_party/fmt2/run.sh other/third_party/json"}, set()),
 ])
-def test_submodule_is_copied_if_a_path_below_is_needed(fields: dict[str, object],
-                                                       more: set[str]) -> None:
+def test_submodule_is_copied_if_it_or_a_path_below_is_needed(fields: dict[str, object],
+                                                             added: set[str]) -> None:
     manifest = Manifest(target_op="x", edit=("src/ops/a.cu",), target=TargetSpec(kind="command"),
                         benchmark_command="python run.py", **fields)  # type: ignore[arg-type]
     task = CommandTarget(op="x", command="python run.py", csv="b.csv", source="src/ops/a.cu",
                          check=CheckColumn(column="ok"), metrics=(Metric(name="us"),))
-    assert set(workspace_copy.files_to_copy(manifest, task, TREE, MODULES)) == ALWAYS | more
+    assert set(workspace_copy.files_to_copy(manifest, task, TREE, SUBMODULES)) == ALWAYS | added
 
 
 @pytest.mark.parametrize(("glob", "found"), [
     ("a/b/c.h", True), ("a/b", True), ("a", True), ("./a/b/", True), ("**/c.h", True),
     ("a/**", True), ("*/b/c", True), ("a/x/c.h", False), ("x/**", False), ("b/c.h", False),
     ("a/*.h", False), ("a/b?", False)])
-def test_glob_may_match_a_path_below_the_folder(glob: str, found: bool) -> None:
+def test_glob_reaches_a_folder_if_it_may_match_it_or_a_path_below(glob: str, found: bool) -> None:
     assert reaches("a/b", (glob,)) is found
 
 
@@ -112,7 +112,7 @@ def test_copy_has_object_format_of_project(tmp_path: Path) -> None:
 
 
 def test_copy_has_committed_files_unchanged(tmp_path: Path) -> None:
-    """In spite of filters, attributes and uncommitted changes in the project."""
+    """The project's filters, attributes and uncommitted changes have no effect."""
     user = repos.project(tmp_path / "user", {
         "a.sh": "run\r\n", "sub/b\u00fc c.txt": "x\n", "left.txt": "no\n",
         ".gitattributes": "* text=auto eol=lf\n*.txt filter=other\n"})

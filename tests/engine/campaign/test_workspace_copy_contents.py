@@ -1,4 +1,4 @@
-"""An extracted copy has submodules, LFS contents and built files; only kernels are merged back."""
+"""An extracted copy has submodules, LFS contents and built files; only kernel changes go back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ WORKSPACE = {
 
 
 def project_with_all_kinds(root: Path, *, store: bool = True) -> Path:
-    """Make a project with nested submodules, LFS files and built files."""
+    """Make a project with nested submodules, LFS files and built files.
+
+    With `store`, it also has the contents of the LFS file that is needed.
+    """
     inner = repos.project(root / "inner", {"inner.h": "whole\n"})
     outer = repos.project(root / "outer", {"outer.h": "whole\n"})
     other = repos.project(root / "other", {"other.h": "never wanted\n"})
@@ -77,7 +80,7 @@ def files(folder: Path) -> set[str]:
 def setup(tmp_path: Path) -> Setup:
     user = project_with_all_kinds(tmp_path)
     made = campaigns.campaigns.create(tmp_path / "w", user / "manifest.yaml")
-    for name in ("inner", "outer", "other"):  # no checkout needs them any longer
+    for name in ("inner", "outer", "other"):  # checkouts must not need them
         (tmp_path / name).rename(tmp_path / f"{name}.away")
     return made
 
@@ -85,16 +88,16 @@ def setup(tmp_path: Path) -> Setup:
 def test_checkouts_of_copy_have_submodules_lfs_and_built_files(setup: Setup) -> None:
     repo, folder = setup.repo, setup.folder.path
     assert repo.missing == ()
-    for place in (repo.worktree("s", repo.base), setup.tree(repo.base)):
-        assert files(place) == WHOLE | {"build/made.txt"}
-        assert (place / "data/w.bin").read_bytes() == DATA
-        assert (place / "third_party/outer/outer.h").read_text() == "whole\n"
+    for checkout in (repo.worktree("s", repo.base), setup.tree(repo.base)):
+        assert files(checkout) == WHOLE | {"build/made.txt"}
+        assert (checkout / "data/w.bin").read_bytes() == DATA
+        assert (checkout / "third_party/outer/outer.h").read_text() == "whole\n"
     assert files(folder / "extracted") == WHOLE
     assert (folder / "extracted/data/w.bin").read_bytes() == DATA
     user = Path(setup.manifest.project)
     assert (folder / "ORIGIN_COMMIT").read_text().strip() == repos.git(user, "rev-parse", "HEAD")
-    theirs = repos.git(user, "ls-tree", "HEAD", "third_party/outer")
-    assert theirs in repos.git(folder / "extracted", "ls-tree", "-r", "HEAD").splitlines()
+    submodule_commit = repos.git(user, "ls-tree", "HEAD", "third_party/outer")
+    assert submodule_commit in repos.git(folder / "extracted", "ls-tree", "-r", "HEAD").splitlines()
 
 
 def test_only_kernel_change_is_captured_from_copy(setup: Setup) -> None:
@@ -109,7 +112,7 @@ def test_only_kernel_change_is_captured_from_copy(setup: Setup) -> None:
     assert [file.path for file in patch.files] == ["src/ops/kernel.py"]
 
 
-def a_patch(setup: Setup, name: str) -> bytes:
+def patch_of_kernel_and(setup: Setup, name: str) -> bytes:
     """Return a patch that changes the kernel and the file `name`."""
     before = {"third_party/outer/outer.h": "whole", "data/w.bin": repos.pointer(DATA).rstrip()}
     kernel = kernel_patch(setup)
@@ -146,7 +149,7 @@ def kernel_patch(setup: Setup) -> bytes:
 def test_other_files_of_patch_are_refused_or_dropped(setup: Setup, name: str,
                                                      outcome: str) -> None:
     try:
-        applied = setup.repo.take(setup.repo.base, a_patch(setup, name), setup.edit)
+        applied = setup.repo.take(setup.repo.base, patch_of_kernel_and(setup, name), setup.edit)
     except InputError as error:
         assert outcome in str(error)
         return
@@ -162,7 +165,8 @@ def test_other_files_of_patch_are_refused_or_dropped(setup: Setup, name: str,
 @pytest.mark.slow
 def test_campaign_on_copy_with_submodules_hands_over_kernel(setup: Setup) -> None:
     (setup.folder.inbox / "given.patch").write_bytes(kernel_patch(setup))
-    (setup.folder.inbox / "more.patch").write_bytes(a_patch(setup, "third_party/outer/new.h"))
+    (setup.folder.inbox / "more.patch").write_bytes(
+        patch_of_kernel_and(setup, "third_party/outer/new.h"))
     campaigns.run(setup)
     ended = campaigns.campaign(setup)
     assert 1.2 < (ended.speedup or 0.0) < 1.3, ended.reason
@@ -198,10 +202,10 @@ def test_submodule_of_copy_is_found_by_name(tmp_path: Path) -> None:
     assert made.repo.missing == () and files(made.tree(made.repo.base)) >= WHOLE
 
 
-@pytest.mark.parametrize(("edited", "to_do"), [(False, []), (True, ["kernel.c", "slow.o"])])
+@pytest.mark.parametrize(("edited", "rebuilt"), [(False, []), (True, ["kernel.c", "slow.o"])])
 def test_build_in_copy_continues_project_build(tmp_path: Path, edited: bool,
-                                               to_do: list[str]) -> None:
-    """Results of uncommitted sources are rebuilt."""
+                                               rebuilt: list[str]) -> None:
+    """Only what was built from uncommitted sources is built again."""
     user = with_build(tmp_path)
     if edited:
         (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
@@ -210,7 +214,7 @@ def test_build_in_copy_continues_project_build(tmp_path: Path, edited: bool,
         find(user), ("Makefile", "kernel.c", "slow.c"), tmp_path / "extracted"
     )
     repo = CampaignRepo.create(tmp_path / "c", "rms", copied, carry=BUILT, origin=find(user))
-    assert make(repo.worktree("s", repo.base)) == to_do
+    assert make(repo.worktree("s", repo.base)) == rebuilt
 
 
 def test_error_for_carry_without_match_is_one_line(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Streams of coding agents, as their programs have printed them, and hostile ones."""
+"""Output streams of coding agents: recorded ones, malformed lines and floods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITH_STREAM = [name for name, agent in templates().items() if agent.stream and n
 
 
 def read(name: str, *lines: bytes) -> tuple[AgentStream, list[str], list[str]]:
-    """Return the stream after these lines, the commands and the outputs of commands."""
+    """Let a stream take these lines; return it, the commands and their outputs."""
     stream, commands, outputs = AgentStream(templates()[name]), list[str](), list[str]()
     for line in lines:
         if event := stream.take(line):
@@ -33,7 +33,7 @@ def test_recorded_stream_yields_commands_outputs_steps_and_cost(name: str) -> No
     assert outputs[0].startswith("/slot\n0") and "int k;" in outputs[1] and len(outputs) == 2
     assert stream.text.splitlines() == [
         "Step 1.", "Step 2.", "Done.", "Hypothesis: fewer passes are faster"] or \
-        stream.text == "Step 1.Step 2.Done.\nHypothesis: fewer passes are faster"  # fragments
+        stream.text == "Step 1.Step 2.Done.\nHypothesis: fewer passes are faster"  # in fragments
     assert (stream.steps, stream.error) == (3, "")
     costs = {"claude": 0.03, "opencode": 0.0135}
     assert stream.cost_usd == pytest.approx(costs[name]) if name in costs \
@@ -55,8 +55,8 @@ def test_error_of_a_provider_is_found(name: str, line: object, error: str) -> No
     ("aider", b"Tokens: 1.0k sent. Cost: $0.0035 message, $0.0042 session.", (0, 0.0042)),
     ("mini", b"mini-swe-agent (step 2, $0.01):", (2, 0.01)),
     ("mini", b"mini-swe-agent (step 99999999999999999999, $1.2.3):", (0, None))])
-def test_totals_in_printed_lines_are_read(name: str, line: bytes,
-                                          expected: tuple[int, float | None]) -> None:
+def test_steps_and_cost_in_printed_lines_are_read(name: str, line: bytes,
+                                                  expected: tuple[int, float | None]) -> None:
     stream = read(name, line)[0]
     assert (stream.steps, stream.cost_usd) == expected
 
@@ -68,7 +68,7 @@ def test_totals_in_printed_lines_are_read(name: str, line: bytes,
     b'{"text": null, "cost_usd": true, "output": [["x"]]}',
     b'{"cost_usd": -5}', b'{"cost_usd": 1e400}', b'{"cost_usd": NaN}', b'{"cost_usd": "12"}',
     b'{"cost_usd": ' + b"9" * 5000 + b"}", b'{"step": ' + b"9" * 5000 + b"}"])
-def test_unreadable_line_gives_no_output(line: bytes) -> None:
+def test_unreadable_line_gives_no_text_cost_command_or_output(line: bytes) -> None:
     stream, commands, outputs = read(GENERIC, line)
     assert (stream.text, stream.cost_usd, stream.error, commands, outputs) == (
         "", None, "", [], [])

@@ -1,4 +1,4 @@
-"""Templates of coding agents: their commands, and what they lack on a machine."""
+"""Templates of coding agents: their commands, and which programs and keys a machine lacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_template_makes_a_command_that_gets_the_prompt(name: str) -> None:
                              ('"ho\\nst"', r"'ho\nst'"))),
     ("{name: a, template: generic, command: my}", "m:5: pool.cli[0].command: the command does not "
                                                   "use the task")])
-def test_wrong_entry_is_refused_with_its_line(entry: str, message: str) -> None:
+def test_wrong_pool_entry_is_refused_and_its_line_is_named(entry: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         parse(f"{OP}    - {entry}\n", "m")
     assert str(error.value).startswith(message)
@@ -87,25 +87,25 @@ def test_key_that_the_manifest_names_is_the_only_one_passed() -> None:
 
 def test_agent_reaches_the_providers_of_its_keys_and_urls_only(
         monkeypatch: pytest.MonkeyPatch) -> None:
-    def reached(spec: CliSpec, **passed: str) -> list[str] | None:
+    def reachable(spec: CliSpec, **passed: str) -> list[str] | None:
         found = spec.providers(passed)
         return None if found is None else list(map(str, found))
 
     known = CliSpec(name="a", template="opencode")
-    assert reached(known, OPENAI_API_KEY="k", MINE="https://x") == ["api.openai.com:443"]
-    assert reached(known, OPENAI_API_KEY="k", OPENCODE_CONFIG_CONTENT='{"a": "http://h:81/v1"}') \
+    assert reachable(known, OPENAI_API_KEY="k", MINE="https://x") == ["api.openai.com:443"]
+    assert reachable(known, OPENAI_API_KEY="k", OPENCODE_CONFIG_CONTENT='{"a": "http://h:81/v1"}') \
         == ["api.openai.com:443", "h:81"]
-    assert "opencode.ai:443" in (reached(known) or [])
+    assert "opencode.ai:443" in (reachable(known) or [])
     for name, agent in templates().items():
         for key in agent.keys:
-            assert reached(CliSpec(name="a", template=name), **{key: "k"}), (name, key)
+            assert reachable(CliSpec(name="a", template=name), **{key: "k"}), (name, key)
     for template in ("", "generic"):
         custom = CliSpec(name="a", template=template, command="x {prompt}",
                       env=("OPENAI_API_KEY", "GATE_URL", "HTTPS_PROXY"))
-        assert reached(custom, PATH="https://other") == []
-        assert reached(custom, OPENAI_API_KEY="k", GATE_URL="http://gate:81/v1",
-                       HTTPS_PROXY="http://proxy:3128") == ["api.openai.com:443", "gate:81"]
-    assert reached(CliSpec(name="a", template="claude", network=True)) is None
-    assert reached(CliSpec(name="a", template="claude", network=False)) == []
-    assert reached(CliSpec(name="a", template="claude", network=("Gate.Way", "h:81"))) == \
+        assert reachable(custom, PATH="https://other") == []
+        assert reachable(custom, OPENAI_API_KEY="k", GATE_URL="http://gate:81/v1",
+                         HTTPS_PROXY="http://proxy:3128") == ["api.openai.com:443", "gate:81"]
+    assert reachable(CliSpec(name="a", template="claude", network=True)) is None
+    assert reachable(CliSpec(name="a", template="claude", network=False)) == []
+    assert reachable(CliSpec(name="a", template="claude", network=("Gate.Way", "h:81"))) == \
         ["gate.way:443", "h:81"]

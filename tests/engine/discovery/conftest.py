@@ -1,4 +1,4 @@
-"""Verdicts here share the process that reads their tables."""
+"""The verdicts of these tests share one process that reads their tables."""
 
 from tests.support.shared_readers import one_reader
 

@@ -1,4 +1,4 @@
-"""A campaign's classes: found in its baseline, written once, the same after a restart."""
+"""Config classes are found in the baseline, written into the manifest once, and stay on restart."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ with open("bench.csv", "w", newline="") as file:
 """
 
 
-def test_wait_for_the_device_and_its_end_are_reported(tmp_path: Path) -> None:
+def test_start_and_end_of_a_wait_for_the_device_are_reported(tmp_path: Path) -> None:
     repos.project(tmp_path / "p", {"kernel.py": benchmark_case.KERNEL, "bench.py": BENCH,
                                    "manifest.yaml": yaml_document.dump({
                                        **benchmark_case.MANIFEST, "target": {
@@ -38,11 +38,11 @@ def test_wait_for_the_device_and_its_end_are_reported(tmp_path: Path) -> None:
                                            "metrics": ["us"]}})})
     setup = campaign.create(tmp_path / "w", tmp_path / "p" / "manifest.yaml")
     class_baseline.write_quick_script(setup)
-    held, messages = device_lock.acquire("cpu", timeout_s=60), []
+    lock, messages = device_lock.acquire("cpu", timeout_s=60), []
 
     def on_wait(text: str) -> None:
         if not messages:
-            held.release()
+            lock.release()
         messages.append(text)
 
     class_baseline.find_classes(setup, setup.device, on_wait=on_wait)

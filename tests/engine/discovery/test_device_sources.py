@@ -1,4 +1,4 @@
-"""Signatures and launches of CUDA and HIP sources become the arguments and the launch of a task."""
+"""Signatures and launches in CUDA and HIP sources become a task's arguments and its launch."""
 
 from __future__ import annotations
 
@@ -51,22 +51,23 @@ def test_launch_is_expressed_in_kernel_parameters_and_constants() -> None:
                                    shared_bytes="TILE * 4")
 
 
-@pytest.mark.parametrize(("before", "launch", "grid", "block"), [
+@pytest.mark.parametrize(("declarations", "launch", "grid", "block"), [
     ("dim3 grid(cdiv(n, TILE), 2);", "<<<grid, 32 * WARPS>>>",
      ("((cols + TILE - 1) // (TILE))", 2), ("32 * WARPS",)),
     ("dim3 grid = dim3(n, 1, 1); dim3 block{32, 8};", "<<<grid, block>>>", ("cols", 1, 1),
      (32, 8)),
     ("const int threads = 128;", "<<<(unsigned int)((n + threads - 1) / threads), threads>>>",
      ("((cols + threads - 1) // threads)",), ("threads",))])
-def test_every_form_of_launch_is_read(before: str, launch: str, grid: tuple[object, ...],
-                                      block: tuple[object, ...]) -> None:
-    text = KERNEL + f'void go(int n) {{ {before} scale{launch}(x, out, sum, 1.0f, n); }}'
+def test_launch_is_read_through_dim3_casts_and_constants(
+        declarations: str, launch: str, grid: tuple[object, ...],
+        block: tuple[object, ...]) -> None:
+    text = KERNEL + f'void go(int n) {{ {declarations} scale{launch}(x, out, sum, 1.0f, n); }}'
     [kernel] = device_sources.functions("kernel.cu", text)
     assert kernel.launch == Launch(grid=grid, block=block)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("launch", ["<<<blocks_of(n), 256>>>", "<<<n > 5 ? 1 : 2, 256>>>"])
-def test_launch_that_is_not_arithmetic_is_left_open(launch: str) -> None:
+def test_launch_that_is_not_arithmetic_is_not_read(launch: str) -> None:
     text = KERNEL + f"void go(int n) {{ scale{launch}(x, out, sum, 1.0f, n); }}"
     [kernel] = device_sources.functions("kernel.cu", text)
     assert kernel.launch is None
@@ -98,7 +99,7 @@ def test_untyped_pointer_has_the_type_to_which_it_is_cast() -> None:
         ("float32", None), ("float16", "output")]
 
 
-def test_launch_size_that_the_kernel_does_not_take_comes_from_the_config_class() -> None:
+def test_launch_may_use_a_size_that_the_kernel_does_not_take() -> None:
     text = KERNEL + "void go(int rows) { scale<<<rows * 2, 64>>>(x, out, sum, 1.0f, 7); }"
     [kernel] = device_sources.functions("kernel.cu", text)
     assert kernel.launch == Launch(grid=("rows * 2",), block=(64,))

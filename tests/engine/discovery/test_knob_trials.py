@@ -1,4 +1,4 @@
-"""Guards which proposed knobs are accepted: those whose kernel is correct at two more values."""
+"""Proposed knobs are accepted if the kernel is correct at two other values of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards the knob for the threads of a CUDA kernel's block: in the task's launch and the source."""
+"""A CUDA block's thread count becomes a knob, in the task's launch and in the source."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ FOLLOWING = Launch(grid=("(cols + (SUMS_BLOCK - 1)) // SUMS_BLOCK",), block=("SU
                    defaults={"SUMS_BLOCK": 256})
 
 
-def host(launch: str) -> str:
+def launcher(launch: str) -> str:
     return f"{KERNEL}void run(const float *x, float *out, int rows, int cols) {{\n{launch}\n}}\n"
 
 
-@pytest.mark.parametrize(("source", "written"), [
+@pytest.mark.parametrize(("source", "expected"), [
     (KERNEL, ""),
-    (host("    sums<<<(cols + 255) / 256, 256>>>(x, out, rows, cols);"),
+    (launcher("    sums<<<(cols + 255) / 256, 256>>>(x, out, rows, cols);"),
      "sums<<<(cols + (SUMS_BLOCK - 1)) / SUMS_BLOCK, SUMS_BLOCK>>>(x"),
-    (host("    int threads = 256, blocks = (cols + threads - 1) / threads;\n"
-                 "    sums<<<blocks, threads, 0, stream>>>(x, out, rows, cols);"),
+    (launcher("    int threads = 256, blocks = (cols + threads - 1) / threads;\n"
+              "    sums<<<blocks, threads, 0, stream>>>(x, out, rows, cols);"),
      "int threads = SUMS_BLOCK, blocks = (cols + threads - 1) / threads;"),
-    (host("    dim3 block(256), grid((cols + block.x - 1) / block.x);\n"
-                 "    sums<<<grid, block>>>(x, out, rows, cols);"), "dim3 block(SUMS_BLOCK), g")])
-def test_knob_changes_the_launch_of_the_task_and_of_the_source(source: str, written: str) -> None:
+    (launcher("    dim3 block(256), grid((cols + block.x - 1) / block.x);\n"
+              "    sums<<<grid, block>>>(x, out, rows, cols);"), "dim3 block(SUMS_BLOCK), g")])
+def test_knob_changes_the_launch_of_the_task_and_of_the_source(source: str, expected: str) -> None:
     launch = with_block_constant(LITERAL, "sums", source)
     assert launch == FOLLOWING
     proposals = knob_proposals.propose(source, "cuda", launch.defaults)
     assert [(each.name, each.value, each.choices) for each in proposals] == [
         ("SUMS_BLOCK", 256, (32, 64, 128, 256, 512, 1024))]
     declared = knob_proposals.declare(source, proposals, "cuda")
-    assert written in declared
+    assert expected in declared
     changed = knobs.apply(declared, {"SUMS_BLOCK": 64}, language="cuda")
     inlined = knob_proposals.inlined(changed)
     assert inlined == changed.replace(changed.partition("\n")[0], "#define SUMS_BLOCK 64"), \
@@ -46,10 +46,10 @@ def test_knob_changes_the_launch_of_the_task_and_of_the_source(source: str, writ
     (Launch(grid=("cols // 8",), block=(32, 8)), KERNEL),
     (Launch(grid=("rows",), block=("TILE",)), "#define TILE 64\n" + KERNEL),
     (Launch(grid=("rows",), block=(16,)), KERNEL),
-    (LITERAL, host("    sums<<<(cols + 255) / 256, threads()>>>(x, out, rows, cols);")),
-    (LITERAL, host("    sums<<<blocks, 256>>>(x, out, 1, cols);\n"
-                          "    sums<<<blocks, 128>>>(x, out, 2, cols);"))])
-def test_launch_that_a_constant_cannot_replace_stays(launch: Launch, source: str) -> None:
+    (LITERAL, launcher("    sums<<<(cols + 255) / 256, threads()>>>(x, out, rows, cols);")),
+    (LITERAL, launcher("    sums<<<blocks, 256>>>(x, out, 1, cols);\n"
+                       "    sums<<<blocks, 128>>>(x, out, 2, cols);"))])
+def test_launch_that_no_constant_can_describe_is_unchanged(launch: Launch, source: str) -> None:
     assert with_block_constant(launch, "sums", source) == launch
     assert not [each for each in knob_proposals.propose(source, "cuda", launch.defaults)
                 if "BLOCK" in each.name]

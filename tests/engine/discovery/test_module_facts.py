@@ -1,4 +1,4 @@
-"""Guards what kopt learns from a file with a PyTorch module, without asking its owner."""
+"""Tests what kopt learns from a file with a PyTorch module, without asking its owner."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_bound_above_a_size_is_written_as_a_sum(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_loss_over_probabilities_and_labels_is_judged_with_all_distributions(
         tmp_path: Path) -> None:
-    verdict = judge(tmp_path, LOSS, as_new(LOSS), distributions=DISTRIBUTIONS)
+    verdict = judge(tmp_path, LOSS, as_model_new(LOSS), distributions=DISTRIBUTIONS)
     assert verdict.correct and not [note for note in verdict.notes if "finite" in note
                                     or "no " in note], verdict.notes
     [held_out] = [item.detail for item in verdict.evidence if item.kind == HELD_OUT]
@@ -260,7 +260,7 @@ def test_error_says_why_a_module_cannot_be_a_task(text: str, message: str, tmp_p
 
 def judge(folder: Path, text: str, candidate: str,
           distributions: tuple[str, ...] = ("normal",)) -> Verdict:
-    """Draft the task of a problem and evaluate a candidate's file against the problem itself."""
+    """Draft the task of a problem file and evaluate a candidate file against that problem."""
     trees = {}
     for side, source in (("base", text), ("candidate", candidate)):
         (folder / side).mkdir()
@@ -278,36 +278,36 @@ def judge(folder: Path, text: str, candidate: str,
                     zygote=shared_zygotes.zygote("python"))
 
 
-def as_new(text: str) -> str:
+def as_model_new(text: str) -> str:
     return text.replace("class Model(", "class ModelNew(")
 
 
 @pytest.mark.slow
 def test_candidate_may_define_model_new(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, NORM, as_new(NORM).replace("self.bn(x) ** power",
-                                                         "self.bn(x).square()"))
+    verdict = judge(tmp_path, NORM, as_model_new(NORM).replace("self.bn(x) ** power",
+                                                               "self.bn(x).square()"))
     assert verdict.valid and verdict.correct, verdict
 
 
 def test_flags_and_several_outputs_are_judged(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, MIXED, as_new(MIXED).replace("argmax(1)", "argmin(1)"))
+    verdict = judge(tmp_path, MIXED, as_model_new(MIXED).replace("argmax(1)", "argmin(1)"))
     assert verdict.valid and not verdict.correct
 
 
 def test_candidate_that_returns_a_value_under_another_name_is_wrong(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, MIXED, as_new(MIXED).replace('"few":', '"fewer":'))
+    verdict = judge(tmp_path, MIXED, as_model_new(MIXED).replace('"few":', '"fewer":'))
     assert "the baseline returns a dict with best, few, none, sum" in str(verdict)
     assert not verdict.correct
 
 
 @pytest.mark.slow
 def test_candidate_that_no_longer_writes_a_buffer_is_wrong(tmp_path: Path) -> None:
-    forgets = as_new(NORM).replace("self.bn(x)", "nn.functional.batch_norm(x, None, None, "
-                                   "self.bn.weight, self.bn.bias, True)")
+    forgets = as_model_new(NORM).replace("self.bn(x)", "nn.functional.batch_norm(x, None, None, "
+                                         "self.bn.weight, self.bn.bias, True)")
     verdict = judge(tmp_path, NORM, forgets)
     assert not verdict.correct and "error" in verdict.rows[0].note, verdict
 
 
 def test_error_names_the_weight_that_the_candidate_lacks(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, NORM, as_new(NORM).replace("self.bn", "self.norm"))
+    verdict = judge(tmp_path, NORM, as_model_new(NORM).replace("self.bn", "self.norm"))
     assert "ModelNew has no weight 'bn.weight', which the baseline's class has" in str(verdict)

@@ -56,14 +56,14 @@ edit: [kernel.c]
 """
 
 
-def test_edit_leaves_the_other_text() -> None:
+def test_edit_leaves_the_other_text_unchanged() -> None:
     text = class_baseline.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
                               quick_command="python q.py")
     assert text == TEXT.replace("  - {mtp: 1}\n  - {mtp: 2}\n", "- {mtp: 4}\n") + \
         "quick_command: python q.py\n"
 
 
-def test_edit_replaces_a_whole_part() -> None:
+def test_edit_replaces_a_whole_field() -> None:
     old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
                                configs=("mtp", "context <= 1024"))
@@ -131,7 +131,7 @@ def test_proposal_is_in_manifest_and_script(tmp_path: Path) -> None:
     assert (file.read_bytes(), script.read_bytes()) == before, "written again, the same"
 
 
-def test_slow_script_is_not_a_quick_command(tmp_path: Path) -> None:
+def test_script_that_runs_the_full_benchmark_is_no_quick_command(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text("target_op: pa\ntarget: {kind: command, csv: out.csv, check: err == 0, "
                     "metrics: [us]}\nbenchmark_command: make bench\nedit: [k.c]\n")

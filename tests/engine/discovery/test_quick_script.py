@@ -1,4 +1,4 @@
-"""Guards the rows chosen to represent classes, the quick script, and edits of the manifest."""
+"""Tests the rows chosen to represent classes, their form in the manifest, and the quick script."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.support import strata_case as case
 from tests.support.quick_script_case import BENCH, BY_ARGUMENTS, OPTIONS, SHAPES, TARGET
 
 
-def chosen(rows: list[dict[str, object]], costs: list[float],
+def choose(rows: list[dict[str, object]], costs: list[float],
            configs: tuple[str, ...] = ()) -> representative.Representatives:
-    looked = case.columns_of(rows)
+    classified = case.columns_of(rows)
     return representative.choose_rows(
-        strata.find_strata(looked, costs, configs=configs).classes, looked, costs
+        strata.find_strata(classified, costs, configs=configs).classes, classified, costs
     )
 
 
@@ -31,13 +31,13 @@ def test_classes_have_median_row_and_core_ends() -> None:
     rows = [{"block_size": block, "context": context, "heads": 8}
             for block in (16, 1024) for context in (512, 1024, 2048, 4096, 8192)]
     costs = [float(row["context"]) * (9 if row["block_size"] == 1024 else 1) for row in rows]
-    result = chosen(rows, costs, ("block_size",))
+    result = choose(rows, costs, ("block_size",))
     assert result.rows == (2, 5, 7, 9)  # small class: context 2048; core: 512, 2048, 8192
     assert (result.skewed, result.note) == (None, "")
 
 
-def test_class_of_one_row_is_that_row() -> None:
-    result = chosen([{"m": m} for m in (1, 2, 3)], [1.0, 1.0, 1.0])
+def test_class_of_one_row_is_represented_by_it() -> None:
+    result = choose([{"m": m} for m in (1, 2, 3)], [1.0, 1.0, 1.0])
     assert result.rows == (0, 1, 2)
 
 
@@ -53,9 +53,9 @@ def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], ske
     """A row where one expert holds most tokens is included, even if its class is cheap."""
     rows: list[dict[str, object]] = [{"m": 64 * (1 + at), column: cell}
                                      for at, cell in enumerate(cells)]
-    looked = case.columns_of(rows)
-    classes = strata.find_strata(looked, [5.0] * 4, configs=("*",)).classes
-    result = representative.choose_rows(classes, looked, [100.0 if at != skewed else 1.0
+    classified = case.columns_of(rows)
+    classes = strata.find_strata(classified, [5.0] * 4, configs=("*",)).classes
+    result = representative.choose_rows(classes, classified, [100.0 if at != skewed else 1.0
                                                      for at in range(4)])
     assert result.skewed == skewed and skewed in result.rows
 
@@ -67,14 +67,14 @@ def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], ske
     ("shape", ["[64, 1]", "[32, 9]", "[8, 8]"], ""),
     ("m", ["64", "32", "8"], ""),
 ])
-def test_missing_skewed_row_is_noted(column: str, cells: list[str], part: str) -> None:
-    note = chosen([{column: cell} for cell in cells], [1.0, 2.0, 3.0]).note
+def test_lack_of_a_skewed_row_is_noted(column: str, cells: list[str], part: str) -> None:
+    note = choose([{column: cell} for cell in cells], [1.0, 2.0, 3.0]).note
     assert part in note and bool(part) == bool(note)
 
 
 def test_shapes_have_manifest_form() -> None:
-    looked = case.columns_of([{"m": 64, "n": 8}, {"m": 128, "n": 16}])
-    numbers = representative.row_cells(("m", "n"), looked, (1,))
+    classified = case.columns_of([{"m": 64, "n": 8}, {"m": 128, "n": 16}])
+    numbers = representative.row_cells(("m", "n"), classified, (1,))
     assert representative.manifest_shapes(numbers) == ({"m": 128, "n": 16},)
     words = ({"m": "64", "kind": "two words"},)
     assert representative.manifest_shapes(words) == ("m=64 'kind=two words'",)
@@ -86,9 +86,9 @@ rows = [r for r in rows if not shapes or
         any(all(str(r[k]) == s[k] for k in s) for s in shapes)]"""
 
 
-def ran(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
-        target: CommandTarget = TARGET) -> tuple[quick_script.QuickScript,
-        subprocess.CompletedProcess[str]]:
+def run_script(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
+               target: CommandTarget = TARGET) -> tuple[quick_script.QuickScript,
+               subprocess.CompletedProcess[str]]:
     """Write a benchmark and the script for it, and run the script in the benchmark's folder."""
     (folder / "bench.py").write_text(source)
     made = quick_script.make_script(target, shapes, source)
@@ -106,9 +106,9 @@ def ran(folder: Path, source: str, shapes: tuple[dict[str, str], ...] = SHAPES,
     ("", "", "filter", 1)])
 def test_script_writes_the_rows_of_its_shapes(tmp_path: Path, options: str, restrict: str,
                                               by: str, runs: int) -> None:
-    """By arguments, by an environment variable, or by dropping the other rows of a full run."""
+    """It selects them by arguments, by a variable, or by dropping the others of a full run."""
     (tmp_path / "out.csv").write_text("of an earlier run\n")
-    made, done = ran(tmp_path, BENCH.format(options=options, restrict=restrict))
+    made, done = run_script(tmp_path, BENCH.format(options=options, restrict=restrict))
     assert (done.returncode, made.by) == (0, by), done.stderr
     assert done.stdout.splitlines() == ["mtp=2 context=512 err=0 us=1024.5",
                                         "mtp=1 context=4096 err=0 us=4096.5"]
@@ -120,14 +120,14 @@ def test_script_writes_the_rows_of_its_shapes(tmp_path: Path, options: str, rest
 
 def test_script_reads_a_benchmark_that_writes_json(tmp_path: Path) -> None:
     source, _, _ = BENCH.format(options=OPTIONS, restrict=BY_ARGUMENTS).partition("with open(\"out")
-    made, done = ran(tmp_path, source + 'json.dump({"rows": rows}, open("out.csv", "w"))\n')
+    made, done = run_script(tmp_path, source + 'json.dump({"rows": rows}, open("out.csv", "w"))\n')
     assert (done.returncode, made.by) == (0, "arguments"), done.stderr
     assert done.stdout.splitlines() == ["mtp=2 context=512 err=0 us=1024.5",
                                         "mtp=1 context=4096 err=0 us=4096.5"]
 
 
-def test_script_without_shapes_runs_everything(tmp_path: Path) -> None:
-    _, done = ran(tmp_path, BENCH.format(options="", restrict=""), ())
+def test_script_without_shapes_prints_every_row(tmp_path: Path) -> None:
+    _, done = run_script(tmp_path, BENCH.format(options="", restrict=""), ())
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 4
 
 
@@ -138,5 +138,5 @@ def test_script_without_shapes_runs_everything(tmp_path: Path) -> None:
 ])
 def test_failing_script_reports_reason(tmp_path: Path, restrict: str, part: str) -> None:
     (tmp_path / "out.csv").write_text("mtp,context,err,us\n2,512,0,1\n1,4096,0,1\n")
-    _, done = ran(tmp_path, BENCH.format(options="", restrict=restrict))
+    _, done = run_script(tmp_path, BENCH.format(options="", restrict=restrict))
     assert done.returncode != 0 and part in done.stderr

@@ -49,7 +49,7 @@ TARGET = replace(benchmark_case.TARGET, metrics=(replace(benchmark_case.TARGET.m
     (ARGUMENTS, "python bench.py --m {m} --kind {kind}"),
     (ENVIRONMENT, """KOPT_SHAPES='[{{"m": "{m}", "kind": "{kind}"}}]' python bench.py"""),
     ("def wanted(row):\n    return True\n", "")])
-def test_command_measures_exactly_its_row(restrict: str, command: str, tmp_path: Path) -> None:
+def test_row_command_measures_exactly_its_row(restrict: str, command: str, tmp_path: Path) -> None:
     source = HEAD + restrict + WRITE
     made = quick_script.make_script(TARGET, [SHAPE], source)
     assert made.row_command == command
@@ -65,7 +65,7 @@ def test_command_measures_exactly_its_row(restrict: str, command: str, tmp_path:
 
 
 @pytest.mark.parametrize("command", ["cd . && python bench.py", "python bench.py > log"])
-def test_command_for_a_shell_gets_no_row_command(command: str) -> None:
+def test_benchmark_that_needs_a_shell_gets_no_row_command(command: str) -> None:
     made = quick_script.make_script(replace(TARGET, command=command), [SHAPE], HEAD + ENVIRONMENT)
     assert made.row_command == ""
 

@@ -1,4 +1,4 @@
-"""Rows of uneven groups stay in the class set, whatever columns `configs` names."""
+"""Rows of uneven groups get classes of their own, whatever columns `configs` names."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def _cells(shape: str | dict[str, int]) -> dict[str, str]:
     return dict(part.split("=", 1) for part in shape.split(" "))
 
 
-def test_column_of_group_sizes_is_a_key() -> None:
+def test_column_of_group_sizes_is_a_key_even_if_configs_omits_it() -> None:
     """A column of lists that differ in every row tells the quick script which row is skewed."""
     table = case.columns_of([{"m": 64 * (1 + at), "group_sizes": cell} for at, cell in enumerate(
         ("[64, 64]", "[96, 32]", "[128, 0]", "[72, 56]"))])
     assert "group_sizes" in strata.find_strata(table, [1.0] * 4, configs=("m",)).keys
 
 
-def test_classes_that_a_person_wrote_gain_the_uneven_ones(tmp_path: Path) -> None:
+def test_written_configs_gain_the_skew_column_unless_core_is_written(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(MANIFEST)
     made = proposed("distribution", ("uniform", "skewed"), ("experts",))

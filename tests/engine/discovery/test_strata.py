@@ -1,4 +1,4 @@
-"""Config classes from real rows: which columns explain the stratification best, and why."""
+"""Config classes from a table's rows: which columns explain the differences in cost, and why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def strata_of(
     return strata.find_strata(case.columns_of(rows), costs, **options)  # type: ignore[arg-type]
 
 
-def test_classes_are_columns_that_choose_a_path() -> None:
+def test_columns_that_choose_a_path_make_classes() -> None:
     """Columns that only make the work larger make no class."""
     result = strata_of(*case.table(case.decode))
     assert result.configs == ("block_size <= 64", "mtp")
@@ -76,12 +76,12 @@ def test_operations_of_a_small_table_are_classes() -> None:
 
 
 def test_ratio_to_another_implementation_shows_classes() -> None:
-    """Both grow with the same odd law of the context; they differ by the block's size."""
-    def odd(row: Row) -> float:
+    """Both implementations are slow at one context; their ratio depends on block_size."""
+    def uneven(row: Row) -> float:
         return case.work(row) * (1 + (case.number(row, "context") == 1024))
 
-    rows, costs = case.table(lambda row: odd(row) * (1.3 if row["block_size"] == 16 else 1.0))
-    _, other = case.table(odd, seed=2)
+    rows, costs = case.table(lambda row: uneven(row) * (1.3 if row["block_size"] == 16 else 1.0))
+    _, other = case.table(uneven, seed=2)
     assert "block_size" in " ".join(strata_of(rows, costs, others=[other]).configs)
 
 
@@ -155,13 +155,13 @@ def test_row_order_changes_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize(("power", "noise", "least", "most_wrong"), [
+@pytest.mark.parametrize(("power", "noise", "least_right", "most_wrong"), [
     (0.6, 0.1, 38, 2), (0.6, 0.3, 32, 4), (0.0, 0.3, 0, 5)])
-def test_many_columns_of_few_rows_give_few_classes(
-        power: float, noise: float, least: int, most_wrong: int) -> None:
+def test_columns_without_effect_rarely_make_classes(
+        power: float, noise: float, least_right: int, most_wrong: int) -> None:
     """Few of 40 tables with 14 rows and nine columns get classes by a column without effect.
 
-    If the noise is large, the reason says that the rows are too few.
+    With large noise, some reasons say that the rows are too few.
     """
     results = []
     for seed in range(40):
@@ -171,7 +171,7 @@ def test_many_columns_of_few_rows_give_few_classes(
             for at in range(14)]
         costs = [case.number(row, "mtp") ** power * drawn.lognormvariate(0, noise) for row in rows]
         results.append(strata_of(rows, costs))
-    assert sum(result.configs == ("mtp",) for result in results) >= least
+    assert sum(result.configs == ("mtp",) for result in results) >= least_right
     assert sum("knob" in " ".join(result.configs) for result in results) <= most_wrong
     assert any("too few rows to be sure" in result.why for result in results) == (
         noise > 0.2

@@ -1,4 +1,4 @@
-"""Config classes of recorded tables: medians of runs, own columns, entries of `configs`."""
+"""Config classes of benchmark tables: medians of runs, columns to ignore, entries of `configs`."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_several_runs_are_one_table_of_medians() -> None:
     names = ("mtp", "at", "err", "us")
     runs = [reading([("1", f"{run}.5", "0", f"{1 + run}"), ("2", f"{run}.7", "0", "9")], names)
             for run in range(3)]
-    turned = TableReading(table=ResultTable(columns=names, rows=runs[1].table.rows[::-1]),
+    reordered = TableReading(table=ResultTable(columns=names, rows=runs[1].table.rows[::-1]),
                      costs=runs[1].costs[::-1])
-    seen = proposal.read_rows(TARGET, [runs[0], turned, runs[2]])
+    seen = proposal.read_rows(TARGET, [runs[0], reordered, runs[2]])
     assert seen.costs == (2.0, 9.0) and [column.role for column in seen.columns] == ["path", "none"]
 
 
@@ -74,7 +74,8 @@ def test_other_columns_of_the_kernel_itself_are_not_another_implementation() -> 
     ([("1", "0", "2"), ("3", "0", "2")], "missing: mtp=2; new: mtp=3"),
     ([("1", "1", "2"), ("2", "0", "2")], "row 1: err is '1', expected == 0"),
 ])
-def test_inconsistent_runs_are_refused(rows: list[tuple[str, ...]], part: str) -> None:
+def test_run_with_other_rows_or_wrong_results_is_refused(
+        rows: list[tuple[str, ...]], part: str) -> None:
     names = ("mtp", "err", "us")
     target_runs = [reading([("1", "0", "2"), ("2", "0", "2")], names), reading(rows, names)]
     with pytest.raises(BrokenIncumbent, match=part.split(";", maxsplit=1)[0]):
@@ -109,8 +110,8 @@ def test_verdict_has_the_proposed_classes() -> None:
     rows = [(str(mtp), str(context), "0", f"{mtp * context}") for mtp in (1, 2)
             for context in (512, 1024, 4096, 16384)]
     target = CommandTarget(**{**vars(TARGET), "configs": ("mtp", "context <= 1024")})
-    for some in (rows, rows[:2]):
-        run = reading(some, names)
+    for run_rows in (rows, rows[:2]):
+        run = reading(run_rows, names)
         made = run_pairs.match_pairs(
             target, RowCost(target), [run_pairs.RunPair(incumbent=run, candidate=run)]
         )
@@ -133,17 +134,17 @@ def test_any_table_gets_classes(data: st.DataObject) -> None:
     """Classes hold each row once, under the names that a verdict uses; chosen shapes are rows."""
     n = data.draw(st.integers(1, 30))
     names = data.draw(st.lists(st.sampled_from(NAMES), unique=True))
-    looked = [columns.classify_column(name, data.draw(st.lists(CELLS, min_size=n, max_size=n)))
-              for name in names]
+    classified = [columns.classify_column(name, data.draw(st.lists(CELLS, min_size=n, max_size=n)))
+                  for name in names]
     costs = data.draw(st.lists(st.sampled_from([1e-9, 0.5, 1.0, 3.0, 1e12]),
                                min_size=n, max_size=n))
-    result = strata.find_strata(looked, costs)
-    assert result == strata.find_strata(looked, costs)
+    result = strata.find_strata(classified, costs)
+    assert result == strata.find_strata(classified, costs)
     assert sorted(row for row_class in result.classes for row in row_class.rows) == list(range(n))
     assert 0 <= result.explained <= 1 and any(row_class.core for row_class in result.classes)
     assert len(result.classes) <= max(strata.MOST_CLASSES, strata.FEW_ROWS)
     assert sum(row_class.share for row_class in result.classes) == pytest.approx(1)
-    chosen = representative.choose_rows(result.classes, looked, costs)
+    chosen = representative.choose_rows(result.classes, classified, costs)
     assert set(chosen.rows) <= set(range(n)) and chosen.rows == tuple(sorted(set(chosen.rows)))
     assert all(set(row_class.rows) & set(chosen.rows) for row_class in result.classes)
     if chosen.skewed is not None:

@@ -1,4 +1,4 @@
-"""Guards that each container runtime is detected and reported when a campaign starts."""
+"""Tests that each container runtime is detected, and reported when a campaign starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards that a missing or broken package is found by `kopt doctor` and named by every verb."""
+"""Tests that a missing or broken package is found by `kopt doctor` and named by the other verbs."""
 
 from __future__ import annotations
 

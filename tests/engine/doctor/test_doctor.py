@@ -1,4 +1,4 @@
-"""Guards that `kopt doctor` passes on this machine and names what another machine lacks."""
+"""Tests that `kopt doctor` passes on this machine and names what another machine lacks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def checks(done: Any) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
-def test_this_machine_passes_every_check(tmp_path: Path) -> None:
+def test_no_requirement_is_missing_on_this_machine(tmp_path: Path) -> None:
     done = kopt("doctor", workspace=tmp_path / "new")
     assert done.returncode == 0, done.stdout
     assert "no requirement is missing" in done.stdout and harmless(done.stdout)
@@ -92,7 +92,7 @@ def test_hidden_devices_slurm_and_load_are_reported(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(("answer", "end"), [
     ("2096-11-23T14:22:00", datetime(2096, 11, 23, 14, 22).timestamp()), ("N/A", 4e9),
     ("2016-11-23T14:22:00", None)], ids=["from squeue", "from the variable", "in the past"])
-def test_slurm_job_end_is_squeues_else_the_variables_and_never_in_the_past(
+def test_slurm_job_end_comes_from_squeue_or_the_variable_and_is_none_if_past(
         answer: str, end: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "squeue").write_text(f"#!/bin/sh\n[ $3 = 77 ] && echo {answer}\n")
     (tmp_path / "squeue").chmod(0o755)

@@ -23,7 +23,7 @@ from tests.support import harness_case
 
 
 class Flow:
-    """A project with a scripted agent that writes `harnesses` and gives `verdicts` in turn."""
+    """A project and a scripted agent, which writes `harnesses` and gives `verdicts` in order."""
 
     def __init__(self, root: Path, harnesses: str, verdicts: str = "PASS", *,
                  review: bool = True) -> None:
@@ -103,8 +103,8 @@ def test_after_three_repairs_nothing_is_frozen(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("verdict", "words"), [
     ("ESCALATE", "the verifier asks"), ("perhaps", "the verifier gave no verdict")])
-def test_question_that_only_a_person_can_decide_ends_the_flow(tmp_path: Path, verdict: str,
-                                                              words: str) -> None:
+def test_verdict_other_than_pass_or_fail_ends_the_flow(tmp_path: Path, verdict: str,
+                                                       words: str) -> None:
     flow = Flow(tmp_path, "good", verdict)
     with pytest.raises(Refused, match=words):
         flow.run()

@@ -35,7 +35,7 @@ def test_a_correct_harness_passes_its_four_modes_and_notices_wrong_kernels(tmp_p
     assert {"rows": "7", "cols": "33"} in findings.configurations
 
 
-def test_options_whose_dashes_are_added_in_a_loop_are_known() -> None:
+def test_options_whose_dashes_are_added_in_a_loop_are_recognised() -> None:
     text = "for name in 'correctness', 'profile', 'benchmark', 'full-benchmark', 'iterations':\n" \
         "    parser.add_argument(f'--{name}')\n"
     assert generated_harness.static_faults(text) == []
@@ -43,7 +43,7 @@ def test_options_whose_dashes_are_added_in_a_loop_are_known() -> None:
         "does not know --profile"]
 
 
-def test_the_limits_are_those_of_the_verifier() -> None:
+def test_each_mode_has_its_time_limit() -> None:
     assert [LIMIT_S[mode] for mode in MODES] == [1800.0, 120.0, 900.0, 900.0]
 
 
@@ -69,7 +69,7 @@ def test_a_mode_that_exceeds_its_limit_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_trace_the_harness_chooses_its_configurations(tmp_path: Path) -> None:
+def test_without_a_trace_the_harness_may_choose_its_configurations(tmp_path: Path) -> None:
     findings = check(tmp_path, harness_case.spoiled("untraced"), traced="")
     assert findings.fault == "" and "traced arguments" not in findings.passed
 
@@ -80,7 +80,7 @@ def test_untraced_configurations_are_rejected(tmp_path: Path) -> None:
     assert "adds untraced configurations: rows=4 cols=128" in findings.fault
 
 
-def test_changed_kernels_differ_in_one_operator_outside_of_comments_and_texts() -> None:
+def test_changed_kernels_differ_in_one_operator_outside_comments_and_strings() -> None:
     source = 's = "a + b"  # c + d\nx = a * b + c\ny: float = -x\nx += 1\n'
     changed = harness_checks.changed_kernels
     assert [text.splitlines()[1:] for _, text in changed(source, is_python=True)] \

@@ -1,4 +1,4 @@
-"""Guards the scope of slots, rounds and candidates: all config classes or one class."""
+"""Tests the scope of slots, rounds and candidates: all config classes or one class."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_slot_has_the_class_of_its_bottleneck_as_scope() -> None:
 
 
 def test_work_on_every_class_is_global() -> None:
-    """All knobs together, a template, a handed-in patch, the search for a split."""
+    """Such are all knobs together, a template, a handed-in patch and the search for a split."""
     planned = scopes(slots=4, templates=("blocked",), inbox=(Path("/in/a.patch"),), may_split=True)
     assert {planned[slot] for slot in ("fixed", "rewrite-blocked", "inbox-1", "split")} == {GLOBAL}
     assert any(task.backend == "split" for task in plan(plan_inputs(may_split=True)))
@@ -75,7 +75,7 @@ def test_round_has_one_class_as_scope_only_if_all_its_slots_have(slot_scopes: tu
 
 
 def test_interrupted_round_keeps_its_scope(tmp_path: Path) -> None:
-    """The next engine may have other slots left to start."""
+    """The engine that resumes it may have only slots of other scopes left to start."""
     _, writer = case.begin(tmp_path)
     for scope in ("tall", GLOBAL):
         writer.start_round(msgspec.structs.replace(samples.round_(2), scope=scope))
@@ -101,8 +101,8 @@ def test_campaign_records_a_round_that_attacks_one_class(tmp_path: Path) -> None
 
 # The files for people
 
-def kept(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[writer.Records, Writer]:
-    """Record a global round with a slot for one class, whose candidate is kept."""
+def keep(workspace: Path, source: bytes = b"", **fields: Any) -> tuple[writer.Records, Writer]:
+    """Record a global round in which the candidate of a one-class slot is kept."""
     made, writer = case.begin(workspace)
     writer.start_round(msgspec.structs.replace(samples.round_(2), scope=GLOBAL))
     writer.put_slots([samples.slot("planned-1", round=2, hypothesis="move less", scope="tall"),
@@ -125,18 +125,18 @@ def test_files_name_scopes_that_differ_from_the_rounds_scope(
         tmp_path: Path) -> None:
     rows = tuple(Row(config_class=name, correct=True, outcome=outcome, log_ratio=ratio)
                  for name, outcome, ratio in (("odd", "faster", 0.4), ("tall", "tie", 0.0)))
-    made, _ = kept(tmp_path, rows=rows)
+    made, _ = keep(tmp_path, rows=rows)
     summary, log = (made.folder.round(2) / "summary.md").read_text(), made.folder.log.read_text()
     assert "- scope: global\n" in summary and "- scope: global\n" in log
     assert "| move less; scope: tall |" in summary and "| all knobs |" in summary
     assert "- hypothesis: move less; scope: tall\n" in log
     assert "| all | " in made.folder.performance.read_text()  # the baseline
-    assert "| odd | " in made.folder.performance.read_text()  # it gained, though tall was aimed at
+    assert "| odd | " in made.folder.performance.read_text()  # odd gained, not tall
 
 
-def test_other_form_of_a_candidate_has_its_scope(tmp_path: Path) -> None:
-    """The form on a new best may belong to a round with another slot of that name."""
-    _, writer = kept(tmp_path)
+def test_form_of_a_candidate_has_the_candidates_scope(tmp_path: Path) -> None:
+    """The form made on a new best may be recorded in a round whose slot has the same name."""
+    _, writer = keep(tmp_path)
     writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), form_of="c1")
     writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), form_of="c2")
     writer.add_candidate(samples.candidate("old", round=3, slot="planned-1"))
@@ -145,14 +145,14 @@ def test_other_form_of_a_candidate_has_its_scope(tmp_path: Path) -> None:
 
 
 def test_kept_split_names_its_classes(tmp_path: Path) -> None:
-    made, _ = kept(tmp_path, SPLIT.encode())
+    made, _ = keep(tmp_path, SPLIT.encode())
     line = "- kept for: block_size >= 1024 && mtp == 1 (block_size=1024,mtp=1), in kkkkkkkkkkkk\n"
     assert line in (made.folder.round(2) / "summary.md").read_text()
     assert line in made.folder.log.read_text()
 
 
 def test_files_are_the_same_when_written_again(tmp_path: Path) -> None:
-    made, _ = kept(tmp_path, SPLIT.encode())
+    made, _ = keep(tmp_path, SPLIT.encode())
     before = case.contents(made.folder.path)
     for path in (made.folder.log, made.folder.performance, made.folder.round(2) / "summary.md"):
         path.unlink()

@@ -42,7 +42,7 @@ PATCH = """\
     ([("tie", 1.0, {"timed": False}), ("regression", 0.8)], False, "regression"),
     ([("ask", 1.4, {"state": "waiting"}), ("regression", 0.8)], False, "tie"),
     ([("runner-up", 1.4)], False, "tie"),
-    ([("reject", 40.0), ("regression", 0.8)], False, "regression"),  # cheating does not hide it
+    ([("reject", 40.0), ("regression", 0.8)], False, "regression"),  # a reject does not count
     ([], False, "tie"),
     ([], True, "failed"),
     ([("regression", 0.8, {"actor": "ann"})], False, "failed"),
@@ -69,9 +69,9 @@ CHEAT = Finding(rule="audit", severity="reject", detail="reads the clock")
     ([("reject", 0.77, mixed(0.77)), ("tie", 1.0)], "tie"),
     ([("reject", 1.3, mixed(1.3, audit=(CHEAT,))), ("regression", 0.8)], "regression"),
     ([("reject", 0.77, mixed(0.77, audit=(CHEAT,)))], "failed"),
-    ([("reject", 0.77)], "failed"),  # rejected for its patch, not for a class
+    ([("reject", 0.77)], "failed"),  # no class was slower: its patch was rejected
 ])
-def test_one_faster_class_hides_no_regression(decisions: list[Any], outcome: str) -> None:
+def test_faster_class_does_not_hide_a_regression(decisions: list[Any], outcome: str) -> None:
     builder = HistoryBuilder().round(None, *decisions)
     assert builder.history.outcome(2) == outcome
     builder.rounds[-1] = HistoryBuilder._round(2, outcome)
@@ -80,8 +80,8 @@ def test_one_faster_class_hides_no_regression(decisions: list[Any], outcome: str
 
 @pytest.mark.parametrize(("tied_slot", "outcome", "in_a_row"), [
     ("fixed", "regression", 2), ("planned-1", "tie", 0)])
-def test_tie_of_the_fixed_slot_hides_no_regression(tied_slot: str, outcome: str,
-                                                   in_a_row: int) -> None:
+def test_tie_hides_regressions_unless_it_is_of_the_fixed_slot(tied_slot: str, outcome: str,
+                                                              in_a_row: int) -> None:
     builder = HistoryBuilder().round(None, ("regression", 0.8), ("regression", 0.7), ("tie", 1.0))
     builder.candidates["c3"] = msgspec.structs.replace(builder.candidates["c3"], slot=tied_slot)
     past = builder.history
@@ -169,7 +169,7 @@ def test_only_the_measured_time_is_reported(kind: Any, score: Any, kernel: bool)
 @pytest.mark.parametrize(("score", "wall", "kernel"), [
     ("kernel", (24.0, 30.0), (16.0, 20.0)), ("wall", (16.0, 20.0), (24.0, 30.0))])
 def test_gpu_regression_has_both_times(score: Any, wall: Any, kernel: Any) -> None:
-    """Whole calls and GPU kernels, of the best and of the candidate, whichever is scored."""
+    """It has the times of whole calls and of GPU kernels, whichever of them is scored."""
     rows = tuple(Row(config_class=name, correct=True, latency_us=20.0, incumbent_us=16.0,
                      other_us=30.0 * share, incumbent_other_us=24.0 * share, weight=weight)
                  for name, share, weight in (("tall", 2.0, 1.0), ("odd", 0.5, 1.0)))
@@ -180,12 +180,12 @@ def test_gpu_regression_has_both_times(score: Any, wall: Any, kernel: Any) -> No
     assert (entry.wall_us, entry.kernel_us) == (pytest.approx(wall), pytest.approx(kernel))
 
 
-def test_pruned_patch_leaves_only_the_files_out() -> None:
+def test_regression_whose_patch_is_gone_lists_no_files() -> None:
     (entry,) = regressions(HistoryBuilder(), 1).history.recent()
     assert entry.files == ()
 
 
-def test_fastest_candidate_stands_for_its_round() -> None:
+def test_round_is_listed_with_its_fastest_correct_candidate() -> None:
     builder = HistoryBuilder().round("regression", ("regression", 0.7), ("regression", 0.9),
                                      ("reject", None))
     assert [entry.candidate for entry in builder.history.recent()] == ["c2"]
@@ -200,14 +200,14 @@ def test_fastest_candidate_stands_for_its_round() -> None:
     ([("failed", (("reject", None),)), ("tie", ()), ("failed", ())], 2),
     ([("tie", ()), (None, ())], 1),
 ])
-def test_rounds_without_a_new_candidate_are_counted(rounds: list[Any], count: int) -> None:
+def test_last_rounds_without_a_new_candidate_are_counted(rounds: list[Any], count: int) -> None:
     builder = HistoryBuilder()
     for outcome, decisions in rounds:
         builder.round(outcome, *decisions)
     assert builder.history.fruitless_rounds() == count
 
 
-def test_best_after_a_round_includes_keeps_until_the_next_round() -> None:
+def test_best_after_a_round_is_the_latest_keep_so_far() -> None:
     builder = HistoryBuilder().round("keep", ("keep", 1.2)).round("tie", ("tie", 1.0)).round(
         "keep", ("keep", 1.5))
     past = builder.history
@@ -259,7 +259,7 @@ def test_history_is_read_from_a_journal(tmp_path: Path) -> None:
     past = history.read(Reader(tmp_path), "rms")
     assert past.outcome(2) == "regression" and past.tally.rounds == 0
     writer.end_round("rms", 2, outcome="regression")
-    for _ in range(2):  # every reader gets the same
+    for _ in range(2):  # a second reader gets the same
         past = history.read(Reader(tmp_path), "rms")
         assert past.tally.consecutive_regressions == 1
         assert [entry.candidate for entry in past.recent()] == ["c1"]

@@ -1,4 +1,4 @@
-"""The journal: every change is recorded with its event, and read back as it was."""
+"""The journal: every change is recorded together with its event, and is read back unchanged."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_every_change_can_be_read_back_and_has_its_event(writer: Writer, tmp_pat
     writer.set_candidate_state("rms", "c1", "kept", commit="k1")
     writer.set_campaign("rms", kind="campaign.best", payload={"commit": "k1"}, best_commit="k1",
                         speedup=1.5)
-    far = AgentProgress(began_at=1.5, step=3, step_limit=60, cost_usd=None, command="make 'é'")
-    writer.tick_slot("rms", 1, "fixed-1", progress=0.5, agent=far)
+    agent = AgentProgress(began_at=1.5, step=3, step_limit=60, cost_usd=None, command="make 'é'")
+    writer.tick_slot("rms", 1, "fixed-1", progress=0.5, agent=agent)
     writer.end_slot("rms", 1, "fixed-1", stage="done", candidate="c1")
     writer.end_round("rms", 1, outcome="keep", summary="unrolled", best_speedup=1.5)
     writer.put_bottlenecks("rms", 1, [Bottleneck(
@@ -82,7 +82,7 @@ def test_every_change_can_be_read_back_and_has_its_event(writer: Writer, tmp_pat
     assert best is not None
     assert (best.best_commit, best.speedup, best.round) == ("k1", 1.5, 1)
     assert [s.slot for s in reader.slots("rms", 1)] == ["planned-1", "fixed-1"]
-    assert [(s.progress, s.agent) for s in reader.slots("rms", 1)] == [(None, None), (1.0, far)]
+    assert [(s.progress, s.agent) for s in reader.slots("rms", 1)] == [(None, None), (1.0, agent)]
     assert reader.candidate("c").commit == "k1"
     assert reader.verdicts("rms", candidate="c1")[0].correct is True
     assert msgspec.json.decode(reader.verdicts("rms")[0].body)["speedup"] == 1.5
@@ -111,7 +111,7 @@ def test_trials_and_tasks_are_read_back(writer: Writer, tmp_path: Path) -> None:
     assert payload_of(reader, "trials") == {"round": 1, "count": 2}
 
 
-def test_slot_keeps_what_it_was_planned_for(writer: Writer, tmp_path: Path) -> None:
+def test_planned_fields_of_a_slot_are_read_back(writer: Writer, tmp_path: Path) -> None:
     slot = samples.slot(knobs=("A", "B"), idea="blocking", limiter="memory", config_class="tall")
     writer.put_slots([slot])
     [row] = Reader(tmp_path).slots("rms", 1)
@@ -243,7 +243,7 @@ def test_any_process_may_send_a_request_that_is_answered_once(
 
 
 def test_cost_of_reading_does_not_grow_with_the_log(writer: Writer, tmp_path: Path) -> None:
-    """With 100,000 events, a dashboard's queries take few of SQLite's 10^8 steps a second."""
+    """With 100,000 events, a dashboard's queries take under 20,000 SQLite steps (0.2 ms)."""
     with writer.transaction() as connection:
         connection.executemany(
             "INSERT INTO events (campaign, at, kind, ref, payload) VALUES ('rms', ?, 'log', '',"

@@ -1,4 +1,4 @@
-"""Access to the journal: only the lease's owner writes, and processes wait for each other."""
+"""Access to the journal: only the lease's owner writes, and writers wait for each other."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_journal_mode_follows_the_file_system(
         sqlite3.connect(tmp_path / place / "kopt.db").execute("PRAGMA journal_mode").fetchone()[0]
         for place in ("local", "remote")
     ]
-    assert modes == ["wal", "delete"]  # only WAL is written into the file
+    assert modes == ["wal", "delete"]  # only WAL is stored in the file
 
 
 @pytest.mark.parametrize(("path", "kind"), [
@@ -159,7 +159,7 @@ def as_other_user(task: Callable[[], int]) -> int:
         status = 99
         try:
             if os.geteuid() == 0:
-                os.setuid(65534)  # root could write
+                os.setuid(65534)  # not root, who could write
             status = task()
         finally:
             os._exit(status)

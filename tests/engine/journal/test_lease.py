@@ -51,7 +51,7 @@ def writer(tmp_path: Path) -> Writer:
 
 @contextmanager
 def engines(workspace: Path, count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start processes that wait for a line and then try to take the campaign."""
+    """Start processes that wait for a line of input and then try to acquire the lease."""
     started = [subprocess.Popen([sys.executable, "-c", OWNER, str(workspace)], text=True,
                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
                for _ in range(count)]
@@ -70,7 +70,7 @@ def answer_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def go(process: subprocess.Popen[str]) -> None:
+def tell_to_acquire(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
@@ -94,7 +94,7 @@ def test_lease_is_acquired_renewed_and_released(writer: Writer, tmp_path: Path) 
 
 def test_living_owner_is_not_replaced(writer: Writer, tmp_path: Path) -> None:
     with engines(tmp_path, 1) as (owner,):
-        go(owner)
+        tell_to_acquire(owner)
         assert answer_of(owner) == "owner 1"
         with pytest.raises(Refused, match=f"process {owner.pid}") as refusal:
             lease.acquire(writer, "rms")
@@ -105,7 +105,7 @@ def test_killed_owner_is_replaced_at_once_even_as_a_zombie(
     writer: Writer, tmp_path: Path
 ) -> None:
     with engines(tmp_path, 1) as (owner,):
-        go(owner)
+        tell_to_acquire(owner)
         assert answer_of(owner) == "owner 1"
         owner.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # dead and not reaped
@@ -123,7 +123,7 @@ def test_exactly_one_of_many_takeovers_succeeds(writer: Writer, tmp_path: Path) 
                            epoch=7, heartbeat=time.time()))
     with engines(tmp_path, 4) as racing:
         for process in racing:
-            go(process)
+            tell_to_acquire(process)
         answers = [answer_of(process) for process in racing]
         assert sorted(answer.split()[0] for answer in answers) == ["owner"] + ["refused"] * 3
         assert "owner 8" in answers
@@ -140,7 +140,8 @@ def test_exactly_one_of_many_takeovers_succeeds(writer: Writer, tmp_path: Path) 
     ({"host": "elsewhere b n", "heartbeat": 0.0}, False),
     ({"host": "elsewhere b n", "pid": 1}, True),
 ])
-def test_owner_counts_as_alive(writer: Writer, change: dict[str, object], lives: bool) -> None:
+def test_owner_is_alive_by_its_process_here_and_by_its_heartbeat_elsewhere(
+        writer: Writer, change: dict[str, object], lives: bool) -> None:
     owned = lease.acquire(writer, "rms")
     assert liveness.alive(msgspec.structs.replace(owned, **change)) is lives
 

@@ -20,7 +20,7 @@ def answer(cost_usd: float | None, *, slot: str = "fixed", attempt: int = 1, rou
                        tokens_read=10, tokens_written=3)
 
 
-def recorded(workspace: Path, *answers: ModelAnswer) -> Reader:
+def record_answers(workspace: Path, *answers: ModelAnswer) -> Reader:
     writer = Writer(workspace)
     writer.add_campaign(samples.campaign())
     for each in answers:
@@ -30,8 +30,8 @@ def recorded(workspace: Path, *answers: ModelAnswer) -> Reader:
 
 
 def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
-    reader = recorded(tmp_path, answer(0.25), answer(0.5), answer(0.125, attempt=2),
-                      answer(1.0, slot="planner", round=3))
+    reader = record_answers(tmp_path, answer(0.25), answer(0.5), answer(0.125, attempt=2),
+                            answer(1.0, slot="planner", round=3))
     costs = reader.model_costs("rms")
     assert [(cost.round, cost.slot, cost.attempt, cost.steps, cost.cost_usd, cost.tokens_read,
              cost.tokens_written) for cost in costs] == [
@@ -44,8 +44,8 @@ def test_answers_add_up_by_attempt_round_and_campaign(tmp_path: Path) -> None:
     assert [row[-1] for row in model_costs.rows(costs)] == ["$0.88", "$1.00"]
 
 
-def test_an_unknown_price_is_not_free(tmp_path: Path) -> None:
-    reader = recorded(tmp_path, answer(0.42), answer(None, attempt=2), answer(0.5, attempt=2))
+def test_sum_with_an_unknown_price_is_stated_as_a_minimum(tmp_path: Path) -> None:
+    reader = record_answers(tmp_path, answer(0.42), answer(None, attempt=2), answer(0.5, attempt=2))
     costs = reader.model_costs("rms")
     assert [(cost.unpriced, cost.cost_usd) for cost in costs] == [(0, 0.42), (1, 0.5)]
     assert str(reader.model_bills()["rms"]) == "at least $0.92, price of 1 attempt unknown"

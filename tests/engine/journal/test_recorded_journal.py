@@ -137,7 +137,7 @@ def test_slots_have_the_directions_that_their_hypotheses_name(reader: Reader) ->
     assert {slot.subagent for slot in slots} == {""}  # a column that schema 6 has added
 
 
-def test_ideas_of_the_recorded_schema_are_those_of_reviews() -> None:
+def test_ideas_in_the_migration_from_schema_3_are_those_of_reviews() -> None:
     deepest = stagnation.review(4)
     assert deepest is not None
     script = Path(migrations.__file__).with_name("schema_3_to_4.sql").read_text()
@@ -145,7 +145,7 @@ def test_ideas_of_the_recorded_schema_are_those_of_reviews() -> None:
     assert sorted(keys) == sorted(idea.key for idea in deepest.ideas)
 
 
-def test_history_and_the_interrupted_round_are_the_same(reader: Reader) -> None:
+def test_migration_preserves_the_history_and_the_interrupted_round(reader: Reader) -> None:
     past = history.read(reader, ID)
     assert (past.best, past.tally.without_gain) == (EXPECTED["best"], EXPECTED["without_gain"])
     assert [trial.candidate for trial in past.recent()] == EXPECTED["regressions"]
@@ -154,7 +154,7 @@ def test_history_and_the_interrupted_round_are_the_same(reader: Reader) -> None:
             "again": [candidate.id for candidate in progress.retrying]} == EXPECTED["resume"]
 
 
-def test_results_tsv_is_the_same(reader: Reader) -> None:
+def test_migration_preserves_results_tsv(reader: Reader) -> None:
     page = results_tsv.page(reader, ID, model="scale", gpu="AMD EPYC")
     assert page == EXPECTED["results_tsv"]
 
@@ -162,8 +162,8 @@ def test_results_tsv_is_the_same(reader: Reader) -> None:
 @pytest.mark.parametrize(("reason", "kept"), [
     ("max_iterations: 8 rounds done; {doubt}", "max_iterations: 8 rounds done"),
     ("{doubt}", "")])
-def test_doubt_about_the_best_is_not_part_of_the_reason(workspace: Path, reason: str,
-                                                        kept: str) -> None:
+def test_doubt_about_the_best_is_separated_from_the_reason(workspace: Path, reason: str,
+                                                           kept: str) -> None:
     doubt = "the best was not accepted: it has no verdict against the baseline"
     execute(workspace, "UPDATE campaigns SET reason = ?", reason.format(doubt=doubt))
     campaign = Reader(workspace).campaign(ID)
@@ -174,8 +174,8 @@ def test_doubt_about_the_best_is_not_part_of_the_reason(workspace: Path, reason:
 
 @pytest.mark.parametrize(("reason", "is_fault"), [
     ("could not be judged: busy", True), ("could not be kept: moved", True), ("wrong", False)])
-def test_rejects_for_a_fault_of_the_machine_are_marked(workspace: Path, reason: str,
-                                                       is_fault: bool) -> None:
+def test_rejects_for_a_fault_of_the_machine_are_marked_as_faults(workspace: Path, reason: str,
+                                                                 is_fault: bool) -> None:
     execute(workspace, "UPDATE decisions SET kind = 'reject', reason = ?", reason)
     assert {d.is_fault for d in Reader(workspace).decisions(ID)} == {is_fault}
 
@@ -184,13 +184,13 @@ def test_rejects_for_a_fault_of_the_machine_are_marked(workspace: Path, reason: 
     ("tie", "1.03x [0.99, 1.07]; near gain of 3.0%, not sure; large: tie", 0.03),
     ("tie", "1.00x [0.99, 1.01]; large: tie", None),
     ("reject", "build failed: near gain of 3.0%, not sure; ", None)])
-def test_near_gains_of_schema_8_are_read_from_their_words(
+def test_near_gains_of_schema_8_are_read_from_the_reasons(
         workspace: Path, kind: str, reason: str, share: float | None) -> None:
     execute(workspace, "UPDATE decisions SET kind = ?, reason = ?", kind, reason)
     assert {d.near_gain for d in Reader(workspace).decisions(ID)} == {share}
 
 
-def test_other_form_of_a_candidate_has_its_scope(workspace: Path) -> None:
+def test_form_of_a_candidate_has_the_candidates_scope(workspace: Path) -> None:
     first, second = EXPECTED["candidates"][1], EXPECTED["candidates"][2]
     execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'candidate.captured' AND"
             " ref = ?", json.dumps({"of": first["id"], "round": 2}), second["id"])
@@ -239,7 +239,7 @@ def test_read_commands_work_on_recorded_journal(workspace: Path, words: tuple[st
 
 
 @pytest.mark.slow
-def test_interrupted_campaign_goes_on(workspace: Path) -> None:
+def test_interrupted_campaign_continues(workspace: Path) -> None:
     execute(workspace, "UPDATE campaigns SET device = ?", inventory.find("cpu").label)
     setup = campaign_setup.open_campaign(workspace, ID)
     assert campaigns.run(setup).error is None

@@ -1,4 +1,4 @@
-"""A recorded candidate is opened by its tree, or by its patch if it was captured before trees."""
+"""A recorded candidate is opened by its tree, or by its patch if no tree was recorded."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_candidate_is_opened_by_its_tree(setup: Setup) -> None:
     entry = captured(setup)
     path = setup.folder.path / entry.candidate.patch_path
     assert path.read_bytes() == entry.patch.data
-    path.unlink()  # the patch is for people only
+    path.unlink()  # opening needs no patch
     assert candidate.load(setup, entry.candidate) == entry
 
 
-def test_unrecorded_tree_is_refused(setup: Setup) -> None:
+def test_tree_that_differs_from_the_recorded_one_is_refused(setup: Setup) -> None:
     entry = captured(setup)
     setup.repo.store_candidate(entry.id, setup.repo.tree_of(setup.repo.base))
     with pytest.raises(InputError, match="differs from the recorded one"):
@@ -55,7 +55,7 @@ def test_candidate_without_tree_is_opened_by_its_patch(setup: Setup) -> None:
         candidate.load(setup, entry.candidate)
 
 
-def test_candidate_id_depends_on_base_tree_and_patch(setup: Setup) -> None:
+def test_candidate_id_does_not_depend_on_round_slot_or_hypothesis(setup: Setup) -> None:
     entry = captured(setup)
     again = setup.repo.apply(setup.repo.base, parse(entry.patch.data))
     assert candidate.make(setup, again, setup.repo.base, round=2, slot="s", hypothesis="other",

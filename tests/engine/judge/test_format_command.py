@@ -1,4 +1,4 @@
-"""The format command may write any file; only files that the candidate may change are kept."""
+"""Of files that a format command writes, those that the candidate may or did change are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def create(root: Path, **fields: Any) -> Setup:
     return campaigns.create(root / "w", root / "p" / "manifest.yaml")
 
 
-def entry(setup: Setup, **files: str) -> CandidateTree:
+def candidate_of(setup: Setup, **files: str) -> CandidateTree:
     """Return a candidate that replaces these files; `_` stands for `.`."""
     user = setup.repo.project
     for name, text in files.items():
@@ -41,7 +41,7 @@ def entry(setup: Setup, **files: str) -> CandidateTree:
                           hypothesis="less", bottleneck="")
 
 
-def changed(setup: Setup, formatted: CandidateTree) -> set[str]:
+def changed_files(setup: Setup, formatted: CandidateTree) -> set[str]:
     before = setup.repo.base
     return {name for name in setup.repo.files(formatted.tree)
             if setup.repo.read(formatted.tree, name) != setup.repo.read(before, name)}
@@ -54,26 +54,26 @@ def changed(setup: Setup, formatted: CandidateTree) -> set[str]:
 def test_formatter_leaves_forbidden_files_unchanged(
         tmp_path: Path, edit: list[str], frozen: list[str], touched: set[str]) -> None:
     setup = create(tmp_path, edit=edit, frozen=frozen)
-    before = entry(setup, kernel_py=kernel(50.0, "a  = 1\n"))
+    before = candidate_of(setup, kernel_py=kernel(50.0, "a  = 1\n"))
     formatted = candidate.formatted(setup, before, TIDY, round=2)
-    assert breach(formatted.violations) is None and changed(setup, formatted) == touched
+    assert breach(formatted.violations) is None and changed_files(setup, formatted) == touched
     assert b"a = 1" in setup.repo.read(formatted.tree, "kernel.py")
     assert formatted.id != before.id and formatted.candidate.hypothesis == "less"
 
 
 def test_formatting_other_files_makes_the_same_candidate(tmp_path: Path) -> None:
     setup = create(tmp_path)
-    before = entry(setup, kernel_py=kernel(50.0))
+    before = candidate_of(setup, kernel_py=kernel(50.0))
     formatted = candidate.formatted(setup, before, TIDY, round=2)
     assert (formatted.tree, formatted.id) == (before.tree, before.id)
 
 
-def test_candidates_own_files_are_formatted_and_judged(tmp_path: Path) -> None:
+def test_every_file_that_the_candidate_changed_is_formatted(tmp_path: Path) -> None:
     """A change outside of `edit` may still be approved: it is formatted like the others."""
     setup = create(tmp_path)
-    before = entry(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
+    before = candidate_of(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
     formatted = candidate.formatted(setup, before, TIDY, round=2)
-    assert changed(setup, formatted) == {"kernel.py", "other.py"}
+    assert changed_files(setup, formatted) == {"kernel.py", "other.py"}
     assert setup.repo.read(formatted.tree, "other.py") == b"y = 2\n" and formatted.violations
 
 
@@ -85,4 +85,4 @@ def test_candidates_own_files_are_formatted_and_judged(tmp_path: Path) -> None:
 def test_failing_or_reverting_formatter_is_an_error(tmp_path: Path, command: str, why: str) -> None:
     setup = create(tmp_path)
     with pytest.raises(InputError, match=why):
-        candidate.formatted(setup, entry(setup, kernel_py=kernel(50.0)), command, round=2)
+        candidate.formatted(setup, candidate_of(setup, kernel_py=kernel(50.0)), command, round=2)

@@ -30,7 +30,7 @@ def rounds(*outcomes: RoundOutcome | None) -> list[Round]:
     (("baseline", "keep", "tie"), 2, 0, 1),
     (("baseline", "keep", "regression", "regression", "regression"), 4, 3, 3),
 ])
-def test_only_measured_regressions_count_and_anything_else_resets(
+def test_any_outcome_but_a_regression_resets_consecutive_regressions(
         outcomes: tuple[RoundOutcome | None, ...], done: int, regressions: int,
         gainless: int) -> None:
     """A keep, a tie, a failed benchmark and a failed repair set consecutive regressions to 0."""
@@ -62,7 +62,7 @@ outcome_lists = st.lists(st.sampled_from(["keep", "tie", "regression", "failed",
 
 
 @given(outcome_lists)
-def test_counters_are_lengths_of_last_runs(outcomes: list[RoundOutcome | None]) -> None:
+def test_counters_are_lengths_of_the_last_streaks(outcomes: list[RoundOutcome | None]) -> None:
     counts = tally(rounds("baseline", *outcomes))
     ended = [outcome for outcome in outcomes if outcome is not None]
     assert counts.rounds == len(ended)
@@ -75,7 +75,8 @@ def test_counters_are_lengths_of_last_runs(outcomes: list[RoundOutcome | None]) 
 
 
 @given(outcome_lists, st.integers(0, 30))
-def test_resume_changes_no_counter(outcomes: list[RoundOutcome | None], at: int) -> None:
+def test_round_without_an_outcome_changes_no_counter(
+        outcomes: list[RoundOutcome | None], at: int) -> None:
     """A round whose engine was killed has no outcome and does not count."""
     whole = rounds("baseline", *outcomes)
     ended = [round for round in whole if round.outcome is not None]

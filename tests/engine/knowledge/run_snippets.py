@@ -1,4 +1,4 @@
-"""Checks Triton snippets (`compile` for two GPUs, `run` interpreted) or that `names` exist."""
+"""Compiles Triton snippets for two GPUs (`compile`), interprets them (`run`) or checks `names`."""
 
 from __future__ import annotations
 

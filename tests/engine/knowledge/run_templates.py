@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import operator  # noqa: F401  (targets name it)
+import operator  # noqa: F401  (evaluated targets use it)
 import re
 import sys
 import tempfile
@@ -53,7 +53,7 @@ def teach_interpreter_bfloat16() -> None:
 
 
 def run(template: dict, module, most: int) -> None:
-    """Run each case in float32 and a 16-bit dtype, with the default and with the `small` knobs.
+    """Run the first cases in float32 and a 16-bit dtype, with the default and the `small` knobs.
 
     If `most` is at most 2: in float32, case 0 with the default and case 1 with the small knobs.
     """
@@ -86,7 +86,7 @@ ARCHS = ({"backend": "cuda", "number": 90, "warp": 32, "multiprocessors": 132,
 
 
 def compile_for(template: dict, module, most: int) -> None:
-    """Compile what the launches of the first bench cases need, on tensors without values."""
+    """Compile the kernels that the first bench cases launch, with tensors that have no values."""
     from triton.runtime import jit
     from triton.runtime.driver import driver
 
@@ -109,7 +109,10 @@ def compile_for(template: dict, module, most: int) -> None:
 
 
 def marks(template: dict, folder: Path) -> None:
-    """Check a line with a further operand at each mark; `at` is its index into input or result."""
+    """Insert a line that reads one more operand at each mark, and check the result.
+
+    In the line, `at` is the index of an element of the input or of the result.
+    """
     text = (FOLDER / template["file"]).read_text()
     for kind, name in template.get("fuses", {}).items():
         line = f"{name} = {name} * tl.load(more + at % 3, mask=inside, other=1.0)"
@@ -142,7 +145,7 @@ def marks(template: dict, folder: Path) -> None:
 
 
 def expressions(folder: Path) -> None:
-    """Compare each expression with its PyTorch target, written into the template `pointwise`."""
+    """Write each expression into the template `pointwise`; compare it with its PyTorch target."""
     text = (FOLDER / "pointwise.py").read_text()
     mark = "    # kopt: epilogue value\n"
     assert mark in text

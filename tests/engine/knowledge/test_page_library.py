@@ -93,7 +93,7 @@ def write(root: Path, name: str, text: str, head: str = "summary: mine") -> None
     path.write_text(f"---\n{head}\n---\n{text}\n")
 
 
-def test_projects_page_replaces_the_users_and_that_replaces_kopts(
+def test_projects_page_replaces_the_users_which_replaces_kopts(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     user, project = tmp_path / "kopt" / "knowledge", tmp_path / "p" / "knowledge"

@@ -16,4 +16,4 @@ def test_planner_reads_pages_of_the_targets_op_and_language(tmp_path: Path) -> N
     text = kernel_routing.knowledge(setup, Routing(op=OpClass("GEMM"), source="c"))
     assert page_library.load(None).find("ops/gemm").text.strip() in text
     assert page_library.load(None).find("backend/c").text.strip() in text and "# Triton" not in text
-    assert "# Pipelining" not in text  # it is about cards
+    assert "# Pipelining" not in text  # that page is about GPUs

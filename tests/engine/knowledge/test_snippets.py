@@ -39,7 +39,7 @@ def test_names_of_triton_exist_in_the_installed_version(tmp_path: Path) -> None:
     _run("names", sorted(names), tmp_path)
 
 
-def test_used_names_of_other_libraries_are_listed_with_their_source() -> None:
+def test_listed_names_of_other_libraries_are_those_that_pages_use() -> None:
     for entry in yaml.safe_load((BUILT_IN / "api_names.yaml").read_text()):
         used = re.findall(rf"(?<![\w.]){re.escape(entry['prefix'])}(\w+(?:\.[A-Z]\w+)?)", TEXT)
         assert set(used) <= set(entry["names"]), entry["source"]

@@ -1,4 +1,4 @@
-"""The table of strategies names only what exists, has advice for each limit, and its record."""
+"""The table of strategies names only what exists and advises on each limit; records count use."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_template_is_in_a_row() -> None:
 
 
 @pytest.mark.parametrize("limiter", LIMITERS)
-def test_every_limit_has_advice_of_its_own(limiter: str) -> None:
+def test_every_limit_has_advice(limiter: str) -> None:
     row = strategy_table.shown(limiter)
     assert row is not None and row.shows
     assert strategy_table.advice(limiter, "n") != strategy_table.UNKNOWN_LIMIT
@@ -68,11 +68,11 @@ def test_every_limit_has_advice_of_its_own(limiter: str) -> None:
     assert time_growth.unknown().advice == strategy_table.advice("unexplained time")
 
 
-def test_rows_fit_by_limit_op_language_and_device() -> None:
+def test_rows_are_chosen_by_limit_op_language_and_device() -> None:
     c = StrategyPlace(op="GEMM", language="c")
     keys = [row.key for row in strategy_table.against("memory", c)]
     assert "jammed-products" in keys and "grid-order" not in keys
-    assert keys.index("bytes-once") < keys.index("software-pipeline")  # any limit comes last
+    assert keys.index("bytes-once") < keys.index("software-pipeline")  # for any limit: last
     gpu = StrategyPlace(op="norm", language="triton", on_gpu=True)
     keys = [row.key for row in strategy_table.against("memory", gpu)]
     assert "rows-in-flight" in keys and "jammed-products" not in keys and "layout" not in keys

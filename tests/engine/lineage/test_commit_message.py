@@ -1,4 +1,4 @@
-"""A kept commit's message states what it changes and which classes that speeds up."""
+"""A kept commit's message states what it changes and which classes become faster."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def test_changed_python_functions_and_knobs_are_named(new: str, summary: str) ->
 
 
 def test_added_removed_and_many_files_are_summarised() -> None:
-    def gone(_: str) -> str:
+    def missing_file(_: str) -> str:
         raise InputError("no file")
 
     new = "".join(f"diff --git a/n{n}.c b/n{n}.c\nnew file mode 100644\n--- /dev/null\n"
                   f"+++ b/n{n}.c\n@@ -0,0 +1 @@\n+int x;\n" for n in range(6))
-    assert commit_message.changed(parse(new), "c", gone, gone).text == \
+    assert commit_message.changed(parse(new), "c", missing_file, missing_file).text == \
         "adds n0.c; adds n1.c; adds n2.c; adds n3.c and 2 more"
-    assert commit_message.changed(Patch(), "c", gone, gone).text == ""
+    assert commit_message.changed(Patch(), "c", missing_file, missing_file).text == ""
 
 
 def test_commit_message_states_change_gained_classes_and_aim() -> None:

@@ -54,7 +54,7 @@ def create(root: Path) -> Setup:
     return setup
 
 
-def killed(setup: Setup, step: str) -> int:
+def run_killed_at(setup: Setup, step: str) -> int:
     return subprocess.run(
         [sys.executable, str(HOST), str(setup.workspace), setup.id], timeout=200, check=False,
         env={**os.environ, "KOPT_FAILPOINT": step,
@@ -66,7 +66,7 @@ def warnings(setup: Setup) -> list[str]:
 
 
 @pytest.mark.slow
-def test_best_that_falls_twice_is_rolled_back_and_campaign_goes_on(
+def test_best_that_falls_twice_is_rolled_back_and_campaign_continues(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
     before, accepted = campaign(setup), checked_best(setup)
@@ -126,7 +126,7 @@ def test_killed_rollback_is_finished(tmp_path: Path, step: str,
     setup = create(tmp_path)
     accepted = checked_best(setup)
     monkeypatch.setattr(EngineContext, "verdict", falling())
-    assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
+    assert run_killed_at(setup, step) == -signal.SIGKILL, campaign(setup)
     assert run(setup).error is None
     assert checked_best(setup) == accepted and len(events(setup, "rollback")) == 1
     with reading(setup) as reader:

@@ -50,14 +50,14 @@ def gain(keeper: Keeper, passes: int, rule: str = NO_PROFILER) -> JudgedCandidat
     return keeper.record(entry, verdict, "verify")
 
 
-def test_approval_without_kernel_time_answers_for_the_campaign(tmp_path: Path) -> None:
+def test_approval_without_kernel_time_holds_for_the_whole_campaign(tmp_path: Path) -> None:
     setup, other = (campaigns.create(tmp_path / name, approval="flagged") for name in "ab")
     writer = Writer(setup.workspace)
     first = gain(keeper_of(setup, writer), 8)
     assert first.ruling.kind == "ask" and "no tool" in first.ruling.doubts[0]
     keeper = keeper_of(setup, writer)
     assert keeper.place(first) == "waiting" and answers(setup) == []
-    second = gain(keeper_of(setup, writer), 4)  # the question is asked already
+    second = gain(keeper_of(setup, writer), 4)  # the question has been asked already
     assert second.ruling.kind == "keep" and "kernel time was not available" in second.ruling.reason
     assert keeper.place(second) == "provisional"
     kept = keeper.approve(keeper.context.reader.candidate(first.entry.id), "ada")
@@ -72,7 +72,7 @@ def test_approval_without_kernel_time_answers_for_the_campaign(tmp_path: Path) -
     elsewhere.close()
 
 
-def test_approval_of_times_reported_on_a_cpu_answers_for_the_campaign(tmp_path: Path) -> None:
+def test_approval_of_times_reported_on_a_cpu_holds_for_the_whole_campaign(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path, approval="flagged")
     writer = Writer(setup.workspace)
     keeper = keeper_of(setup, writer)

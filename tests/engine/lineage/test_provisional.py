@@ -41,7 +41,7 @@ def opened(root: Path) -> tuple[Reader, CampaignRepo]:
     return Reader(root / "w"), CampaignRepo(root / "w" / "rms", "rms", root / "user")
 
 
-def assert_on_line(root: Path) -> None:
+def assert_on_waiting_line(root: Path) -> None:
     reader, repo = opened(root)
     line = waiting_line.read(reader, "rms")
     assert [(member.id, member.state) for member in line] == [
@@ -78,12 +78,12 @@ def assert_taken_away(root: Path) -> None:
 def test_line_is_complete_after_kill(root: Path, step: str) -> None:
     assert run_engine(root, "add", step) == -signal.SIGKILL
     assert run_engine(root, "add") == 0
-    assert_on_line(root)
+    assert_on_waiting_line(root)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["", "line.approved", "line.settled", *IN_KEEP])
-def test_killed_approval_keeps_the_whole_line(root: Path, step: str) -> None:
+def test_killed_approval_still_keeps_the_whole_line(root: Path, step: str) -> None:
     assert run_engine(root, "add") == 0
     if step:
         assert run_engine(root, "approve", step) == -signal.SIGKILL
@@ -92,7 +92,7 @@ def test_killed_approval_keeps_the_whole_line(root: Path, step: str) -> None:
 
 
 @pytest.mark.parametrize("step", ["", "line.dropped"])
-def test_killed_rejection_takes_the_line_away(root: Path, step: str) -> None:
+def test_killed_rejection_still_removes_the_line(root: Path, step: str) -> None:
     assert run_engine(root, "add") == 0
     if step:
         assert run_engine(root, "reject", step) == -signal.SIGKILL

@@ -46,7 +46,7 @@ def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
     first, second, third = kept_commits(setup)
     assert checked_best(setup) == second
     assert headlines(setup) == {third[:12]: False, second[:12]: True}
-    assert 1.6 < (campaign(setup).speedup or 0.0) < 1.7  # 240 against 145, measured
+    assert 1.6 < (campaign(setup).speedup or 0.0) < 1.7  # costs of 240 and 145
     ended = campaign(setup)
     assert ended.state == "finished" and ended.reason.startswith(
         "the best fails its final acceptance against the baseline: the project's own tests fail")
@@ -78,7 +78,7 @@ def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
     repos.git(setup.repo.project, "reset", "-q", "--hard", "HEAD^1")
 
     hand_in(setup, "D")  # the lineage continues from the new best, even if the next keep is killed
-    assert killed(setup, "keep.push") == -signal.SIGKILL
+    assert run_killed_at(setup, "keep.push") == -signal.SIGKILL
     assert run(setup).error is None and events(setup, "warning") == []
     fourth = kept_commits(setup)[-1]
     assert checked_best(setup) == fourth
@@ -122,7 +122,7 @@ def test_rollback_measures_only_while_time_remains(tmp_path: Path,
 STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back", "rollback.over")
 
 
-def killed(setup: Setup, step: str) -> int:
+def run_killed_at(setup: Setup, step: str) -> int:
     """Run a host that dies at failpoint `step`, if it reaches it; return its exit status."""
     return subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
                           env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
@@ -139,7 +139,7 @@ def test_each_failpoint_of_a_rollback_is_in_the_source_once() -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_rollback_is_finished_by_next_engine(tmp_path: Path, step: str) -> None:
     setup = create(tmp_path, "C")
-    assert killed(setup, step) == -signal.SIGKILL, campaign(setup)
+    assert run_killed_at(setup, step) == -signal.SIGKILL, campaign(setup)
     # as left by a git process that died with the host
     lock = setup.repo.git_dir / f"{setup.repo.ref}.lock"
     lock.touch()
@@ -173,7 +173,7 @@ def test_user_branch_that_moved_on_is_not_reset(tmp_path: Path) -> None:
 
 
 def run_until_recorded(setup: Setup) -> str:
-    killed(setup, STEPS[0])
+    run_killed_at(setup, STEPS[0])
     return setup.repo.best
 
 
@@ -200,8 +200,8 @@ def test_campaign_stopped_after_its_rollback_finishes_at_the_next_run(
 
 
 @pytest.mark.slow
-def test_best_without_verdict_is_not_accepted(tmp_path: Path,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_without_verdict_is_not_accepted_until_it_is_measured(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, "D", full_test_command="python -c pass")
     assert run(setup).error is None
     before, compared = campaign(setup), list[float | None]()
@@ -229,7 +229,7 @@ def test_best_without_verdict_is_not_accepted(tmp_path: Path,
         return describe_drop(then, latest)
 
     monkeypatch.setattr(headline, "describe_drop", recorded_drop)
-    assert run(setup, decide_only=True).error is None  # even if it only decides requests
+    assert run(setup, decide_only=True).error is None  # an engine that only decides requests
     after = campaign(setup)
     assert (after.speedup or 0.0) > before.speedup and set(compared) == {before.speedup}
     assert (after.state, after.reason, after.doubt) == ("finished", now.reason, "")
@@ -254,7 +254,7 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
     setup = create(tmp_path, "D", format_command=(
         "grep -q formatted kernel.py || echo '# formatted' >> kernel.py"))
     for _ in range(kills):  # A in its formatted form, then B and C, moved to the new best
-        assert killed(setup, "keep.kept") == -signal.SIGKILL
+        assert run_killed_at(setup, "keep.kept") == -signal.SIGKILL
     assert run(setup).error is None
     verified = {state["candidate"]: state["reason"] for state in events(setup, "candidate.state")
                 if state["state"] == "verified"}
@@ -270,7 +270,7 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
 
 
 @pytest.mark.slow
-def test_keep_after_campaign_end_is_accepted_too(tmp_path: Path) -> None:
+def test_keep_after_campaign_end_is_measured_and_rolled_back(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", approval="review")
     assert run(setup).error is None
     waiting = campaigns.candidates(setup, "waiting")[0]

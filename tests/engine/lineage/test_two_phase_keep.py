@@ -131,7 +131,7 @@ def test_keep_killed_at_random_moments_is_finished_once(root: Path) -> None:
     assert_kept_once(root)
 
 
-# what recovery gives up
+# Keeps that recovery gives up
 
 
 def test_keep_is_given_up_if_branch_moved(root: Path) -> None:

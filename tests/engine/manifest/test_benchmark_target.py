@@ -1,4 +1,4 @@
-"""The only file that `edit` matches is a benchmark's source; a glob without a match is refused."""
+"""A benchmark's source is the file that `edit` names, or the only one that it matches."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ def manifest(*edit: str) -> Manifest:
 
 @pytest.mark.parametrize(("edit", "source"), [
     (("src/*.c",), "src/heat.c"), (("src/*",), ""), (("src/heat.c", "src/*"), "src/heat.c")])
-def test_only_file_that_edit_matches_is_the_source(edit: tuple[str, ...], source: str) -> None:
+def test_source_is_the_file_that_edit_names_or_its_only_match(
+        edit: tuple[str, ...], source: str) -> None:
     target = benchmark_target.sealed_target(manifest(*edit), FILES)
     assert (target.source, target.language) == (source, "c" if source else "")
 
 
-def test_edit_without_a_file_is_refused() -> None:
+def test_edit_that_matches_no_file_is_refused() -> None:
     with pytest.raises(InputError, match=r"edit: the project has no file src/heta.c or lib/\*.c"):
         benchmark_target.sealed_target(manifest("src/heta.c", "lib/*.c"), FILES)

@@ -65,7 +65,7 @@ def test_default_limits_are_900_s_for_tests_and_120_s_for_formatting() -> None:
     assert LimitSpec() == LimitSpec(test_s=900.0, format_s=120.0)
 
 
-def test_manifest_states_what_each_command_reaches(
+def test_network_that_each_worker_reaches_is_stated(
         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
     manifest = Manifest(target_op="x", pool=PoolSpec(cli=(

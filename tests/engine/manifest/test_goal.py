@@ -53,7 +53,7 @@ def test_other_goal_texts_are_ignored(text: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_any_goal_text_parses(text: str) -> None:
+def test_no_goal_text_is_an_error(text: str) -> None:
     found = goal.parse_goal(text)
     assert found is None or found.value > 0
 

@@ -195,10 +195,10 @@ def test_unreadable_manifest_files_are_refused(tmp_path: Path) -> None:
         tmp_path / "none.yaml": "there is no such manifest (kopt new FILE:FUNCTION or kopt "
                                 "new --project DIR writes one)",
     }
-    for path, what in expected.items():
+    for path, message in expected.items():
         with pytest.raises(InputError) as caught:
             load(path)
-        assert str(caught.value) == f"{path}: {what}"
+        assert str(caught.value) == f"{path}: {message}"
 
 
 def test_loaded_manifest_has_an_absolute_project(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_kernel_and_benchmark_targets_can_run() -> None:
     check_runnable(parse(OP, "m"))
 
 
-def test_schema_has_every_field_and_limit() -> None:
+def test_schema_has_every_field_and_the_limit_of_rounds() -> None:
     definitions = msgspec.json.schema(Manifest)["$defs"]
     assert set(definitions["Manifest"]["properties"]) == set(Manifest.__struct_fields__)
     assert definitions["Manifest"]["required"] == ["target_op"]

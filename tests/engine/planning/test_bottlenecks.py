@@ -1,4 +1,4 @@
-"""Bottlenecks compare a class with the roofline and ignore what earlier verdicts recorded."""
+"""Bottlenecks compare a class with the roofline and with similar classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.c_case import target
     ((10.0, 78.0), "cost per context", "grows with context"),
     ((10.0, 300.0), "growth beyond context", "block over context"),
 ])
-def test_time_beside_the_nearest_class_names_the_cost(times: tuple[float, float], limiter: str,
+def test_growth_from_the_nearest_class_names_the_cost(times: tuple[float, float], limiter: str,
                                                       advice: str) -> None:
     rows = [benchmark_row(us, f"mtp=8 context={size}")
             for size, us in zip((256, 2048), times, strict=True)]
@@ -30,13 +30,13 @@ def test_time_beside_the_nearest_class_names_the_cost(times: tuple[float, float]
     assert f"at context=2048, {times[0]:.1f} us at context=256" in growth.evidence
 
 
-def test_class_without_a_counterpart_has_no_invented_cause() -> None:
+def test_class_without_a_similar_one_has_an_unknown_cause() -> None:
     rows = [benchmark_row(5.0, "kind=a"), benchmark_row(9.0, "kind=b"),
             benchmark_row(5.0, "mtp=1 n=2"), Row(config_class="n=8", correct=True, latency_us=5.0)]
     assert {time_growth.of_class(rows, row) for row in rows} == {time_growth.unknown()}
 
 
-def test_class_is_not_compared_with_one_of_another_condition() -> None:
+def test_class_is_compared_only_along_one_column_of_positive_values() -> None:
     rows = [benchmark_row(us, name) for name, us in (
         ("mtp=4 n=64 skew=0", 10.0), ("mtp=4 n=128 skew=0", 20.0), ("mtp=4 n=128 skew=1", 90.0))]
     assert "20.0 us at n=128" in time_growth.of_class(rows, rows[0]).evidence
@@ -58,7 +58,7 @@ def benchmark_row(us: float, *shapes: str) -> Row:
 
 
 def test_planner_measures_headroom_against_the_roofline() -> None:
-    """Old verdicts state a percentage of the floor; it is computed anew from the roofline."""
+    """Old verdicts state a percentage of the floor; here it is computed from the roofline."""
     task = target(classes=(ConfigClass(name="c", shape={"n": 1 << 20}),), bytes=134_000_000)
     old = Row(config_class="c", correct=True, latency_us=34.0, pct_of_roofline=42.0)
     reach = Roofline(gflops=740e3, levels=(Level(math.inf, 4240.0),))

@@ -22,7 +22,7 @@ from tests.support import campaigns, samples
 
 
 @pytest.fixture
-def moved(tmp_path: Path) -> tuple[Setup, str]:
+def equal_best(tmp_path: Path) -> tuple[Setup, str]:
     """Return a campaign whose best is another commit of the baseline's tree, and the baseline."""
     setup = campaigns.create(tmp_path)
     repo, base = setup.repo, setup.repo.base
@@ -40,8 +40,8 @@ def recording(setup: Setup) -> Iterator[EngineContext]:
 
 
 def test_template_that_was_tried_on_an_equal_tree_is_not_offered_again(
-        moved: tuple[Setup, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    setup, base = moved
+        equal_best: tuple[Setup, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    setup, base = equal_best
     monkeypatch.setattr(template, "find", lambda target: [
         Template(name=name, op="scale", parameters=(), text="") for name in ("blocked", "wide")])
     with recording(setup) as context:
@@ -52,8 +52,8 @@ def test_template_that_was_tried_on_an_equal_tree_is_not_offered_again(
     assert [offer.name for offer in offered] == ["wide"]
 
 
-def test_knobs_that_were_searched_on_an_equal_tree_are_known(moved: tuple[Setup, str]) -> None:
-    setup, base = moved
+def test_knobs_searched_on_an_equal_tree_count_as_tried(equal_best: tuple[Setup, str]) -> None:
+    setup, base = equal_best
     with recording(setup) as context:
         context.writer.start_round(Round(campaign=setup.id, n=2, scope="global", incumbent=base,
                                          started_at=1.0))

@@ -10,40 +10,40 @@ from engine.planning.idea_source import distinct, ideas
 from engine.planning.stagnation import TriedDirections
 from tests.support.plan_case import tunable
 
-PLACES = (tunable(1, "A"), tunable(2, "B"))
+BOTTLENECKS = (tunable(1, "A"), tunable(2, "B"))
 
 
 def test_bottlenecks_advice_comes_first() -> None:
-    assert ideas(PLACES, TriedDirections())[0].text == "relieve memory: move less"
+    assert ideas(BOTTLENECKS, TriedDirections())[0].text == "relieve memory: move less"
 
 
 def test_idea_that_was_followed_on_this_best_does_not_return() -> None:
     tried = TriedDirections(ideas=frozenset({("advice", "memory", "tall")}))
-    assert "advice" not in {idea.key for idea in ideas(PLACES, tried)}
+    assert "advice" not in {idea.key for idea in ideas(BOTTLENECKS, tried)}
 
 
 def test_idea_that_lost_on_an_earlier_best_comes_last() -> None:
-    found = ideas(PLACES, TriedDirections(lost_ideas=frozenset({"advice"})))
+    found = ideas(BOTTLENECKS, TriedDirections(lost_ideas=frozenset({"advice"})))
     assert found[-1].key == "advice"
 
 
 def test_ideas_for_gpus_are_not_given_to_the_cpu() -> None:
     keys = {gpu: {idea.key for idea in ideas(
-        PLACES, TriedDirections(), place=StrategyPlace(on_gpu=gpu))}
+        BOTTLENECKS, TriedDirections(), place=StrategyPlace(on_gpu=gpu))}
             for gpu in (False, True)}
     assert "reductions" in keys[True] and keys[False] < keys[True]
 
 
-def test_row_that_helped_most_often_on_this_card_comes_first_after_the_advice() -> None:
+def test_strategy_that_helped_most_often_comes_first_after_the_advice() -> None:
     records = {"fused-passes": StrategyRecord(tried=4, kept=4, gain=1.3),
                "bytes-once": StrategyRecord(tried=3)}
-    keys = [idea.key for idea in ideas(PLACES[:1], TriedDirections(), records=records)]
+    keys = [idea.key for idea in ideas(BOTTLENECKS[:1], TriedDirections(), records=records)]
     assert keys[:2] == ["advice", "fused-passes"]
     assert keys.index("bytes-once") > keys.index("vector-access")
 
 
 def test_tips_and_failures_become_hypotheses_of_one_line() -> None:
-    found = ideas(PLACES, TriedDirections(), ("helped: TILE 64", "rejected 3 times: x"),
+    found = ideas(BOTTLENECKS, TriedDirections(), ("helped: TILE 64", "rejected 3 times: x"),
                   ("vector loads\n; it was rejected: wrong",))
     assert [idea.text for idea in found[2:4]] == [
         "make it correct: vector loads ; it was rejected: wrong",
@@ -52,7 +52,7 @@ def test_tips_and_failures_become_hypotheses_of_one_line() -> None:
 
 
 def test_two_sentences_with_the_same_words_are_one_idea() -> None:
-    first, *_ = ideas(PLACES, TriedDirections())
+    first, *_ = ideas(BOTTLENECKS, TriedDirections())
     again = msgspec.structs.replace(first, text="Relieve the memory: move less!")
     assert distinct([first, again]) == [first]
     assert distinct([first], [again.text]) == []

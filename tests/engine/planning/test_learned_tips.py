@@ -30,14 +30,14 @@ def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> E
     )
 
 
-def learned(records: Records, workspace: Path) -> list[str]:
+def lessons_of(records: Records, workspace: Path) -> list[str]:
     past = history.read(Reader(workspace), "rms")
     return [lesson.text for lesson in lessons.of(past)]
 
 
 def test_kept_gain_is_a_lesson(tmp_path: Path) -> None:
     made, _, _ = case.record_campaign(tmp_path)
-    assert learned(made, tmp_path) == [
+    assert lessons_of(made, tmp_path) == [
         "helped: int n = 1; -> int n = 4 (unroll by 4); 1.50x [1.46, 1.54]; gained in all classes: "
         "tall 9.99 us -> 6.50 us; aimed at b1"]
 
@@ -53,7 +53,7 @@ def test_lesson_names_knobs_and_leaves_the_bottleneck_id_out(tmp_path: Path) -> 
     (made.folder.patches / "c1.patch").write_text(
         "diff --git a/src/scale.c b/src/scale.c\n--- a/src/scale.c\n+++ b/src/scale.c\n"
         "@@ -1,4 +1,4 @@\n" + "\n".join(lines) + "\n")
-    [text] = learned(made, tmp_path)
+    [text] = lessons_of(made, tmp_path)
     assert text == (
         "helped: TILE 16 -> 64, UNROLL 1 -> 4, AHEAD 0 -> 2, LANES 1 -> 8 (canonical: every knob); "
         "1.50x [1.46, 1.54] at alpha 0.05; aimed at memory in tall (41 % of roofline)")
@@ -87,13 +87,13 @@ W1 = Transfer(bucket="W1", decision="ACCEPT-with-asterisk", reason="W1",
     (Transfer(bucket="K1", decision="ACCEPT-with-asterisk", reason="r",
               skew=("k.py:3: M_per_group is constexpr",)), False),
 ], ids=["not audited", "K2", "W1", "W2", "W3", "fixed M_per_group"])
-def test_gain_of_the_benchmark_alone_is_not_a_lesson(transfer: Transfer | None, taught: bool,
-                                                     tmp_path: Path) -> None:
+def test_gain_that_training_would_not_have_is_not_a_lesson(transfer: Transfer | None, taught: bool,
+                                                           tmp_path: Path) -> None:
     """Such as a cache of an activation or a gradient, or an assumption on group sizes."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.keep(writer, made.folder, 2, "c1", KEPT, transfer=transfer)
-    lessons_learned = learned(made, tmp_path)
+    lessons_learned = lessons_of(made, tmp_path)
     assert bool(lessons_learned) == taught
     assert ("bounded" in "".join(lessons_learned)) == (transfer is W1)
 
@@ -102,9 +102,9 @@ NEXT = "e" * 40
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
-                                                                   tmp_path: Path) -> None:
-    """Or once a commit on top of it has passed: of two kept in a round, one is measured."""
+def test_gain_is_written_only_after_its_final_acceptance(passes: bool,
+                                                               tmp_path: Path) -> None:
+    """It is accepted too if a commit on top of it passes: a round measures only its last keep."""
     made, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     here = context(tmp_path, writer)
@@ -118,14 +118,14 @@ def test_gain_is_written_once_it_passed_its_final_acceptance(passes: bool,
     writer.add_verdict("rms", NEXT[:12], samples.verdict(NEXT[:12], **({} if passes else wrong)),
                        purpose="headline")
     tips.learn(here)
-    assert file.exists() == passes and bool(learned(made, tmp_path))
+    assert file.exists() == passes and bool(lessons_of(made, tmp_path))
     if passes:
         return
     writer.set_campaign("rms", kind=kept_commits.ROLLBACK, best_commit="b" * 40, payload={
         "round": 2, "ends": True, "before": NEXT, "commit": "b" * 40, "reason": "r", "told": "t",
         "undone": [KEPT, NEXT]})
     tips.learn(here)
-    assert learned(made, tmp_path) == [] and not file.exists()
+    assert lessons_of(made, tmp_path) == [] and not file.exists()
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -162,14 +162,14 @@ def test_only_the_last_stop_has_a_final_report_with_the_lessons_of_its_time(
     (["wrong result: x", "does not compile: y", "audit: z"], None),
     (["does not compile: line 3"] * 5, "rejected 3 times: does not compile: line 3"),
 ], ids=["twice", "three times", "other numbers", "the machine's faults", "unlike", "more"])
-def test_repeated_class_of_rejects_is_a_lesson(reasons: list[str], taught: str | None,
-                                                     tmp_path: Path) -> None:
+def test_reason_of_three_rejects_is_a_lesson(reasons: list[str], taught: str | None,
+                                                   tmp_path: Path) -> None:
     made, writer = case.begin(tmp_path)
     for n, reason in enumerate(reasons, 2):
         writer.start_round(samples.round_(n))
         case.reject(writer, made.folder, n, f"r{n}", reason,
                     is_fault=reason == "could not be judged: busy")
-    lessons_learned = learned(made, tmp_path)
+    lessons_learned = lessons_of(made, tmp_path)
     assert len(lessons_learned) == (taught is not None)
     assert taught is None or lessons_learned[0].startswith(taught)
 
@@ -188,4 +188,4 @@ def test_lesson_without_measured_rows_names_no_class(tmp_path: Path) -> None:
     writer.start_round(samples.round_(2))
     rows = (Row(config_class="tall", correct=True),)
     case.keep(writer, made.folder, 2, "c1", KEPT, rows=rows)
-    assert cast(Any, learned(made, tmp_path))[0].endswith("[1.46, 1.54]; aimed at b1")
+    assert cast(Any, lessons_of(made, tmp_path))[0].endswith("[1.46, 1.54]; aimed at b1")

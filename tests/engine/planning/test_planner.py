@@ -12,7 +12,7 @@ from harness.search.space.knobs import Knob
 KNOB = Knob(name="A", line=1, value=1, choices=(1, 2))
 
 
-def view(*knobs: Knob, unread: str = "") -> Survey:
+def survey(*knobs: Knob, unread: str = "") -> Survey:
     return Survey(knobs=knobs, bottlenecks=(), templates=(), inbox=(), unread=unread)
 
 
@@ -24,35 +24,35 @@ def view(*knobs: Knob, unread: str = "") -> Survey:
 ])
 def test_source_without_knobs_shows_how_to_declare_them(source: str, language: str,
                                                            declared: str) -> None:
-    reason = nothing_to_do(view(), PoolSpec(), source, language)
+    reason = nothing_to_do(survey(), PoolSpec(), source, language)
     assert reason.startswith(f"{source} declares no knobs for a search: ")
     assert declared in reason and "pool.cli" in reason
 
 
-def test_missing_source_is_named() -> None:
-    assert "edit matches several files" in nothing_to_do(view(), PoolSpec(), "", "c") and \
-        "kernel_source" in nothing_to_do(view(), PoolSpec(), "", "c")
+def test_plan_without_a_source_says_to_name_one() -> None:
+    assert "edit matches several files" in nothing_to_do(survey(), PoolSpec(), "", "c") and \
+        "kernel_source" in nothing_to_do(survey(), PoolSpec(), "", "c")
 
 
 def test_unreadable_knobs_are_not_called_missing() -> None:
-    unread = view(unread="scale.c:3: knob 'A' has no choices")
+    unread = survey(unread="scale.c:3: knob 'A' has no choices")
     reason = nothing_to_do(unread, PoolSpec(), "scale.c", "c")
     assert "knobs cannot be read: scale.c:3: knob 'A' has no choices" in reason
     assert "declares no" not in reason
 
 
 def test_reserved_knobs_are_not_searched() -> None:
-    assert "declares no knobs for a search" in nothing_to_do(view(), PoolSpec(), "scale.c", "c")
+    assert "declares no knobs for a search" in nothing_to_do(survey(), PoolSpec(), "scale.c", "c")
 
 
 def test_pool_without_search_names_what_to_add() -> None:
-    reason = nothing_to_do(view(KNOB), PoolSpec(backends=("inbox",)), "scale.c", "c")
+    reason = nothing_to_do(survey(KNOB), PoolSpec(backends=("inbox",)), "scale.c", "c")
     assert reason == "no slot has anything to do: the inbox is empty; add `search` to " \
                    "pool.backends, or a worker under pool.cli, or pool.agent"
-    assert nothing_to_do(view(KNOB), PoolSpec(backends=("split",)), "scale.c", "c") == \
+    assert nothing_to_do(survey(KNOB), PoolSpec(backends=("split",)), "scale.c", "c") == \
         "no slot has anything to do; add `search` to pool.backends, or a worker under pool.cli, " \
         "or pool.agent"
 
 
 def test_finished_work_needs_nothing_added() -> None:
-    assert nothing_to_do(view(KNOB), PoolSpec(), "scale.c", "c") == "no slot has anything to do"
+    assert nothing_to_do(survey(KNOB), PoolSpec(), "scale.c", "c") == "no slot has anything to do"

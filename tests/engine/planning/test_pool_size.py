@@ -20,7 +20,7 @@ def test_agents_are_eight_or_four_a_gpu(cards: int, workers: int) -> None:
 
 @pytest.mark.parametrize(("cores", "gibibytes", "workers"), [
     (1, 64, 4), (2, 64, 8), (64, 3, 3), (1, 0, 1), (64, 64, 32)])
-def test_small_host_runs_fewer(cores: int, gibibytes: int, workers: int) -> None:
+def test_small_host_runs_fewer_agents(cores: int, gibibytes: int, workers: int) -> None:
     assert workers_of(AGENTS, 8, cores, gibibytes << 30) == workers
 
 

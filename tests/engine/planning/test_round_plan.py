@@ -122,7 +122,7 @@ def test_interrupted_round_takes_no_more_patches_than_another() -> None:
         ("inbox-3", "c"), ("inbox-4", "new")]
 
 
-def writers(*names: str, **fields: Any) -> PoolSpec:
+def pool_of(*names: str, **fields: Any) -> PoolSpec:
     return PoolSpec(backends=("cli",), cli=tuple(
         CliSpec(name=name, command="agent {prompt}") for name in names), **fields)
 
@@ -130,7 +130,7 @@ def writers(*names: str, **fields: Any) -> PoolSpec:
 @pytest.mark.parametrize("mode", ["mixed", "planned"])
 @pytest.mark.parametrize("names", [("one",), ("one", "two", "three")])
 def test_no_two_slots_follow_one_idea(mode: Any, names: tuple[str, ...]) -> None:
-    tasks = plan(plan_inputs(slots=16, knobs=(), pool=writers(*names, mode=mode)))
+    tasks = plan(plan_inputs(slots=16, knobs=(), pool=pool_of(*names, mode=mode)))
     ideas = [task.hypothesis.partition(": ")[2] for task in tasks]
     assert len(set(ideas)) == len(ideas) >= 9
     assert all("\n" not in idea and ". " not in idea for idea in ideas)
@@ -150,7 +150,7 @@ ROUTES = (Route(subagent="tilelang-kernel-rewrite", language="tilelang", reason=
 
 
 def test_agents_rewrite_once_in_each_language_and_canonical_work_comes_last() -> None:
-    tasks = plan(plan_inputs(slots=8, knobs=(), pool=writers("one", "two"), routes=ROUTES,
+    tasks = plan(plan_inputs(slots=8, knobs=(), pool=pool_of("one", "two"), routes=ROUTES,
                              translations={"tilelang": "## Translation"}))
     rewrites = [task for task in tasks if task.kind == "rewrite"]
     assert [(task.slot, task.subagent, task.option) for task in rewrites] == [
@@ -165,7 +165,7 @@ def test_search_needs_no_subagent_and_rewrites_need_an_author() -> None:
     tasks = plan(plan_inputs(slots=8, routes=ROUTES))
     assert {task.subagent for task in tasks} == {""} and not [
         task for task in tasks if task.kind == "rewrite"]
-    planned_only = plan(plan_inputs(slots=8, pool=writers("one", mode="planned"), routes=ROUTES))
+    planned_only = plan(plan_inputs(slots=8, pool=pool_of("one", mode="planned"), routes=ROUTES))
     assert not [task for task in planned_only if task.kind == "rewrite"]
 
 

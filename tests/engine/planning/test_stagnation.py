@@ -69,55 +69,55 @@ def test_two_rounds_without_gain_cause_a_review_and_more_go_deeper(
 PLACES = (BottleneckPlace("memory", "tall"), BottleneckPlace("latency", "odd"))
 
 
-def followed(ideas: Sequence[AimedIdea], *places: BottleneckPlace) -> TriedDirections:
+def tried_at(ideas: Sequence[AimedIdea], *places: BottleneckPlace) -> TriedDirections:
     return TriedDirections(ideas=frozenset(
         (idea.key, place.limiter, place.config_class) for idea in ideas for place in places))
 
 
-def reviewed(tried: TriedDirections = NOTHING,
-             places: Sequence[BottleneckPlace] = PLACES) -> tuple[AimedIdea, ...]:
+def ideas_of_review(tried: TriedDirections = NOTHING,
+                    places: Sequence[BottleneckPlace] = PLACES) -> tuple[AimedIdea, ...]:
     review = stagnation.review(2, tried, places)
     assert review is not None
     return review.ideas
 
 
 def test_idea_that_a_slot_followed_is_not_new() -> None:
-    first = reviewed(places=())
-    assert reviewed(followed(first[:1], PLACES[0]), ()) == first[1:]
-    deeper = stagnation.review(3, followed(first, PLACES[0]))
+    first = ideas_of_review(places=())
+    assert ideas_of_review(tried_at(first[:1], PLACES[0]), ()) == first[1:]
+    deeper = stagnation.review(3, tried_at(first, PLACES[0]))
     assert deeper is not None and not set(deeper.ideas) & set(first)
 
 
 @pytest.mark.parametrize("left", range(6))
 def test_known_ideas_are_aimed_at_other_bottlenecks_when_new_ones_run_out(left: int) -> None:
-    first = reviewed()
-    tried = followed(first[left:], PLACES[0])
-    ideas = reviewed(tried)
+    first = ideas_of_review()
+    tried = tried_at(first[left:], PLACES[0])
+    ideas = ideas_of_review(tried)
     assert len(ideas) == max(left, DIRECTIONS) == len(set(ideas))
     assert ideas[:left] == first[:left]
     assert all(idea.place == PLACES[1] for idea in ideas[left:])
 
 
 def test_repeated_idea_is_marked() -> None:
-    first = reviewed()
+    first = ideas_of_review()
     repeats = tuple(replace(idea, place=None, is_repeat=True) for idea in first[:DIRECTIONS])
-    everywhere = followed(first, *PLACES)
-    assert reviewed(everywhere) == repeats
+    everywhere = tried_at(first, *PLACES)
+    assert ideas_of_review(everywhere) == repeats
     assert str(repeats[0]) == f"again: {first[0]}"
-    assert reviewed(followed(first, PLACES[0]), ()) == repeats
+    assert ideas_of_review(tried_at(first, PLACES[0]), ()) == repeats
     assert stagnation.named(("x",), repeats) == ("x", *map(str, repeats[:2]))
     text = stagnation.brief(stagnation.review(2, everywhere, PLACES))
     assert "New directions:" not in text and "followed before" in text
     one_left = TriedDirections(ideas=everywhere.ideas - {(first[0].key, "memory", "tall")})
-    assert not reviewed(one_left)[0].is_repeat
+    assert not ideas_of_review(one_left)[0].is_repeat
     text = stagnation.brief(stagnation.review(2, one_left, PLACES))
     assert "New directions:" in text and "followed before" in text
 
 
 def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
     pool = PoolSpec(backends=("cli",), cli=(AGENT,))
-    ideas = reviewed()
-    tried = followed(ideas, PLACES[0])
+    ideas = ideas_of_review()
+    tried = tried_at(ideas, PLACES[0])
     review = stagnation.review(2, tried, map(BottleneckPlace.of, BOTTLENECKS))
     planned = [task for task in plan(plan_inputs(2, pool=pool, tried=tried, review=review))
                if task.kind == "planned"]
@@ -131,7 +131,7 @@ def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
 
 @pytest.mark.parametrize(("ideas", "count"), [((), 3), (("x",), 3), (("x", "y", "z", "w"), 4)])
 def test_review_names_at_least_three_directions(ideas: tuple[str, ...], count: int) -> None:
-    named = stagnation.named(ideas, reviewed()[:4])
+    named = stagnation.named(ideas, ideas_of_review()[:4])
     assert (
         len(named) == count
         and named[: len(ideas)] == ideas
@@ -139,21 +139,22 @@ def test_review_names_at_least_three_directions(ideas: tuple[str, ...], count: i
     )
 
 
-def moved(directions_found: list[SearchDirection]) -> list[str]:
+def knobs_of(directions_found: list[SearchDirection]) -> list[str]:
     return ["".join(direction.knobs) for direction in directions_found]
 
 
 def test_directions_alternate_between_bottlenecks_without_repeats() -> None:
-    assert moved(stagnation.new_directions(BOTTLENECKS, NOTHING, "review")) == \
+    assert knobs_of(stagnation.new_directions(BOTTLENECKS, NOTHING, "review")) == \
         ["A", "C", "B", "D", "AB", "BC", "CD", "ABCD"]
 
 
 def test_compilers_bottlenecks_come_first_at_the_level_of_instructions() -> None:
-    assert moved(stagnation.new_directions(BOTTLENECKS, NOTHING, "instructions"))[:2] == ["C", "A"]
+    assert knobs_of(
+        stagnation.new_directions(BOTTLENECKS, NOTHING, "instructions"))[:2] == ["C", "A"]
 
 
 def test_all_knobs_move_first_at_the_state_of_the_art() -> None:
-    ideas = moved(stagnation.new_directions(BOTTLENECKS, NOTHING, "state of the art"))
+    ideas = knobs_of(stagnation.new_directions(BOTTLENECKS, NOTHING, "state of the art"))
     assert ideas[:3] == ["ABCD", "C", "AB"]
 
 
@@ -195,8 +196,9 @@ def test_rounds_follow_other_directions_until_there_are_none() -> None:
         searched += [t for t in plan(plan_inputs(2 + number, tried, round=7 + number))
                      if t.kind == "planned"]
     tried = TriedDirections.of(searched)
-    moved = {frozenset(task.knobs) for task in searched}
-    assert len(moved) == 7 and frozenset("ABCD") not in moved  # the canonical slot moves all four
+    searched_sets = {frozenset(task.knobs) for task in searched}
+    # the canonical slot sets all four knobs
+    assert len(searched_sets) == 7 and frozenset("ABCD") not in searched_sets
     assert plan_inputs(4, tried).new == []
     assert len(plan(plan_inputs(5, tried))) == 4
 

@@ -34,7 +34,7 @@ def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> E
     )
 
 
-@pytest.mark.parametrize(("gpu", "op", "backend", "place"), [
+@pytest.mark.parametrize(("gpu", "op", "backend", "folder"), [
     ("gfx950", "gemm_fp8_blockwise", "TRITON", "gfx950/gemm_fp8_blockwise/triton"),
     ("gfx942", "gemm", "CK", "gfx942/gemm/ck"),
     ("cpu", "paged attention", "C", "cpu/paged-attention/c"),
@@ -42,10 +42,10 @@ def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> E
     ("h200", ".hidden", "..", "h200/hidden/any"),
 ])
 def test_each_hardware_op_and_backend_has_a_file(gpu: str, op: str, backend: str,
-                                                          place: str, tmp_path: Path) -> None:
+                                                          folder: str, tmp_path: Path) -> None:
     """The backend's folder is in lower case; no name leaves the workspace."""
     manifest = Manifest(target_op=op, target_backend=backend, target_gpu=gpu)
-    assert tips.path(tmp_path, manifest) == tmp_path / "historical_experience" / place / "tips.md"
+    assert tips.path(tmp_path, manifest) == tmp_path / "historical_experience" / folder / "tips.md"
 
 
 def test_missing_file_and_its_folders_are_created(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Guards the history of each config class: its baseline, then its time after every keep."""
+"""Tests the history of each config class: its baseline, then its time after every keep."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def row(name: str, before: float, after: float, outcome: str = "faster") -> Row:
                incumbent_us=before, log_ratio=math.log(before / after), outcome=outcome)  # type: ignore[arg-type]
 
 
-def kept(writer: Writer, records: Records, n: int, name: str, commit: str,
-         tall: tuple[float, float], odd: tuple[float, float], *, measured: bool = True) -> None:
-    """Record a round with a keep; `tall` and `odd` are the times of a class before and after it."""
+def record_keep(writer: Writer, records: Records, n: int, name: str, commit: str,
+                tall: tuple[float, float], odd: tuple[float, float], *,
+                measured: bool = True) -> None:
+    """Record a round with a keep; `tall`, `odd`: the class's times before and after the keep."""
     writer.start_round(samples.round_(n))
     case.keep(writer, records.folder, n, name, commit,
               rows=(row("tall", *tall), row("odd", *odd, "tie")))
@@ -40,9 +41,9 @@ def kept(writer: Writer, records: Records, n: int, name: str, commit: str,
 def campaign(workspace: Path) -> tuple[Records, Writer]:
     """Record two kept rounds with a regression between them, and the stop."""
     records, writer = case.begin(workspace)
-    kept(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0))
+    record_keep(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0))
     case.lose(writer, records.folder, 3, "c3")
-    kept(writer, records, 4, "c4", SECOND, (5.0, 4.0), (4.0, 3.2))
+    record_keep(writer, records, 4, "c4", SECOND, (5.0, 4.0), (4.0, 3.2))
     writer.event("rms", "campaign.stop", SECOND, reason="enough")
     records.write_all(Reader(workspace))
     return records, writer
@@ -111,7 +112,7 @@ def test_rolled_back_commit_is_marked(tmp_path: Path) -> None:
 
 def test_keep_not_measured_against_baseline_is_marked(tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
-    kept(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0), measured=False)
+    record_keep(writer, records, 2, "c1", KEPT, (10.0, 5.0), (4.0, 4.0), measured=False)
     records.write_all(Reader(tmp_path))
     classes = [row for row in rows(records.folder.trend.read_text()) if row["round"] == "2"][1:]
     assert [(row["what"], row["against the last best"], row["best against baseline"])

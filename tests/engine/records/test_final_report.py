@@ -1,4 +1,4 @@
-"""Guards the final report: Markdown, and one HTML file that loads nothing and runs nothing."""
+"""Tests the final report: Markdown, and one HTML file that loads nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ BESTS = st.lists(st.tuples(st.floats(0.01, 1e4), st.none() | st.floats(0.01, 1e4
 
 
 @given(BESTS)
-def test_progress_stays_within_its_frame(values: list[tuple[float, float | None]]) -> None:
+def test_progress_chart_stays_within_its_frame(values: list[tuple[float, float | None]]) -> None:
     points = [ProgressPoint(round=n, outcome="tie", best=best, tried=tried, title=f"round {n}")
               for n, (best, tried) in enumerate(values, 1)]
     _expect_within_frame(charts.progress(points))

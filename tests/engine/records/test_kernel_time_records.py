@@ -63,8 +63,8 @@ def test_missing_kernel_time_is_named_in_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("by_kernel", [True, False])
-def test_regression_names_kernel_time_and_the_class_it_rose_in(by_kernel: bool,
-                                                               tmp_path: Path) -> None:
+def test_regression_shows_both_times_and_the_class_whose_kernel_time_rose(by_kernel: bool,
+                                                                          tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path)
     writer.start_round(samples.round_(2))
     case.add_candidate(writer, records.folder, "c1", 2, "less")

@@ -1,4 +1,4 @@
-"""Guards the files for people: the same journal gives the same bytes, and logs only grow."""
+"""Tests the files for people: the same journal gives the same bytes, and logs only grow."""
 
 from __future__ import annotations
 
@@ -91,11 +91,11 @@ def test_logs_only_ever_grow(campaign: Recorded) -> None:
     records.write_all(reader)
     names = ("logs/optimize.md", "logs/performance_trend.md", "results.tsv")
     identity = records.folder.log.stat().st_ino
-    for turn in ("a round", "a keep by a person", "another stop"):
+    for change in ("a round", "a keep by a person", "another stop"):
         before = contents(records.folder.path)
-        if turn == "a round":
+        if change == "a round":
             lose(writer, records.folder, 9, "c9")
-        elif turn == "a keep by a person":
+        elif change == "a keep by a person":
             case.keep(writer, records.folder, 9, "late", "m" * 40, actor="ann")
         else:
             writer.event("rms", "campaign.stop", "m" * 40, reason="stopped by ann")
@@ -103,8 +103,8 @@ def test_logs_only_ever_grow(campaign: Recorded) -> None:
         after = contents(records.folder.path)
         for name in names:
             grown = before[name].partition(b"## Stop Summary")[0] \
-                if turn == "another stop" and name == names[0] else before[name]
-            assert after[name].startswith(grown), (turn, name)
+                if change == "another stop" and name == names[0] else before[name]
+            assert after[name].startswith(grown), (change, name)
         assert any(after[name] != before[name] for name in names)
     assert records.folder.log.stat().st_ino == identity
     assert "## keep, decided by ann" in records.folder.log.read_text()
@@ -188,8 +188,8 @@ def test_pruned_patch_removes_only_its_copy(campaign: Recorded) -> None:
     records, reader, _ = campaign
     (records.folder.patches / "c5.patch").unlink()
     records.write_all(reader)
-    beside = records.folder.round(5) / "candidates" / "fixed"
-    assert (beside / "c5.verdict.json").is_file() and not (beside / "c5.patch").exists()
+    folder = records.folder.round(5) / "candidates" / "fixed"
+    assert (folder / "c5.verdict.json").is_file() and not (folder / "c5.patch").exists()
 
 
 def test_prompt_has_brief_and_round() -> None:

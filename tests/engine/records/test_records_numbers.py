@@ -1,4 +1,4 @@
-"""Guards that the numbers in the files for people are consistent and labelled."""
+"""Tests that the numbers in the files for people are consistent and labelled."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_present_limits_are_those_of_the_best(tmp_path: Path) -> None:
     assert "memory in tall (20.6 % of roofline): read less" in files["optimize.md"]
 
 
-def test_class_at_its_roofline_is_no_direction() -> None:
+def test_class_at_its_roofline_is_not_proposed_as_a_direction() -> None:
     at, below = (Bottleneck(
         campaign="rms", round=2, rank=1, id="b", kernel="k", config_class=name, limiter="memory",
         metric="% of roofline", value=value, detail="", advice="read less")
@@ -140,7 +140,7 @@ def test_round_without_a_candidate_names_what_its_slots_found(tmp_path: Path) ->
     assert "Slots without a candidate: 1 failed; rounds/" in records.folder.report.read_text()
 
 
-def test_unmeasured_best_is_shown_against_the_best_before_it(tmp_path: Path) -> None:
+def test_best_without_a_headline_is_shown_against_the_best_before_it(tmp_path: Path) -> None:
     text = record_later_keep(tmp_path, headline=False)["performance.md"]
     best = text.split("## Best by config class")[1].split("## Stop")[0]
     assert "against the best before it, not measured against the baseline yet" in best
@@ -148,7 +148,7 @@ def test_unmeasured_best_is_shown_against_the_best_before_it(tmp_path: Path) -> 
     assert "| tall | 10.000 us | 2.000 us | 5.00x | 21% |" in best and "slower" not in best
 
 
-def test_round_with_two_keeps_is_drawn_at_the_last() -> None:
+def test_round_with_two_keeps_is_drawn_at_the_best_after_both() -> None:
     """The last keep is measured against the first, not against the best before the round."""
     chart = charts.progress([
         ProgressPoint(round=1, outcome="baseline", best=1.0, tried=None, title="1"),

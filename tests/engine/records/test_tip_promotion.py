@@ -47,7 +47,8 @@ def test_promoted_tip_is_in_the_next_prompt_until_it_is_demoted(
     assert page_library.load(project) == before
 
 
-def test_only_a_recorded_tip_that_still_stands_is_promoted(reader: Reader, tmp_path: Path) -> None:
+def test_only_a_recorded_tip_of_a_candidate_still_kept_is_promoted(
+        reader: Reader, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no campaign here has a valid tip"):
         tip_promotion.promote(reader, KEY, campaign="nosuch")
     with pytest.raises(Refused, match="was not made from a tip"):

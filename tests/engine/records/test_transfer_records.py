@@ -1,4 +1,4 @@
-"""Guards the real-training transfer check of a round and the audit of a campaign (rule 11)."""
+"""Tests the real-training transfer check of a round and the audit of a campaign (rule 11)."""
 
 from __future__ import annotations
 

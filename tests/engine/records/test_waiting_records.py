@@ -26,13 +26,13 @@ from tests.support.waiting_case import (
 )
 
 REST = {"A": 5.0}
-"""Faster with and without SECOND."""
+"""A change that is faster both with SECOND and without it."""
 Decided = tuple[Setup, Candidate, Candidate, Candidate]
 
 
 @pytest.fixture(scope="module")
 def decided(tmp_path_factory: pytest.TempPathFactory) -> Decided:
-    """Return a campaign with three gains: approved, rejected, and retried without the rejected."""
+    """Return a campaign whose first gain is approved, second rejected, third retried without it."""
     with pytest.MonkeyPatch.context() as patch:
         instant_verdicts(patch)
         setup = create(tmp_path_factory.mktemp("waiting"))
@@ -127,7 +127,7 @@ def test_limits_shown_are_those_of_the_newest_provisional_best(
         try_change(setup, LARGE, "large")
         try_change(setup, LARGER, "larger")
     history = past(setup)
-    for last in (2, 3):  # the newest survey is of the baseline, of the replaced line
+    for last in (2, 3):  # newest survey: of the baseline, then of the replaced line
         surveys = {n: found for n, found in history.surveys.items() if n <= last}
         [limit] = present_limits.of_best(msgspec.structs.replace(history, surveys=surveys))
         assert limit.detail.startswith("7.00 us as last measured")

@@ -34,7 +34,7 @@ def renamed(text: str, old: str, new: str) -> str:
     return text.replace("a/kernel.c", old).replace("b/kernel.c", new)
 
 
-def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
+def spellings(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
     """Yield one change in the formats that people and tools write."""
     text = edited_tree(repo, 5, "faster();").patch.text
     index = next(line for line in text.splitlines() if line.startswith("index "))
@@ -54,7 +54,7 @@ def foreign(repo: CampaignRepo) -> Iterator[tuple[str, str, bool]]:
 
 def test_ladder_finds_same_change_in_every_spelling(repo: CampaignRepo) -> None:
     truth = edited_tree(repo, 5, "faster();")
-    for rung, text, whole in foreign(repo):
+    for rung, text, whole in spellings(repo):
         applied = repo.apply(repo.base, parse(text))
         assert applied.rung == rung, text
         assert applied.patch.text == truth.patch.text
@@ -101,7 +101,7 @@ def test_path_outside_tree_is_refused(repo: CampaignRepo, path: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_contradictory_header_is_refused(repo: CampaignRepo) -> None:
+def test_contradictory_header_is_refused_or_a_violation(repo: CampaignRepo) -> None:
     text = edited_tree(repo, 5, "faster();").patch.text
     lying = text.replace("+++ b/kernel.c", "+++ b/reference.py")
     try:
@@ -156,7 +156,7 @@ def test_git_agrees_with_parser(repo: CampaignRepo, tmp_path: Path) -> None:
     assert len(patch.files) == 10
     plain = tmp_path / "plain"
     repo.checkout_tree(repo.base, plain)
-    for file in patch.files:  # each section stands alone
+    for file in patch.files:  # each section applies by itself
         done = subprocess.run(["git", "apply", "-"], input=file.text.encode(), cwd=plain,
                               check=False, capture_output=True, env=repos.ENVIRONMENT)
         assert done.returncode == 0, done.stderr

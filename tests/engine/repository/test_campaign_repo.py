@@ -1,4 +1,4 @@
-"""CampaignRepo with real git: clone, commits, user's branch, worktrees of hostile workers."""
+"""CampaignRepo with real git: the clone, its commits, checkouts and the user's branch."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_untouched_worktree_has_no_change(repo: CampaignRepo) -> None:
 
 
 def test_edit_with_restored_time_is_captured(repo: CampaignRepo) -> None:
-    """Same size and same time stamp, right after the checkout."""
+    """The edit keeps the file's size and time stamp, right after the checkout."""
     for n in range(20):
         tree = repo.worktree("sly", repo.base)
         kernel = tree / "kernel.c"
@@ -161,7 +161,7 @@ contents = st.one_of(st.none(), st.text(st.characters(codec="utf-8"), max_size=4
 @given(st.dictionaries(names, contents, min_size=1))
 @settings(max_examples=20, deadline=None,
           suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_captured_tree_equals_worktree(
+def test_captured_tree_equals_worktree_but_for_binary_files(
     repo: CampaignRepo, changes: dict[str, str | None]
 ) -> None:
     """Any edits give a tree of the worktree's own files, and a patch that makes the same tree."""

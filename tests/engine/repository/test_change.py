@@ -1,4 +1,4 @@
-"""A candidate is a tree: what must not be in it is dropped from the tree, and its patch follows."""
+"""A candidate is a tree: what must not be in it is dropped from the tree and from its patch."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_handed_in_patch_drops_files_from_tree(repo: CampaignRepo) -> None:
 
 
 def test_records_of_kept_commits_are_not_part_of_a_candidate(repo: CampaignRepo) -> None:
-    """Else its id would follow from times in the records, and a candidate could change them."""
+    """Else its id would depend on times in the records, and a candidate could change them."""
     tree = repo.worktree("s", repo.base)
     (tree / "kernel.c").write_text("int x;\n")
     first = repo.capture(tree, repo.base)

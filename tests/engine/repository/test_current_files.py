@@ -1,4 +1,4 @@
-"""Guards snapshots: kopt works on a project's files as they are, and changes nothing there."""
+"""Snapshots: kopt works on a project's files as they are, and changes nothing there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def clone(project: Path, folder: Path) -> CampaignRepo:
     return CampaignRepo.create(folder / "c", "rms", current_files.take(project, folder))
 
 
-def test_committed_project_is_its_own_commit(user: Path, folder: Path) -> None:
+def test_project_without_changes_is_taken_as_its_commit(user: Path, folder: Path) -> None:
     (user / "a.tmpfile").write_text("ignored")
     taken = current_files.take(user, folder)
     assert (taken.head, taken.snapshot) == (repos.git(user, "rev-parse", "HEAD"), "")
@@ -66,7 +66,7 @@ def test_snapshot_names_the_files_that_are_not_committed(user: Path, folder: Pat
         "not committed: kernel.c, task2.yaml; kopt works on the files as they are now"
 
 
-def test_a_staged_change_counts_as_it_is_in_the_folder(user: Path, folder: Path) -> None:
+def test_change_after_staging_is_taken_from_the_folder(user: Path, folder: Path) -> None:
     (user / "kernel.c").write_text("staged")
     repos.git(user, "add", "kernel.c")
     (user / "kernel.c").write_text("newer")
@@ -141,7 +141,7 @@ def test_linked_and_shallow_projects_give_snapshots(
         assert repo.publish() == ""
 
 
-def test_too_many_files_are_refused_with_the_largest(
+def test_too_many_bytes_are_refused_and_the_largest_file_is_named(
         user: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current_files, "MOST_BYTES", 1000)
     (user / "data.bin").write_bytes(bytes(2000))

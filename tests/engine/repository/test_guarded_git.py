@@ -1,4 +1,4 @@
-"""GitPython starts git for the engine: nothing is inherited, nothing is left running."""
+"""GitPython starts git for the engine: no setting is inherited, no process is left running."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ DIFFER = "Binary files {} and {} differ\n"
     (CHANGE.replace("+bar", "+GIT binary patch"), False),
     (CHANGE.replace("-foo", "-Binary files a and b differ"), False),
 ])
-def test_binary_sections_are_recognised_by_both_markers(section: str, binary: bool) -> None:
+def test_binary_sections_are_recognised_by_either_marker(section: str, binary: bool) -> None:
     cleaned = clean(parse(CHANGE + section))
     assert len(cleaned.files) == (1 if binary else 2)
     assert [left.reason for left in cleaned.dropped] == (["binary"] if binary else [])
@@ -64,7 +64,7 @@ def test_diff_remarks_between_sections_are_ignored() -> None:
     assert [file.path for file in clean(parse(text)).files] == ["kernel.c"]
 
 
-# folders of builds and caches, by any folder's name and never by the file's own
+# Folders of builds and caches are known by any folder's name, not by the file's
 
 @pytest.mark.parametrize(("path", "kind"), [
     ("build/kernel.c", "build folder"), ("build_harness/run.c", "build folder"),
@@ -190,7 +190,7 @@ def test_captured_conflict_is_refused(repo: CampaignRepo) -> None:
         edited(repo, 3, MARKED)
 
 
-def test_existing_new_file_is_dropped_and_rest_applied(repo: CampaignRepo) -> None:
+def test_new_file_that_already_exists_is_dropped_and_the_rest_applied(repo: CampaignRepo) -> None:
     """`git apply` rejects a whole patch because of one such section."""
     good = edited(repo, 5, "faster();").patch
     for clash in ("task.yaml", "src/deep/helper.h", "reference.py"):

@@ -89,14 +89,14 @@ def test_disk_budget_is_enforced_after_clean_up(tmp_path: Path, most_kib: int, f
     folder = campaign(tmp_path, "base", "old")  # 100 KiB stay, a round of one slot needs 600
     fill(folder / "scratch" / "left", 100)
 
-    def ask() -> str:
+    def make_room() -> str:
         return disk_space.make_room(folder, base_tree="base", slots=1, limit_bytes=most_kib * KIB)
 
     if fits:
-        ask()
+        make_room()
     else:
         with pytest.raises(EnvironmentFault, match=r"its budget is 500 KiB"):
-            ask()
+            make_room()
     assert (folder / "scratch" / "left").exists() is fits
 
 

@@ -43,7 +43,7 @@ def test_no_slot_is_ended_for_files_of_others(tmp_path: Path) -> None:
         assert not slot.cancel.is_set()
 
 
-def test_full_disk_ends_a_slot_without_a_budget(
+def test_full_disk_ends_a_slot_even_without_a_disk_budget(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = DiskWatch(tmp_path, None)
     with watch.slot(tmp_path / "a") as slot:

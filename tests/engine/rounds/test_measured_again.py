@@ -1,4 +1,4 @@
-"""Guards that a near gain is measured again when a person asks for it, and only then."""
+"""Tests that a near gain is measured again when a person asks for it, and only then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEAR = "near gain of 3.0%, not sure"
 
 
 @pytest.fixture
-def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
+def near_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     """Return a finished campaign whose candidate was measured as 3 % faster, within the noise."""
     setup = campaigns.create_with_patch(tmp_path, max_iterations=1)
     with monkeypatch.context() as patched:
@@ -48,62 +48,62 @@ def purposes(setup: Setup) -> list[str]:
 
 
 @pytest.mark.slow
-def test_person_has_a_near_gain_measured_again(near: Setup) -> None:
-    [candidate] = campaigns.candidates(near)
-    shown = command("show", candidate.id[:8], workspace=near.workspace)[1]
+def test_person_has_a_near_gain_measured_again(near_gain: Setup) -> None:
+    [candidate] = campaigns.candidates(near_gain)
+    shown = command("show", candidate.id[:8], workspace=near_gain.workspace)[1]
     assert NEAR in shown and f"kopt submit --from {candidate.id[:12]} measures it again" in shown
-    waited = command("run", near.id, "--wait", workspace=near.workspace)[1]
+    waited = command("run", near_gain.id, "--wait", workspace=near_gain.workspace)[1]
     assert f"near gain of 3.0%; kopt submit --from {candidate.id[:12]} measures it again" in waited
-    report = command("report", near.id, workspace=near.workspace)[1]
+    report = command("report", near_gain.id, workspace=near_gain.workspace)[1]
     assert f"measure {candidate.id[:12]} of round 2 again (" in report
     assert f"near gain of 3.0%): kopt submit --from {candidate.id[:12]}" in report
-    code, out, err = command("submit", "--from", candidate.id[:12], workspace=near.workspace)
-    assert code == 0 and f"submitted to {near.id}" in out, err
-    campaigns.until(lambda: host.owner(near.workspace, near.id) is None)
-    [candidate] = campaigns.candidates(near)  # the host has really measured it
+    code, out, err = command("submit", "--from", candidate.id[:12], workspace=near_gain.workspace)
+    assert code == 0 and f"submitted to {near_gain.id}" in out, err
+    campaigns.until(lambda: host.owner(near_gain.workspace, near_gain.id) is None)
+    [candidate] = campaigns.candidates(near_gain)  # the host has really measured it
     assert candidate.state in ("kept", "waiting") and "near gain" not in candidate.reason
-    assert purposes(near) == ["again-2", "verify"]
-    with campaigns.reading(near) as reader:
-        last, outcome = reader.rounds(near.id)[-1], {"kept": "keep", "waiting": "ask"}
+    assert purposes(near_gain) == ["again-2", "verify"]
+    with campaigns.reading(near_gain) as reader:
+        last, outcome = reader.rounds(near_gain.id)[-1], {"kept": "keep", "waiting": "ask"}
     assert last.n == 3
     assert last.summary == f"no new candidate; of earlier rounds: 1 {outcome[candidate.state]}"
-    assert not list(near.folder.inbox.glob("*.patch"))
-    code, _, err = command("submit", "--from", candidate.id[:12], workspace=near.workspace)
+    assert not list(near_gain.folder.inbox.glob("*.patch"))
+    code, _, err = command("submit", "--from", candidate.id[:12], workspace=near_gain.workspace)
     assert code == 1 and f"is {candidate.state}: nothing to measure again" in err
 
 
 @pytest.mark.slow
-async def test_key_in_the_dashboard_has_a_near_gain_measured_again(near: Setup) -> None:
-    [candidate] = campaigns.candidates(near)
-    app = open_app(near.workspace, campaign=near.id)
+async def test_key_in_the_dashboard_has_a_near_gain_measured_again(near_gain: Setup) -> None:
+    [candidate] = campaigns.candidates(near_gain)
+    app = open_app(near_gain.workspace, campaign=near_gain.id)
     async with app.run_test(size=(100, 30)) as pilot:
         await until(pilot, "near gain of 3.0%")
-        app.open_candidate(near.id, candidate.id)
+        app.open_candidate(near_gain.id, candidate.id)
         await until(pilot, f"m or kopt submit --from {candidate.id[:12]} measures it again")
         await until(pilot, "m measure again  tab pane")  # in the bottom line
         await pilot.press("m")
         await until(pilot, f"{candidate.id[:8]} is submitted: a round measures it")
-        await until(pilot, lambda: purposes(near) == ["again-2", "verify"], limit=90)
+        await until(pilot, lambda: purposes(near_gain) == ["again-2", "verify"], limit=90)
         await until(pilot, lambda: "measures it again" not in shown(app))
         await pilot.press("m")
         await until(pilot, "only a near gain is measured again")
-    campaigns.until(lambda: host.owner(near.workspace, near.id) is None)
+    campaigns.until(lambda: host.owner(near_gain.workspace, near_gain.id) is None)
 
 
 def test_measurement_that_a_stop_has_cut_short_is_made_by_the_next_engine(
-        near: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    campaigns.hand_in(near)
+        near_gain: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaigns.hand_in(near_gain)
     with instant_verdicts.held(monkeypatch):
-        engine = Engine(near.workspace, near.id, decide_only=True)
+        engine = Engine(near_gain.workspace, near_gain.id, decide_only=True)
         engine.start()
         campaigns.until(lambda: "verifying" in [stage for stage, _ in
-                                                campaigns.slots(near, 3).values()])
+                                                campaigns.slots(near_gain, 3).values()])
         engine.stop()
-        campaigns.until(lambda: not campaigns.campaign(near).phase)
+        campaigns.until(lambda: not campaigns.campaign(near_gain).phase)
     engine.join(60)
-    assert list(near.folder.inbox.glob("*.patch")) and purposes(near) == ["verify"]
+    assert list(near_gain.folder.inbox.glob("*.patch")) and purposes(near_gain) == ["verify"]
     instant_verdicts.install(monkeypatch)
-    campaigns.run(near, decide_only=True)
-    [candidate] = campaigns.candidates(near)
-    assert candidate.state in ("kept", "waiting") and purposes(near) == ["again-2", "verify"]
-    assert not list(near.folder.inbox.glob("*.patch"))
+    campaigns.run(near_gain, decide_only=True)
+    [candidate] = campaigns.candidates(near_gain)
+    assert candidate.state in ("kept", "waiting") and purposes(near_gain) == ["again-2", "verify"]
+    assert not list(near_gain.folder.inbox.glob("*.patch"))

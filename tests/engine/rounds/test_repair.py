@@ -54,7 +54,7 @@ def test_wrong_candidate_is_repaired_and_kept(
 
 
 @pytest.mark.slow
-def test_third_repair_is_the_last_and_is_not_a_regression(tmp_path: Path) -> None:
+def test_third_repair_is_the_last_and_its_failure_is_not_a_regression(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never")
     campaigns.run(setup)
     made = decisions(setup)

@@ -109,7 +109,7 @@ def test_captured_candidate_is_judged_and_repaired_after_a_kill(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_repair_beyond_a_reduced_budget_is_not_resumed(tmp_path: Path) -> None:
+def test_repair_beyond_the_remaining_budget_is_not_resumed(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
     assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
     assert campaigns.run(setup).error is None

@@ -38,11 +38,11 @@ elif way != "idles":
 WRONG, RIGHT = "x[i]*3.0f", "x[i]+x[i]"
 
 
-def create(root: Path, *ways: str, **fields: Any) -> Setup:
-    """Create a campaign of one agent; `ways` are what it does, attempt by attempt."""
+def create(root: Path, *actions: str, **fields: Any) -> Setup:
+    """Create a campaign of one agent; `actions` are what it does in each attempt."""
     agent = root / "agent.py"
     agent.write_text(AGENT)
-    words = ",".join(way.replace(" ", "") for way in ways)
+    words = ",".join(action.replace(" ", "") for action in actions)
     return campaigns.create(root, pool={
         "slots": 1, "workers": 1, "backends": ["cli"], "cli": [
             {"name": "mender", "command": f"{{python}} {agent} {{prompt}} {words}", "cost": 1.0}]},
@@ -66,7 +66,7 @@ def test_attempt_without_result_counts_and_the_next_begins(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_third_attempt_is_the_last(tmp_path: Path) -> None:
+def test_third_repair_is_the_last(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "idles", "exits", "exits")
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3
@@ -76,7 +76,7 @@ def test_third_attempt_is_the_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_agent_that_restores_the_best_gets_no_repair_and_its_lesson_is_recorded(
+def test_agent_that_restores_the_best_gets_no_more_repairs_and_has_given_up(
         tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "undoes", RIGHT, RIGHT)
     campaigns.run(setup)

@@ -1,4 +1,4 @@
-"""A slot whose engine was killed ends, whatever its worker was doing."""
+"""Every stage that a worker reports counts as running, so that a killed engine's slot ends."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def test_candidate_of_another_round_leaves_slot_of_same_name_alone(tmp_path: Pat
     assert round_resume.progress_of(reader, setup.id, 2).undecided == {"fixed"}
     assert writer.add_candidate(
         made["b"], TASK
-    )  # now it has, and must repair the result
+    )  # now it has finished, and must repair the result
     writer.add_decision(setup.id, made["b"].id, "repair", "wrong", round=3, actor="engine")
     writer.set_candidate_state(setup.id, made["b"].id, "closed")
     begun = round_resume.progress_of(reader, setup.id, 3)

@@ -1,4 +1,4 @@
-"""A divergent candidate that kopt cannot split goes back to its agent once."""
+"""A divergent candidate that kopt cannot split is given back to its agent once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REQUEST = SplitRequest(
     (["total.c"], False, ["cli"]),
     (["total.c", "x.c"], True, ["cli"]),  # more than kopt can split by itself
 ])
-def test_split_backend_goes_first_and_then_the_agent(paths: list[str], split: bool,
+def test_split_backend_tries_first_and_then_the_agent(paths: list[str], split: bool,
                                                    backends: list[str]) -> None:
     tried = [retries.next_split(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c",
                                     split=split, tries=tries, complaint="needs a split")
@@ -162,7 +162,7 @@ def test_agents_split_is_kept_and_kills_leave_no_trace(tmp_path: Path, backends:
 
 
 @pytest.mark.slow
-def test_later_rounds_brief_what_needs_a_split(tmp_path: Path) -> None:
+def test_briefs_of_later_rounds_name_changes_that_need_a_split(tmp_path: Path) -> None:
     """The agent, asked once, does not split it."""
     setup = create(tmp_path, tmp_path / "agent.py", rounds=2)
     (tmp_path / "agent.py").write_text(AGENT.replace("1.0 if split else 1.5", "1.5").replace(

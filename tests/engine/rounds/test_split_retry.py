@@ -1,4 +1,4 @@
-"""A candidate that only some classes gain from is split: only those use it."""
+"""A candidate that only some classes gain from is split: only those classes use it."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_worker_writes_split_without_search(tmp_path: Path) -> None:
     assert (Path(bench.worktree) / "total.c").read_text() == merged(OLD, WIDE)
 
 
-AGAIN = {
+NEXT_SPLITS = {
     "one gains and one loses": (TASK, verdict(a="faster", b="slower", c="tie"), ["total.c"], True),
     "nobody loses": (TASK, verdict(a="faster", b="tie"), ["total.c"], False),
     "nobody gains": (TASK, verdict(a="tie", b="slower"), ["total.c"], False),
@@ -146,9 +146,9 @@ AGAIN = {
 }
 
 
-@pytest.mark.parametrize("name", AGAIN)
+@pytest.mark.parametrize("name", NEXT_SPLITS)
 def test_divergent_candidate_is_given_to_split(name: str) -> None:
-    task, candidate_verdict, paths, expected = AGAIN[name]
+    task, candidate_verdict, paths, expected = NEXT_SPLITS[name]
     again = retries.next_split(task, entry(*paths), Path("/t"), candidate_verdict, "total.c")
     assert (again is not None) == expected
     if again is not None:

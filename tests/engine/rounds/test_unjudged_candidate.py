@@ -1,5 +1,4 @@
-"""A fault that leaves one candidate unjudged does not end the campaign; the same fault twice does.
-"""
+"""One candidate that a fault leaves unjudged does not end the campaign; a second in a row does."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ LOST = "reference.py:scale: the reference failed: AcceleratorError: CUDA error: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("unjudged", "state"), [(1, "finished"), (2, "failed")])
-def test_second_candidate_in_a_row_with_one_fault_ends_the_campaign(
+def test_second_candidate_in_a_row_with_the_same_fault_ends_the_campaign(
         unjudged: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unjudged_marks = [tree for tree in ("scale 9", "scale 8")][:unjudged]
 

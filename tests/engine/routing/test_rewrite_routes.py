@@ -62,7 +62,7 @@ def test_translator_of_the_source_comes_after_the_general_subagents() -> None:
         "triton-to-tilelang"]
 
 
-def test_cpp_target_gets_no_python_candidate() -> None:
+def test_source_that_is_not_python_gets_no_python_language() -> None:
     found = routed("gemm", source="hip", hosts=("any",))
     assert [each.language for each in found.routes] == ["ck", "asm"]
     assert "FlyDSL needs a Python source" in str(found)
@@ -101,7 +101,7 @@ SEED = {("pytorch", "flydsl"), ("triton", "flydsl"), ("ck", "flydsl"), ("hip", "
         ("ck", "tilelang"), ("hip", "tilelang"), ("flydsl", "tilelang")}
 
 
-def test_every_pair_has_naming_gate_and_limit() -> None:
+def test_every_pair_has_a_candidate_name_a_gate_and_a_limit() -> None:
     keys = [(translation.source, translation.target) for translation in PAIRS]
     more = {(source, target) for source in ("pytorch", "cuda", "triton")
             for target in ("triton", "tilelang", "cute-dsl", "cuda-cpp")

@@ -41,7 +41,7 @@ def test_language_is_that_of_the_kernels(path: str, source: str, language: str) 
     ("a.cpp", "int x = ck::index;", "HIP", "ck"),
     ("a.cpp", "__global__ void k() {}", "Composable Kernel", "ck"),
     ("a.py", "import tilelang\n@tilelang.jit\ndef k(): pass\n", "TRITON", "tilelang")])
-def test_type_comes_from_the_kernel_then_the_manifest_then_the_file(
+def test_language_comes_from_the_kernel_then_the_manifest_then_the_file(
         path: str, source: str, declared: str, language: str) -> None:
     assert detect(source, path, declared) == language
 

@@ -1,4 +1,4 @@
-"""A gain that waited under a kopt without a waiting line goes onto the line at the next start."""
+"""A gain that waited under a kopt without a waiting line joins the line at the next start."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     return campaigns_of.open_campaign(workspace, ID)
 
 
-def line(setup: Setup) -> list[tuple[str, str]]:
+def states_on_line(setup: Setup) -> list[tuple[str, str]]:
     with campaigns.reading(setup) as reader:
         return [(member.form_of or member.id, member.state)
                 for member in waiting_line.read(reader, ID)]
 
 
-def found(setup: Setup, identity: str) -> Candidate:
+def candidate_of(setup: Setup, identity: str) -> Candidate:
     return next(entry for entry in campaigns.candidates(setup) if entry.id == identity)
 
 
-def test_resumed_campaign_goes_on_from_the_gain_that_waited(setup: Setup) -> None:
-    assert line(setup) == [] and found(setup, LARGE).state == "waiting"
+def test_resumed_campaign_continues_from_the_gain_that_waited(setup: Setup) -> None:
+    assert states_on_line(setup) == [] and candidate_of(setup, LARGE).state == "waiting"
     assert campaigns.run(setup).error is None
-    large = found(setup, LARGE)
+    large = candidate_of(setup, LARGE)
     assert large.state == "waiting" and large.base_commit == setup.repo.best
     assert costs_at(setup, large.commit) == {"A": 10.0}
     assert setup.repo.log(setup.repo.tip, setup.repo.base)[0] == large.commit
     kinds = [d.kind for d in past(setup).decisions if d.candidate == LARGE]
     assert kinds == ["ask", "runner-up", "ask"]
-    assert line(setup) == [(LARGE, "waiting"), (SMALL, "provisional")]
+    assert states_on_line(setup) == [(LARGE, "waiting"), (SMALL, "provisional")]
     assert campaigns.campaign(setup).state == "waiting" and campaigns.consistent(setup) == []
 
 
 def test_gain_that_waited_can_be_approved_before_anything_else(setup: Setup) -> None:
     done = kopt("approve", LARGE, "--wait", "100", workspace=setup.workspace)
     assert (done.returncode, done.stdout) == (0, f"approve {LARGE}: kept\n"), done.stderr
-    assert campaigns.until(lambda: now(setup, found(setup, LARGE)).state == "kept")
-    assert costs_at(setup, found(setup, LARGE).commit) == {"A": 10.0}
+    assert campaigns.until(lambda: now(setup, candidate_of(setup, LARGE)).state == "kept")
+    assert costs_at(setup, candidate_of(setup, LARGE).commit) == {"A": 10.0}
     [kept] = [d for d in past(setup).keeps if d.candidate == LARGE]
     assert kept.round == 2 and "@" in kept.actor

@@ -37,7 +37,7 @@ def past(*rounds: tuple[float, int]) -> CampaignHistory:
         for n, (spent_s, trials) in enumerate(rounds, 2)))
 
 
-@pytest.mark.parametrize(("given", "used", "before", "kept_s", "allowed"), [
+@pytest.mark.parametrize(("given", "used", "earlier", "kept_s", "allowed"), [
     ({}, {}, (), 0.0, [24, 24, 24]),
     ({"trials": 100}, {"trials": 0}, (), 0.0, [24, 24, 24]),
     ({"trials": 100}, {"trials": 70}, (), 0.0, [10, 10, 10]),
@@ -50,15 +50,15 @@ def past(*rounds: tuple[float, int]) -> CampaignHistory:
     ({"wall_s": 100, "trials": 50}, {"wall_s": 0, "trials": 44}, ((1.0, 90),), 0.0, [2, 2, 2]),
 ])
 def test_searches_get_remaining_trials_and_time(
-        given: dict[str, Any], used: dict[str, Any], before: tuple[tuple[float, int], ...],
+        given: dict[str, Any], used: dict[str, Any], earlier: tuple[tuple[float, int], ...],
         kept_s: float, allowed: list[int]) -> None:
     found = spending.afford(tasks(24, 24, 24), PoolSpec(), BudgetSpec(**given), BudgetUsed(**used),
-                            past(*before), kept_s)
+                            past(*earlier), kept_s)
     assert [task.trials for task in found] == allowed
     assert not found or found[-1].slot == "s2", "the canonical slot is dropped last"
 
 
-def test_trial_takes_half_a_verdict_at_first_and_never_more_than_one(tmp_path: Path) -> None:
+def test_trial_is_estimated_at_half_a_verdict_at_first_and_at_most_one(tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     writer.add_campaign(samples.campaign())
     writer.add_verdict("rms", "c1", samples.verdict(wall_s=6.0), purpose="baseline")

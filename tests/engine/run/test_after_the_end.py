@@ -1,4 +1,4 @@
-"""An ended campaign takes raised limits, goes on, and judges what people hand in."""
+"""An ended campaign accepts raised limits, continues, and judges what people hand in."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def with_patch(root: Path, rounds: int) -> Setup:
 
 @pytest.fixture
 def instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verdicts of engines in this process need no measurement; hosts measure."""
+    """Make verdicts of engines in this process instant; host processes measure."""
     instant_verdicts.install(monkeypatch)
 
 
@@ -57,7 +57,7 @@ def events(setup: Setup, kind: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.slow
-def test_campaign_goes_on_after_its_limit_is_raised(finished: Setup) -> None:
+def test_campaign_continues_after_its_limit_is_raised(finished: Setup) -> None:
     workspace = finished.workspace
     code, out, err = command("resume", workspace=workspace)
     assert (code, err) == (1, "")
@@ -122,7 +122,7 @@ def test_patch_that_cannot_leave_the_inbox_is_judged_once(finished: Setup) -> No
                for event in events(finished, "warning"))
 
 
-def test_patch_for_an_ended_campaign_is_judged_by_a_host_that_ends_after_it(
+def test_patch_for_an_ended_campaign_is_judged_by_a_host_that_then_ends(
         finished: Setup, tmp_path: Path) -> None:
     (tmp_path / "late.patch").write_bytes(campaigns.patch(finished, LATE))
     code, out, err = command("submit", str(tmp_path / "late.patch"),
@@ -185,7 +185,7 @@ def test_second_run_of_a_manifest_names_the_running_campaign(
 
 
 @pytest.mark.slow
-def test_run_beside_an_interrupted_campaign_says_how_to_continue_that(
+def test_run_beside_an_interrupted_campaign_says_how_to_continue_the_old_one(
         tmp_path: Path) -> None:
     setup, manifest = campaigns.create(tmp_path, pool=INBOX), str(tmp_path / "p" / "manifest.yaml")
     killed = host.spawn(setup.workspace, setup.id)
@@ -215,7 +215,7 @@ def test_only_one_of_two_simultaneous_runs_of_a_manifest_starts(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_demo_goes_on_after_its_terminal_is_gone(tmp_path: Path) -> None:
+def test_demo_continues_after_its_terminal_is_gone(tmp_path: Path) -> None:
     from tests.engine.run.test_controls import in_a_terminal
 
     pid, terminal = in_a_terminal([sys.executable, "-m", "kopt_tui.main", "demo", "--plain",

@@ -50,8 +50,8 @@ def test_baseline_that_fails_full_tests_ends_campaign(create: Create,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("create", [command, campaigns.create_with_patch])
-def test_baseline_runs_quick_tests_and_full_tests(create: Create,
-                                                                 tmp_path: Path) -> None:
+def test_baseline_must_pass_the_quick_tests_too(create: Create,
+                                                               tmp_path: Path) -> None:
     setup = create(tmp_path, test_command=FAILS, full_test_command="true")
     run(setup)
     assert "the project's own tests fail: exited with 3" in campaign(setup).reason

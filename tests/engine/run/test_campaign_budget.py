@@ -32,7 +32,7 @@ class Clock:
 
 
 class Book:
-    """The part of a journal that a meter writes to."""
+    """A substitute for the part of a journal that a meter writes to."""
 
     def __init__(self) -> None:
         self.open = True
@@ -159,8 +159,8 @@ def test_margin_covers_verdicts_in_flight_and_the_end(
 
 @given(st.floats(1, 1e5), st.floats(0, 1e4), st.integers(0, 64), st.integers(1, 8),
        st.integers(0, 9))
-def test_margin_grows_with_candidates_in_flight(wall_s: float, each_s: float, flying: int,
-                                                 cards: int, gains: int) -> None:
+def test_margin_grows_with_candidates_up_to_half_the_budget(
+        wall_s: float, each_s: float, flying: int, cards: int, gains: int) -> None:
     budget = BudgetSpec(wall_s=wall_s)
     each = DurationEstimates(verdict=each_s, final=each_s, end_to_end=each_s)
 
@@ -172,7 +172,7 @@ def test_margin_grows_with_candidates_in_flight(wall_s: float, each_s: float, fl
     assert margin(flying, cards + 1, gains) <= least <= wall_s / 2
 
 
-def recorded(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow]:
+def verdict_rows(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow]:
     writer = Writer(folder)
     writer.add_campaign(samples.campaign())
     for number, (purpose, wall_s) in enumerate(verdicts):
@@ -182,8 +182,8 @@ def recorded(folder: Path, *verdicts: tuple[str, float]) -> dict[int, VerdictRow
 
 def test_estimate_is_the_longest_of_the_newest_verdicts(tmp_path: Path) -> None:
     assert spending.estimate_durations({}) == DurationEstimates()
-    rows = recorded(tmp_path, *(("verify", 99.0 if number == 0 else 3.0 if number == 9 else 2.0)
-                                for number in range(spending.LAST + 3)))
+    rows = verdict_rows(tmp_path, *(("verify", 99.0 if number == 0 else 3.0 if number == 9 else 2.0)
+                                    for number in range(spending.LAST + 3)))
     assert spending.estimate_durations(rows) == DurationEstimates(verdict=3.0, final=3.0)
 
 
@@ -198,7 +198,7 @@ def test_estimate_is_the_longest_of_the_newest_verdicts(tmp_path: Path) -> None:
 ])
 def test_durations_are_estimated_per_kind_of_verdict(
         verdicts: list[tuple[str, float]], each: DurationEstimates, tmp_path: Path) -> None:
-    rows = recorded(tmp_path, *verdicts)
+    rows = verdict_rows(tmp_path, *verdicts)
     assert spending.estimate_durations(rows, end_to_end=True) == each
     assert spending.estimate_durations(rows).end_to_end == 0.0
 

@@ -1,4 +1,4 @@
-"""What a real campaign keeps of its verdicts: raw outputs, and records that its journal repeats."""
+"""A real campaign keeps its verdicts' raw outputs; its journal suffices to rewrite its records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATCHES = {
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> campaigns.Setup:
-    """One campaign that keeps a candidate and loses four."""
+    """Run one campaign that keeps a candidate and loses four."""
     root = tmp_path_factory.mktemp("campaign")
     manifest = benchmark_case.project(
         root / "p", approval="auto", max_iterations=2, test_command="python test_norm.py",
@@ -76,7 +76,7 @@ def test_gain_is_kept_and_slower_wrong_or_forbidden_changes_are_not(setup: campa
     assert "faster.patch" in kept
 
 
-def kept_of(setup: campaigns.Setup, name: str) -> tuple[str, Artifacts, dict[str, bytes]]:
+def first_archive_of(setup: campaigns.Setup, name: str) -> tuple[str, Artifacts, dict[str, bytes]]:
     """Return a candidate's id, its first archive and the files in it."""
     found = {entry.hypothesis: entry.id for entry in candidates(setup)
              if not entry.form_of}[f"submitted: {name}.patch"]
@@ -95,7 +95,7 @@ def test_every_verdict_leaves_its_output_below_its_round(setup: campaigns.Setup)
     with reading(setup) as reader:
         stored = artifacts.of_campaign(reader, setup.id)
         rounds = {entry.id: entry.round for entry in candidates(setup)
-                  if "outside" not in entry.hypothesis}  # rejected unbuilt
+                  if "outside" not in entry.hypothesis}  # rejected before a build
     assert {archive.candidate for archive in stored} >= {"baseline", *rounds}
     for archive in stored:
         n = rounds.get(archive.candidate, archive.round)
@@ -105,22 +105,22 @@ def test_every_verdict_leaves_its_output_below_its_round(setup: campaigns.Setup)
 
 
 def test_archive_has_tables_failed_rows_and_what_tests_printed(setup: campaigns.Setup) -> None:
-    _, _, kept = kept_of(setup, "faster")
+    _, _, kept = first_archive_of(setup, "faster")
     assert len(texts(kept, "candidate.csv")) >= 3 and len(texts(kept, "incumbent.csv")) >= 3
     assert "fwd_us" in texts(kept, "candidate.csv")[0]
     assert texts(kept, "tests.stdout") == ["tests of \x1b[31mthe kernel\n"]
     runs = kept["runs.tsv"].decode().splitlines()
     assert any(line.split("\t")[1:3] == ["tests", "exited with 0"] for line in runs)
-    _, _, wrong = kept_of(setup, "wrong")
+    _, _, wrong = first_archive_of(setup, "wrong")
     failed = texts(wrong, "failed-rows.tsv")[0].splitlines()
     assert failed[0].startswith("row\twhy\t") and all("err is '1'" in row for row in failed[1:])
     assert "wrong on purpose" in texts(wrong, "candidate.stdout")[0]
-    _, _, untested = kept_of(setup, "untested")
+    _, _, untested = first_archive_of(setup, "untested")
     assert texts(untested, "tests.stderr") == ["assertion 7 failed\n"]
 
 
 def test_index_lists_the_archives_of_its_round(setup: campaigns.Setup) -> None:
-    _, stored, _ = kept_of(setup, "faster")
+    _, stored, _ = first_archive_of(setup, "faster")
     index = (setup.folder.path / stored.path).with_name("index.md").read_text()
     assert f"| {Path(stored.path).name} |" in index and "| kept |" in index
 
@@ -128,7 +128,7 @@ def test_index_lists_the_archives_of_its_round(setup: campaigns.Setup) -> None:
 def test_logs_of_a_candidate_show_what_failed(setup: campaigns.Setup) -> None:
     workspace = setup.workspace
     for name, words in (("wrong", "err is '1'"), ("untested", "assertion 7 failed")):
-        candidate, stored, files = kept_of(setup, name)
+        candidate, stored, files = first_archive_of(setup, name)
         printed = kopt("logs", candidate[:10], workspace=workspace)
         assert printed.returncode == 0, printed.stderr
         assert words in printed.stdout and stored.path in printed.stdout
@@ -139,7 +139,7 @@ def test_logs_of_a_candidate_show_what_failed(setup: campaigns.Setup) -> None:
 
 
 def test_logs_print_one_file_without_control_characters(setup: campaigns.Setup) -> None:
-    candidate, _, files = kept_of(setup, "wrong")
+    candidate, _, files = first_archive_of(setup, "wrong")
     name = next(name for name in files if name.endswith("candidate.stdout"))
     printed = kopt("logs", candidate, "--file", name, workspace=setup.workspace)
     assert "wrong on purpose" in printed.stdout and harmless(printed.stdout)
@@ -166,16 +166,16 @@ def records(setup: campaigns.Setup) -> dict[Path, bytes]:
             if path.is_file() and not path.name.endswith((".tar.gz", ".log"))}
 
 
-@pytest.mark.parametrize("way", ["verb", "next engine"])
+@pytest.mark.parametrize("writer", ["verb", "next engine"])
 def test_deleted_records_are_written_again_with_the_same_bytes(setup: campaigns.Setup,
-                                                               way: str) -> None:
+                                                               writer: str) -> None:
     before = records(setup)
     names = {path.name for path in before}
     assert names >= {"performance.md", "results.tsv", "optimize.md", "performance_trend.md",
                      "report.md", "report.html", "summary.md", "index.md", "tips.md", "kernel.py"}
     for path in before:
         path.unlink()
-    if way == "verb":
+    if writer == "verb":
         done = kopt("report", setup.id, "--records", workspace=setup.workspace)
         assert done.returncode == 0, done.stderr
     else:
@@ -186,7 +186,7 @@ def test_deleted_records_are_written_again_with_the_same_bytes(setup: campaigns.
 
 def test_kept_commit_has_the_records_of_its_keep(setup: campaigns.Setup) -> None:
     """performance.md, the log and the verdict lie in the commit, below .kopt/<campaign>."""
-    candidate, _, _ = kept_of(setup, "faster")
+    candidate, _, _ = first_archive_of(setup, "faster")
     project, branch = Path(setup.manifest.project), f"optimize/{setup.id}"
     changed = repos.git(project, "diff", "--name-only", "HEAD", branch).split()
     folder = f".kopt/{setup.id}"

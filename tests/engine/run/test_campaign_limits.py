@@ -1,4 +1,4 @@
-"""Real campaigns stop at their wall budget, without idle GPU, and after regressions in a row."""
+"""Real campaigns stop at their wall budget, if no GPU is idle, and after regressions in a row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rounds(setup: Setup) -> list[Round]:
         return reader.rounds(setup.id)
 
 
-def limit(setup: Setup, **fields: Any) -> Setup:
+def change_manifest(setup: Setup, **fields: Any) -> Setup:
     """Change a campaign's manifest, as its owner may between two runs, and open it again."""
     path = setup.folder.manifest
     manifest = yaml_document.read(path).value
@@ -51,7 +51,7 @@ def test_wall_budget_ends_workers_in_time_and_loses_no_gain(tmp_path: Path) -> N
     assert baseline_s > 0 and len(rounds(setup)) == 1
 
     wall_s = 3 * baseline_s + 10  # adapts to this machine's present speed
-    setup = limit(setup, performance_target=None, budget={"pairs": 4, "wall_s": wall_s})
+    setup = change_manifest(setup, performance_target=None, budget={"pairs": 4, "wall_s": wall_s})
     began = time.monotonic()
     assert campaigns.run(setup).error is None
     engine_s = time.monotonic() - began
@@ -94,8 +94,8 @@ def test_consecutive_regressions_are_reviewed_and_end_campaign(tmp_path: Path) -
     campaigns.run(setup)
     assert campaigns.campaign(setup).reason == "2 consecutive measured regressions"
     assert [r.outcome for r in rounds(setup)] == ["baseline", "regression", "regression"]
-    setup = limit(setup, stop={"consecutive_regressions": 3})
-    campaigns.run(setup)  # the count continues
+    setup = change_manifest(setup, stop={"consecutive_regressions": 3})
+    campaigns.run(setup)  # the count of regressions continues
     assert campaigns.campaign(setup).reason == "3 consecutive measured regressions"
     assert [r.outcome for r in rounds(setup)][1:] == ["regression"] * 3
     with campaigns.reading(setup) as reader:

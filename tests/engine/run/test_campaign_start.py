@@ -1,4 +1,4 @@
-"""A campaign's start checks canary, compiler cache, disk room, submodules and commit identity."""
+"""The start of a campaign: the canary, the compiler cache, disk room and submodules."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def warnings(setup: campaigns.Setup) -> str:
 
 
 @pytest.mark.slow
-def test_benchmark_of_another_copy_ends_campaign_with_one_line(tmp_path: Path) -> None:
+def test_benchmark_that_runs_another_copy_ends_campaign_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "kernel.py").write_text(benchmark_case.KERNEL)
     first = f"import sys\nsys.path.insert(0, {str(tmp_path / 'site')!r})\n"
@@ -66,7 +66,7 @@ def test_benchmark_of_another_copy_ends_campaign_with_one_line(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_canary_runs_once_cache_is_kept_and_commits_have_an_identity(tmp_path: Path) -> None:
+def test_canary_runs_once_and_the_compiler_cache_is_kept(tmp_path: Path) -> None:
     compiles = ("import os\nplace = os.environ['TRITON_CACHE_DIR']\nos.makedirs(place, "
                 "exist_ok=True)\nopen(os.path.join(place, 'compiled'), 'w').write('x')\n")
     setup = create(tmp_path, {"kernel.py": benchmark_case.kernel(100.0, compiles)},

@@ -1,4 +1,4 @@
-"""Guards commits of a repository as candidate and incumbent of a project in one of its folders."""
+"""Tests commits of a repository as candidate and incumbent of a project in one of its folders."""
 
 from __future__ import annotations
 

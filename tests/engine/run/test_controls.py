@@ -38,7 +38,7 @@ def ask(setup: Setup, verb: str, candidate: str = "", **expected: object) -> str
     return answer(setup, number)
 
 
-def waiting(setup: Setup, count: int = 1) -> list[Candidate]:
+def wait_for_waiting(setup: Setup, count: int = 1) -> list[Candidate]:
     def found() -> list[Candidate]:
         there = campaigns.candidates(setup, "waiting")
         return there if len(there) >= count else []
@@ -62,7 +62,7 @@ def test_reviewed_candidate_is_decided_while_engine_runs(
         campaigns.until(lambda: campaigns.slots(setup))
         ask(setup, "pause")
     try:
-        candidate = waiting(setup)[0]
+        candidate = wait_for_waiting(setup)[0]
         campaigns.until(lambda: paused(setup))
         assert ask(setup, "approve", candidate.id, expected_base=candidate.base_commit) == "kept"
         assert ask(setup, "reject", candidate.id).startswith("refused: candidate")
@@ -85,7 +85,7 @@ def test_flagged_candidate_waits_and_can_be_rejected(
     setup = campaigns.create_with_patch(tmp_path, approval="flagged")
     campaigns.run(setup)
     assert campaigns.campaign(setup).state == "waiting"
-    candidate = waiting(setup)[0]
+    candidate = wait_for_waiting(setup)[0]
     assert "more than 2x" in candidate.reason
     code, out, err = campaigns.command(
         "reject", candidate.id[:8], "--wait", "90", workspace=setup.workspace)

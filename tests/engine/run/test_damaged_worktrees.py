@@ -14,23 +14,23 @@ from engine.repository.campaign_repo import BEST_FILE
 from tests.support import campaigns, repos
 
 
-def mine(user: Path) -> dict[str, tuple[bytes, int]]:
+def user_files(user: Path) -> dict[str, tuple[bytes, int]]:
     """Return every file of the user's folder except git objects and kopt's branch."""
     return {str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted(user.rglob("*"))
             if p.is_file() and ".git/objects/" not in str(p) and "optimize" not in str(p)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("company", "stages"), [
+@pytest.mark.parametrize(("command", "stages"), [
     ("rm -rf {worktree}/* {worktree}/.git", {"reject", "repeat", "kept"}),
     ("cd {worktree} && mkdir -p build .triton && touch build/x.c .triton/k a.o run.sh",
      {"no change", "kept"}),
 ], ids=["vandal", "litterer"])
-def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, company: str,
+def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, command: str,
                                                   stages: set[str]) -> None:
     setup = campaigns.create_with_patch(tmp_path, pool={
         "slots": 3, "workers": 1, "backends": ["inbox", "cli"],
-        "cli": [{"name": "guest", "command": f"sh -c '{company}' {{prompt}}"}]})
+        "cli": [{"name": "guest", "command": f"sh -c '{command}' {{prompt}}"}]})
     user = setup.repo.project
     repos.git(user, "switch", "-q", "-c", "other")
     repos.commit(user, {"scale.c": "// theirs\n"}, "theirs")
@@ -40,7 +40,7 @@ def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, company: str,
     subprocess.run(["git", "rebase", "other"], cwd=user, env=repos.ENVIRONMENT, check=False,
                    capture_output=True)
     (user / ".git" / "index.lock").write_text("")
-    before = mine(user)
+    before = user_files(user)
     for name in (f"{setup.repo.ref}.lock", "packed-refs.lock"):
         (setup.repo.git_dir / name).write_text("")
         os.utime(setup.repo.git_dir / name, (1, 1))
@@ -48,7 +48,7 @@ def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, company: str,
     [kept] = campaigns.candidates(setup, "kept")
     assert (setup.folder.path / BEST_FILE).read_text() == f"{kept.commit}\n"
     assert repos.git(user, "rev-parse", f"optimize/{setup.id}") == kept.commit
-    assert mine(user) == before
+    assert user_files(user) == before
     slots = campaigns.slots(setup)
     assert {stage for stage, _ in slots.values()} == stages, slots
 

@@ -100,19 +100,19 @@ SLOWER_WITH_C = "python -c 'import kernel; print(\"speed\", 100 if kernel.C == 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("goes_back", [True, False])
-def test_loss_of_the_program_rolls_back_or_recommends_it(tmp_path: Path, goes_back: bool) -> None:
+@pytest.mark.parametrize("rolls_back", [True, False])
+def test_slower_program_causes_or_recommends_a_rollback(tmp_path: Path, rolls_back: bool) -> None:
     setup = rollback_case.create(
         tmp_path, "D", full_test_command="", e2e_command=SLOWER_WITH_C,
-        e2e_metric={"name": "speed", "direction": "higher"}, e2e={"rollback": goes_back})
+        e2e_metric={"name": "speed", "direction": "higher"}, e2e={"rollback": rolls_back})
     assert run(setup).error is None
     _, second, third = rollback_case.kept_commits(setup)
-    assert rollback_case.checked_best(setup) == (second if goes_back else third)
+    assert rollback_case.checked_best(setup) == (second if rolls_back else third)
     log = setup.folder.log.read_text()
     assert "the program is slower, although the kernel is faster: roll the kernel back" in log
     reason = campaigns.campaign(setup).reason
-    assert (f"the whole program is slower with {third[:12]}: 0.50x" in reason) == goes_back
-    assert (f"rolled back to {second[:12]}, which was kept before it" in reason) == goes_back
+    assert (f"the whole program is slower with {third[:12]}: 0.50x" in reason) == rolls_back
+    assert (f"rolled back to {second[:12]}, which was kept before it" in reason) == rolls_back
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def without_compiler(folder: Path) -> str:
     return str(folder)
 
 
-def nothing_begun(workspace: Path) -> None:
+def assert_nothing_begun(workspace: Path) -> None:
     reader = Reader(workspace)
     assert reader.campaigns() == []
     reader.close()
@@ -82,7 +82,7 @@ def test_bad_input_gives_one_line_and_an_exit_code(
     breaking(manifest.parent)
     got, line = run_refused(["run", str(manifest)], tmp_path / "w")
     assert (got, words in line) == (code, True), line
-    nothing_begun(tmp_path / "w")
+    assert_nothing_begun(tmp_path / "w")
 
 
 def test_missing_compiler_is_refused(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_missing_compiler_is_refused(tmp_path: Path) -> None:
     code, line = run_refused(["run", str(manifest)], tmp_path / "w",
                              PATH=without_compiler(tmp_path / "bin"))
     assert code == 3 and "no C compiler found" in line
-    nothing_begun(tmp_path / "w")
+    assert_nothing_begun(tmp_path / "w")
 
 
 def test_compiler_lost_during_campaign_fails_it(tmp_path: Path) -> None:
@@ -191,6 +191,6 @@ def test_full_disk_fails_campaign_and_resume_continues(tmp_path: Path) -> None:
         (small / "ballast").unlink(missing_ok=True)  # the campaign itself may have filled the disk
         assert campaigns.run(setup).error is None
         assert campaigns.campaign(setup).state == "finished"
-        campaigns.consistent(setup)  # with or without a keep: the round may have lost its disk
+        campaigns.consistent(setup)  # with or without a keep: the full disk may end its round
     finally:
         subprocess.run(["umount", "-l", str(small)], check=False)

@@ -66,7 +66,7 @@ def test_tile_of_a_cuda_source_is_proposed_searched_kept_and_merged(tmp_path: Pa
 
 
 def test_larger_blocks_of_a_kernel_without_constants_are_kept(tmp_path: Path) -> None:
-    """A multiprocessor holds 32 blocks: of 32 threads, they are half of what it can run."""
+    """A multiprocessor holds at most 32 blocks: with 32 threads each, half of its threads."""
     project = repos.project(tmp_path / "p", {
         "scale.cu": SCALE, "reference.py": "def scale(x, **sizes):\n    return 2 * x\n"})
     done = kopt("new", "scale.cu", "--entry", "scale", "--shape", "x=n", "--shape", "out=n",

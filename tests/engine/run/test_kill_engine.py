@@ -60,7 +60,7 @@ def kill(setup: Setup, pid: int) -> None:
         pass
 
 
-@pytest.mark.slow  # one kill: test_run_survives_its_terminal_and_can_be_controlled
+@pytest.mark.slow  # a test of one kill: test_run_survives_its_terminal_and_can_be_controlled
 def test_repeatedly_killed_campaign_finishes(tmp_path: Path, own_lock: None) -> None:
     """Every kill comes some events later, so that kills hit all parts of the campaign."""
     chance = random.Random(SEED)
@@ -91,12 +91,12 @@ def test_repeatedly_killed_campaign_finishes(tmp_path: Path, own_lock: None) -> 
         assert campaigns.campaign(setup).state == "finished", campaigns.campaign(setup).reason
         kept += len(campaigns.consistent(setup))
         assert campaigns.candidates(setup, "captured", "verified", "keeping") == []
-        complete(setup)
+        check_records(setup)
     print(f"{kills} kills over {number} campaigns in {time.monotonic() - began:.0f} s")
     assert kills >= KILLS // 2 and kept >= 1
 
 
-def complete(setup: Setup) -> None:
+def check_records(setup: Setup) -> None:
     """Check that the records of an uninterrupted campaign exist, each once."""
     with campaigns.reading(setup) as reader:
         purposes = [row.purpose for row in reader.verdicts(setup.id)]
@@ -125,4 +125,4 @@ def test_host_killed_during_keep_resumes_without_loss(tmp_path: Path, step: str)
     now = recorded(setup)
     assert all(row in now[name] for name, rows in before.items() for row in rows)
     assert len(campaigns.consistent(setup)) >= 1
-    complete(setup)
+    check_records(setup)

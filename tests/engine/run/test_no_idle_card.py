@@ -16,8 +16,8 @@ from tests.support import campaigns
 AGENT = "sh -c 'test -f {prompt}; sleep SECONDS; sed -i \"s/PASSES 16/PASSES 1/\" scale.c'"
 AGENTS_ONLY = campaigns.KERNEL.replace(
     "  /* kopt: knob PASSES in [1, 16] times that all is computed */", "")
-"""Its search finds nothing as good as what the agent does."""
-NONE = "no idle GPU for 60:00 min"
+"""A kernel whose search finds nothing as good as the agent's change."""
+NO_IDLE_GPU = "no idle GPU for 60:00 min"
 plain_run = Fleet.run
 
 
@@ -30,13 +30,13 @@ def create(root: Path, seconds: float) -> Setup:
 
 
 def without_cards(monkeypatch: pytest.MonkeyPatch, *uses: str, after: int = 0) -> list[str]:
-    """Make all cards busy for some uses, except for the first few."""
+    """Make all cards busy for these uses, except for the first `after` of each."""
     requested_uses: list[str] = []
 
     def run(self: Fleet, use: Any, work: Any, **more: Any) -> Any:
         requested_uses.append(use)
         if use in uses and requested_uses.count(use) > after:
-            raise NoDeviceAvailable(NONE)
+            raise NoDeviceAvailable(NO_IDLE_GPU)
         return plain_run(self, use, work, **more)
 
     monkeypatch.setattr(Fleet, "run", run)
@@ -52,7 +52,7 @@ def test_work_in_flight_is_finished_and_judged(
         assert campaigns.run(setup).error is None
         assert "loop" in requested_uses
     ended = campaigns.campaign(setup)
-    assert (ended.state, ended.reason) == ("stopped", NONE)
+    assert (ended.state, ended.reason) == ("stopped", NO_IDLE_GPU)
     [found] = campaigns.candidates(setup)
     assert found.state == "verified" and found.slot != "fixed"
     assert campaigns.run(setup).error is None
@@ -68,9 +68,9 @@ def test_next_engine_judges_candidates_for_which_no_card_was_idle(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path, 0.0)
     with monkeypatch.context() as cards:
-        without_cards(cards, "verdict", after=1)  # the baseline's verdict
+        without_cards(cards, "verdict", after=1)  # after the baseline's verdict
         assert campaigns.run(setup).error is None
-    assert campaigns.campaign(setup).reason == NONE
+    assert campaigns.campaign(setup).reason == NO_IDLE_GPU
     undecided = campaigns.candidates(setup)
     assert undecided and {candidate.state for candidate in undecided} == {"captured"}
     assert campaigns.slots(setup)["fixed"][0] not in RUNNING_STAGES  # it has ended too

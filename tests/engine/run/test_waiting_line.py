@@ -1,4 +1,4 @@
-"""Rounds go on from a gain that waits; a person's decision keeps or removes the waiting line."""
+"""Rounds continue from a gain that waits; a person's decision keeps or removes the waiting line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _instant(monkeypatch: pytest.MonkeyPatch) -> None:
     instant_verdicts(monkeypatch)
 
 
-def test_round_goes_on_from_a_waiting_gain(tmp_path: Path) -> None:
+def test_round_continues_from_a_waiting_gain(tmp_path: Path) -> None:
     setup = create(tmp_path)
     large = try_change(setup, LARGE, "large")
     assert (large.state, campaigns.campaign(setup).state) == ("waiting", "waiting")
@@ -52,7 +52,7 @@ def test_round_goes_on_from_a_waiting_gain(tmp_path: Path) -> None:
     assert campaigns.consistent(setup) == [large.commit, small.commit]
     assert campaigns.campaign(setup).state == "finished"
     headline = campaigns.campaign(setup).speedup
-    assert headline is not None and 3.5 < headline < 4.7  # 290 / 75
+    assert headline is not None and 3.5 < headline < 4.7  # costs of 290 and 75
     keeps = past(setup).keeps
     assert [(d.candidate, d.round, d.actor) for d in keeps] == [
         (large.id, 2, "ann@test"), (small.id, 3, "engine")]
@@ -140,7 +140,7 @@ def test_smaller_gain_that_conflicts_is_deferred_until_the_line_is_decided(tmp_p
     assert now(setup, rival).state == "kept" and costs_at(setup, setup.repo.best) == RIVAL
 
 
-def test_conflict_with_a_gain_on_the_waiting_line_is_no_conflict_with_a_kept_one(
+def test_reason_of_a_conflict_with_a_waiting_gain_says_that_it_waits(
         tmp_path: Path) -> None:
     setup = create(tmp_path, pool={"slots": 2, "backends": ["inbox"]})
     try_change(setup, LARGE, "large")
@@ -217,7 +217,7 @@ def test_rounds_with_a_waiting_gain_count_toward_no_stop(tmp_path: Path) -> None
     assert small.state == "provisional" and past(setup).tally.without_gain == 0
 
 
-def shown(setup: Setup, *words: str) -> str:
+def output_of(setup: Setup, *words: str) -> str:
     code, out, err = campaigns.command(*words, workspace=setup.workspace)
     return out + err if code in (0, 1) else err
 
@@ -229,15 +229,15 @@ def test_people_see_what_waits_on_what(tmp_path: Path) -> None:
     lower, upper = large.id[:12], second.id[:12]
     wait = f"it builds on {lower}, which waits as well: approve {lower} first"
     provisional = f"waiting for approval of {lower}, {upper}"
-    assert wait in shown(setup, "approve", second.id)
+    assert wait in output_of(setup, "approve", second.id)
     assert campaigns.candidates(setup, "kept") == []
-    assert f"1 gain ({upper}, which waits)" in shown(setup, "show", large.id)
-    assert wait in shown(setup, "show", second.id)
-    assert "has kept nothing yet: provisional 18.1x" in shown(setup, "merge")
-    for words in (shown(setup, "show"), shown(setup, "status"),
+    assert f"1 gain ({upper}, which waits)" in output_of(setup, "show", large.id)
+    assert wait in output_of(setup, "show", second.id)
+    assert "has kept nothing yet: provisional 18.1x" in output_of(setup, "merge")
+    for words in (output_of(setup, "show"), output_of(setup, "status"),
                   setup.folder.performance.read_text(), setup.folder.report.read_text()):
         words = " ".join(words.split())  # `kopt status` wraps its lines
-        assert "provisional 18.1x" in words and provisional in words  # 290 / 16
+        assert "provisional 18.1x" in words and provisional in words  # costs: 290, 16
     reader = Reader(setup.workspace)
     rows = CampaignRows(reader)
     [row] = rows.at(1)

@@ -73,7 +73,7 @@ def test_headline_is_a_verdict_against_baseline(
     assert row.speedup == campaigns.campaign(setup).speedup
 
 
-def test_next_engine_continues_the_spending_of_the_first(
+def test_looks_are_counted_from_the_recorded_verdicts(
         ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     with campaigns.reading(setup) as reader:
@@ -94,7 +94,7 @@ def test_fixed_slot_is_last_and_every_slot_ends(
             assert all(slot.stage not in ("queued", "searching", "verifying") for slot in slots)
             assert all(slot.hypothesis for slot in slots)
             aimless = [slot.slot for slot in slots if not slot.bottleneck]
-            assert aimless == ["fixed"] * (round.n > 1)  # a search of all knobs attacks none
+            assert aimless == ["fixed"] * (round.n > 1)  # a search of all knobs has no aim
 
 
 def test_record_files_are_complete(ended: tuple[Setup, dict[str, str]]) -> None:
@@ -122,7 +122,7 @@ def test_record_files_are_complete(ended: tuple[Setup, dict[str, str]]) -> None:
     assert (place / f"{kept.id}.verdict.json").is_file()
 
 
-def test_no_process_or_scratch_file_remains(ended: tuple[Setup, dict[str, str]]) -> None:
+def test_no_process_worktree_or_lease_remains(ended: tuple[Setup, dict[str, str]]) -> None:
     setup, _ = ended
     assert campaigns.processes(setup.workspace) == []
     assert list((setup.folder.path / "worktrees").iterdir()) == []

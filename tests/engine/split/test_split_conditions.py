@@ -1,4 +1,4 @@
-"""Guards the conditions of specialised kernels, and which classes deserve one."""
+"""Tests the conditions of specialised kernels, and which classes get such a kernel."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SIZES = {"short": 8, "middle": 512, "long": 4096}
 
 def result(best: dict[str, int], stderr: float | None = 0.001,
            **contenders: dict[str, float]) -> LoopResult:
-    """Return a search's result; contenders are gains by class, `own` is the source's own."""
+    """Return a search's result; `own` are the gains of the source's config, by class."""
     configs = {"own": OWN, "other": OTHER, "third": THIRD}
     return LoopResult(
         best=dict(best), log_ratio=0.1, source="", space_size=4, columns=("context", "impl"),

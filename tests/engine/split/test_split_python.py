@@ -1,4 +1,4 @@
-"""Guards that a split Python source runs, computes the same, and takes the right kernel."""
+"""Tests that a split Python source runs, computes the same, and takes the right kernel."""
 
 from __future__ import annotations
 

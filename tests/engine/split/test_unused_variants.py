@@ -40,7 +40,7 @@ def test_variant_that_a_newer_one_covers_is_removed(tmp_path: Path) -> None:
         8: 32, 512: 4, 4096: 4}
 
 
-def test_last_kernel_is_the_entry_again(tmp_path: Path) -> None:
+def test_only_kernel_that_is_left_becomes_the_entry(tmp_path: Path) -> None:
     source = without_unused(divided(split_case.KERNEL, LONG), BOTH_ENDS[2:], C())
     assert "kopt split" not in source and "total_v1" not in source
     assert tile_taken(built(tmp_path, source), 8, 3) == 256

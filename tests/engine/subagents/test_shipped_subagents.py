@@ -67,7 +67,7 @@ def test_translations_name_the_file_the_parity_gate_and_the_attempts(name: str) 
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_translations_know_the_card_and_say_all_that_a_rewrite_says_of_the_language(
+def test_translations_name_the_card_and_say_all_that_a_rewrite_says_of_the_language(
         name: str) -> None:
     language = SHIPPED.get(name).target_language
     prompt = rendering.system_prompt(SHIPPED.get(name), FACTS)

@@ -71,9 +71,9 @@ def test_64_bit_number_is_added_to_the_pointer_first() -> None:
 
 
 @pytest.mark.parametrize("source", [
-    RMS_NORM,  # is written so already
+    RMS_NORM,  # already adds it first
     ADD,  # has no 64-bit number: a sum of 32 bits may wrap, and a pointer does not
-    ROWS.replace("at = base + lanes", "at = base + lanes\n    at += 1"),  # has another value later
+    ROWS.replace("at = base + lanes", "at = base + lanes\n    at += 1"),  # `at` changes later
     ROWS.replace("at = base + lanes", "at = (row + lanes) * stride"),  # lanes reach past 32 bits
     ROWS.replace("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK).to(tl.int64) * stride"),
     ROWS.replace("at = base + lanes", "at = base - lanes"),

@@ -122,8 +122,8 @@ def test_products_with_a_reciprocal_compute_the_same_up_to_rounding(tmp_path: Pa
 
 
 @pytest.mark.parametrize("source", [
-    RMS_NORM,  # divides a sum, one number
-    GROUPS.replace("x / scale", "x / (scale + at)"),  # by a block
+    RMS_NORM,  # divides a sum, which is one number
+    GROUPS.replace("x / scale", "x / (scale + at)"),  # divides by a block
     GROUPS.replace("x / scale", "x / 2.0"),
     GROUPS.replace("x / scale", "x // scale"),
 ])

@@ -1,4 +1,4 @@
-"""Guards the adapters of methods and of backward passes, by running them on the class itself."""
+"""Runs the drafted adapters of methods and of backward passes on the watched kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.errors import InputError
 from harness.tasks.task_file import check
 from tests.support import watched_case
 
-pytestmark = pytest.mark.slow  # they import torch here
+pytestmark = pytest.mark.slow  # the tests import torch themselves
 torch: Any = None
 
 
@@ -27,16 +27,16 @@ def _torch() -> None:
     torch = pytest.importorskip("torch")
 
 
-def drafted(function: str, *, backward: bool) -> TaskDraft:
+def draft_of(function: str, *, backward: bool) -> TaskDraft:
     entry, observed, _ = watched_case.observe(function)
     [group] = draft_task.groups(draft_task.visible(observed.calls, entry))
     return draft_task.draft(group, entry, "kernels.py:1", backward=backward)
 
 
-def made(function: str, *, backward: bool) -> DraftedTarget:
+def target_of(function: str, *, backward: bool) -> DraftedTarget:
     """Return the target with the reference found in the watched program."""
     entry, observed, path = watched_case.observe(function)
-    draft = drafted(function, backward=backward)
+    draft = draft_of(function, backward=backward)
     found, why = reference_source.find(observed.callers, entry, [arg.name for arg in draft.args],
                                        path)
     assert found is not None, why
@@ -46,7 +46,7 @@ def made(function: str, *, backward: bool) -> DraftedTarget:
     return result
 
 
-def loaded(text: str | bytes, path: Path) -> Any:
+def load_module(text: str | bytes, path: Path) -> Any:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
@@ -57,16 +57,16 @@ def loaded(text: str | bytes, path: Path) -> Any:
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> ModuleType:
-    module: ModuleType = loaded(watched_case.KERNELS, tmp_path / "kernels.py")
+    module: ModuleType = load_module(watched_case.KERNELS, tmp_path / "kernels.py")
     return module
 
 
 def test_each_call_of_a_module_s_forward_gets_its_own_weights(
         kernels: ModuleType, tmp_path: Path) -> None:
-    result = made("Scale.forward", backward=False)
+    result = target_of("Scale.forward", backward=False)
     args = {arg.name: arg for arg in result.target.args}
     assert args["weight_"].shape == ("cols",) and args["init_dim"].value == "cols"
-    call = loaded(result.files[drafted_target.ADAPTER], tmp_path / "adapter.py").call
+    call = load_module(result.files[drafted_target.ADAPTER], tmp_path / "adapter.py").call
     x = torch.randn(3, 8)
     values = {"x": x, "weight": 1.0, "init_dim": 8, "init_factor": 5.0, "init_bias": False,
               "training": True}
@@ -79,8 +79,8 @@ def test_each_call_of_a_module_s_forward_gets_its_own_weights(
 
 
 def test_expected_result_that_names_the_object_s_weights_is_a_reference(tmp_path: Path) -> None:
-    result = made("Scale.forward", backward=False)
-    reference = loaded(result.files[drafted_target.REFERENCE], tmp_path / "r.py").forward
+    result = target_of("Scale.forward", backward=False)
+    reference = load_module(result.files[drafted_target.REFERENCE], tmp_path / "r.py").forward
     assert torch.equal(reference(x=torch.ones(2, 3), weight_=torch.tensor([1., 2., 3.]),
                                  init_factor=2.0)[0], torch.tensor([2., 4., 6.]))
 
@@ -88,7 +88,7 @@ def test_expected_result_that_names_the_object_s_weights_is_a_reference(tmp_path
 @pytest.mark.parametrize("function", ["norm", "Scale.forward"])
 def test_backward_returns_the_gradients_that_autograd_gives(
         function: str, kernels: ModuleType, tmp_path: Path) -> None:
-    result = made(function, backward=True)
+    result = target_of(function, backward=True)
     names = [arg.name for arg in result.target.args]
     assert names[-1] == "grad_output"
     weight = "weight_" if function == "Scale.forward" else "weight"
@@ -96,9 +96,9 @@ def test_backward_returns_the_gradients_that_autograd_gives(
               "eps": 1e-5, "mode": "rms", "init_dim": 8, "init_factor": 2.0, "init_bias": False,
               "training": True, "grad_output": torch.randn(4, 8)}
     values = {name: values[name] for name in names}
-    got = loaded(result.files[drafted_target.ADAPTER], tmp_path / "adapter.py").call(
+    got = load_module(result.files[drafted_target.ADAPTER], tmp_path / "adapter.py").call(
         kernels, *values.values())
-    want = loaded(result.files[drafted_target.REFERENCE], tmp_path / "r.py").with_gradients(
+    want = load_module(result.files[drafted_target.REFERENCE], tmp_path / "r.py").with_gradients(
         **values)
     assert len(got) == 3 == len(result.target.return_dtypes)
     assert [value.shape for value in got] == [(4, 8), (4, 8), (8,)]
@@ -109,4 +109,4 @@ def test_backward_returns_the_gradients_that_autograd_gives(
 
 def test_backward_without_a_tensor_that_requires_a_gradient_says_what_to_call() -> None:
     with pytest.raises(InputError, match=r"no argument required a gradient.*requires_grad_\(\)"):
-        drafted("gather", backward=True)
+        draft_of("gather", backward=True)

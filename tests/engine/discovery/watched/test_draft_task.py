@@ -1,4 +1,4 @@
-"""Guards the task that observed calls become: symbols, roles, ranges, classes and weights."""
+"""Tests the task drafted from observed calls: symbols, roles, ranges, classes and weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.tasks.task_file import check
 from tests.support import watched_case
 
 
-def drafted(function: str) -> TaskDraft:
+def draft_of(function: str) -> TaskDraft:
     entry, observed, _ = watched_case.observe(function)
     [group] = draft_task.groups(draft_task.visible(observed.calls, entry))
     return draft_task.draft(group, entry, "kernels.py:1")
@@ -27,19 +27,19 @@ def tensor(*shape: int, dtype: str = "float32", low: float = -1, high: float = 1
 
 
 def test_sizes_that_vary_get_the_names_of_the_source() -> None:
-    args = {arg.name: arg for arg in drafted("norm").args}
+    args = {arg.name: arg for arg in draft_of("norm").args}
     assert args["x"].shape == ("rows", "cols") and args["weight"].shape == ("cols",)
     assert args["eps"].value == 1e-5
 
 
 def test_classes_are_the_shapes_called_weighted_by_their_calls() -> None:
-    assert [(entry.shape, entry.weight) for entry in drafted("norm").classes] == [
+    assert [(entry.shape, entry.weight) for entry in draft_of("norm").classes] == [
         ({"rows": 4, "cols": 32}, 2), ({"rows": 7, "cols": 33}, 1), ({"rows": 5, "cols": 64}, 1)]
 
 
 @pytest.mark.slow
 def test_filled_argument_is_an_output_and_an_index_keeps_its_range() -> None:
-    draft = drafted("gather")
+    draft = draft_of("gather")
     args = {arg.name: arg for arg in draft.args}
     assert args["out"].kind == "output" and not draft.returns
     assert (args["index"].low, args["index"].high) == (0, 8)
@@ -48,7 +48,7 @@ def test_filled_argument_is_an_output_and_an_index_keeps_its_range() -> None:
 
 def test_task_of_a_function_with_keywords_has_an_adapter() -> None:
     entry, _, _ = watched_case.observe("norm")
-    result = drafted_target.make(drafted("norm"), entry, "kernels.py", "python")
+    result = drafted_target.make(draft_of("norm"), entry, "kernels.py", "python")
     assert result is not None
     check(result.target)
     assert result.target.adapter == "kopt_task/adapter.py:call"
@@ -59,7 +59,7 @@ def test_task_of_a_function_with_keywords_has_an_adapter() -> None:
 @pytest.mark.slow
 def test_reference_that_leaves_an_output_unchecked_is_not_taken() -> None:
     entry, _, _ = watched_case.observe("double")
-    draft = drafted("double")
+    draft = draft_of("double")
     found = FoundReference(source="", where="", outputs=(), call=ObservedCall(args={}, calls=1))
     assert drafted_target.make(draft, entry, "kernels.py", "python", found=found) is None
 
@@ -67,7 +67,7 @@ def test_reference_that_leaves_an_output_unchecked_is_not_taken() -> None:
 @pytest.mark.slow
 def test_adapter_drops_a_returned_value_that_is_not_a_tensor() -> None:
     entry, _, _ = watched_case.observe("double")
-    result = drafted_target.make(drafted("double"), entry, "kernels.py", "python")
+    result = drafted_target.make(draft_of("double"), entry, "kernels.py", "python")
     assert result is not None and result.target.entry == "double"
     assert "return result[0]" in result.files[drafted_target.ADAPTER]
 
@@ -83,7 +83,7 @@ def test_calls_of_other_dtypes_are_another_group_and_bfloat16_is_not_interpreted
 
 @pytest.mark.parametrize(("kind", "fix"), [
     ("dict", "that takes tensors and constants"), ("numpy.ndarray", r"it with config.numpy\(\)")])
-def test_argument_that_no_task_describes_is_named_with_its_line(kind: str, fix: str) -> None:
+def test_argument_of_an_unsupported_type_is_named_with_its_line(kind: str, fix: str) -> None:
     call = ObservedCall(args={"config": ObservedValue(kind="other", text=kind)}, calls=1)
     entry = entry_source.find("def f(config): ...", "f", "k.py")
     with pytest.raises(InputError, match=rf"k.py:7: argument 'config' is {kind}.*{fix}"):

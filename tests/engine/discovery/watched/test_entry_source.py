@@ -1,4 +1,4 @@
-"""Guards how a function is found, and the error if it cannot be a task's entry."""
+"""Tests how a function is found in its source, and the error if it cannot be a task's entry."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_kernel_is_refused_with_the_functions_that_launch_it() -> None:
         entry_source.find(SOURCE, "kernel", "k.py")
 
 
-def test_unknown_function_is_refused_with_the_nearest_name() -> None:
+def test_unknown_function_is_refused_and_the_nearest_name_suggested() -> None:
     with pytest.raises(InputError, match=r"no function 'runs'.*did you mean 'run'"):
         entry_source.find(SOURCE, "runs", "k.py")
 

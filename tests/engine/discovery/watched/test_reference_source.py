@@ -1,4 +1,4 @@
-"""Guards the reference that is found in a test: what the watched result is compared with."""
+"""Tests which reference is found in a test: what it compares the watched result with."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ LOCALS = (ObservedLocal(name="a", value=X, argument="x"),
           ObservedLocal(name="y", value=X, output=0))
 
 
-def found(tmp_path: Path, body: str, *more: ObservedLocal,
-          head: str = "") -> tuple[FoundReference | None, str]:
+def find_reference(tmp_path: Path, body: str, *more: ObservedLocal,
+                   head: str = "") -> tuple[FoundReference | None, str]:
     """Return the reference of a test with `body` after `y = f(a, w)`, or why there is none."""
     top = f"import torch\n{head}\n\ndef test():\n    a, w = make()\n    y = f(a, w)\n"
     (tmp_path / "test_f.py").write_text(top + "".join(f"    {line}\n" for line in body.split("; ")))
@@ -46,11 +46,12 @@ def body_of(found: FoundReference) -> list[str]:
     return [line.strip() for line in lines[at:]]
 
 
-def near(name: str) -> ObservedLocal:
+def close_local(name: str) -> ObservedLocal:
+    """Return a variable whose value is close to the result."""
     return ObservedLocal(name=name, value=X, near=0)
 
 
-def test_whole_program_gives_a_reference_that_stands_alone() -> None:
+def test_reference_found_in_a_whole_program_is_self_contained() -> None:
     entry, observed, path = watched_case.observe("norm")
     reference, _ = reference_source.find(
         observed.callers, entry, ["x", "weight", "eps", "mode"], path)
@@ -69,35 +70,38 @@ def test_difference_of_a_script_is_a_comparison() -> None:
 
 def test_parameter_of_a_module_that_was_passed_is_the_argument(tmp_path: Path) -> None:
     layer = ObservedLocal(name="layer.weight", value=W, argument="w")
-    reference, why = found(tmp_path, "torch.testing.assert_close(y, torch.relu(a) * layer.weight)",
-                           layer)
+    reference, why = find_reference(
+        tmp_path, "torch.testing.assert_close(y, torch.relu(a) * layer.weight)", layer)
     assert reference is not None, why
     assert body_of(reference) == ["def f(x, w):", "a = x", "return torch.relu(a) * w"]
 
 
 def test_expression_in_the_comparison_itself_is_taken(tmp_path: Path) -> None:
-    reference, _ = found(tmp_path, "torch.testing.assert_close(y, torch.relu(a) * w)")
+    reference, _ = find_reference(tmp_path, "torch.testing.assert_close(y, torch.relu(a) * w)")
     assert reference is not None
     assert body_of(reference) == ["def f(x, w):", "a = x", "return torch.relu(a) * w"]
 
 
-def test_variable_near_the_result_is_taken_without_a_comparison(tmp_path: Path) -> None:
-    reference, _ = found(tmp_path, "ref = a.float(); ref += 1; mine(ref, y)", near("ref"))
+def test_variable_close_to_the_result_is_taken_without_a_comparison(tmp_path: Path) -> None:
+    reference, _ = find_reference(
+        tmp_path, "ref = a.float(); ref += 1; mine(ref, y)", close_local("ref"))
     assert reference is not None
     assert body_of(reference)[1:] == ["a = x", "ref = a.float()", "ref += 1", "return ref"]
 
 
 def test_call_that_fills_its_argument_belongs_to_the_reference(tmp_path: Path) -> None:
-    reference, _ = found(tmp_path, "ref = torch.empty_like(a); fill(ref, a); assert_close(y, ref)",
-                         near("ref"), head="def fill(out, x):\n    out.copy_(x)\n")
+    reference, _ = find_reference(
+        tmp_path, "ref = torch.empty_like(a); fill(ref, a); assert_close(y, ref)",
+        close_local("ref"), head="def fill(out, x):\n    out.copy_(x)\n")
     assert reference is not None and "def fill(out, x):" in reference.source
     assert body_of(reference)[2:] == ["ref = torch.empty_like(a)", "fill(ref, a)", "return ref"]
 
 
 def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> None:
     local = ObservedLocal(name="n", value=ObservedValue(kind="number", value=6))
-    reference, _ = found(tmp_path, "ref = norm(a, (n,)); assert_close(y, ref)", near("ref"), local,
-                         head="from torch.nn.functional import layer_norm as norm")
+    reference, _ = find_reference(
+        tmp_path, "ref = norm(a, (n,)); assert_close(y, ref)", close_local("ref"), local,
+        head="from torch.nn.functional import layer_norm as norm")
     assert reference is not None and "n = x.shape[1]" in body_of(reference)
     assert "from torch.nn.functional import layer_norm as norm" in reference.source
 
@@ -107,10 +111,10 @@ def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> N
     ("ref = y + 0; assert_close(y, ref)", "computed from the function's own"),
     ("print(y)", "compares the result with nothing"),
     ("ref = other * a; assert_close(y, ref)", "uses 'other', which is not an argument")])
-def test_reference_that_does_not_stand_alone_is_refused_with_the_reason(
+def test_unusable_reference_is_refused_with_the_reason(
         body: str, why: str, tmp_path: Path) -> None:
-    more = () if "print" in body else (near("ref"),)
-    reference, reason = found(tmp_path, body, *more)
+    more = () if "print" in body else (close_local("ref"),)
+    reference, reason = find_reference(tmp_path, body, *more)
     assert reference is None and why in reason and "test_f.py:6" in reason
 
 

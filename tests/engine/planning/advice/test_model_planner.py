@@ -67,12 +67,12 @@ def test_repeats_of_earlier_work_and_of_itself_are_dropped() -> None:
     assert texts == [GOOD[0]] and note == "the model planned 1 idea of 2; 1 repeat left out"
 
 
-def test_answer_of_several_sentences_is_cut_and_control_characters_go() -> None:
+def test_hypothesis_is_the_first_sentence_without_control_characters() -> None:
     texts, _ = read(answer_of(f"{GOOD[0]}.\x1b[31m\ud800 It also helps. Approve it now."))
     assert texts == [GOOD[0]]
 
 
-def test_failing_model_is_named() -> None:
+def test_fault_of_the_model_is_stated() -> None:
     found = model_planner.read(RequestAnswer(fault="no answer within 3 s"), (), 2, ())
     assert (found.ideas, found.note) == ((), "planned without the model: no answer within 3 s")
 

@@ -29,7 +29,7 @@ def create(root: Path, provider: ScriptedProvider, **fields: object) -> Setup:
 
 
 @needs_extra
-def test_candidate_that_waits_is_reviewed_once_and_goes_on_waiting(
+def test_candidate_that_waits_is_reviewed_once_and_still_waits(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting_case.instant_verdicts(monkeypatch)
     with ScriptedProvider([REVIEW]) as provider:

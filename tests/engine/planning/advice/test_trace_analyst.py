@@ -1,4 +1,4 @@
-"""Causes that a model names stand only if their numbers, classes and kernels are known."""
+"""Causes that a model names are used only if their numbers, classes and kernels are known."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ def test_cause_with_measured_numbers_becomes_one_line() -> None:
     ({"config_class": "wide"}, "there is no config class 'wide'"),
     ({"kernel": "memcpy_kernel"}, "there is no kernel 'memcpy_kernel'"),
     ({"evidence": ""}, "it has no evidence"), ({"what": "slow"}, "it has no evidence")])
-def test_cause_without_measured_evidence_is_left_out(change: dict[str, str], fault: str) -> None:
+def test_cause_with_unknown_numbers_or_names_is_left_out(
+        change: dict[str, str], fault: str) -> None:
     found = read(CAUSE, {**CAUSE, **change})
     assert len(found.lines) == 1
     assert found.note == f"the model names 2 causes; 1 left out: {fault}"
 
 
 @pytest.mark.parametrize("number", ["212.6", "213", "41", "41.0", "1024", "64", "9"])
-def test_numbers_may_be_rounded_and_counts_are_free(number: str) -> None:
+def test_rounded_numbers_and_small_counts_are_accepted(number: str) -> None:
     assert read({**CAUSE, "evidence": f"{number} of them"}).lines
 
 

@@ -36,7 +36,7 @@ def test_build_in_checkout_rebuilds_only_what_changed(tmp_path: Path) -> None:
     assert make(tmp_path / "base") == []
 
 
-def test_results_of_uncommitted_sources_are_rebuilt(tmp_path: Path) -> None:
+def test_files_built_from_uncommitted_sources_are_rebuilt(tmp_path: Path) -> None:
     """Otherwise the baseline would be measured with uncommitted changes."""
     user = with_build(tmp_path)
     (user / "kernel.c").write_text("int kernel(void) { return 9; }\n")
@@ -88,16 +88,16 @@ def test_carried_files_do_not_replace_submodule_files(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "c", "rms", user, carry=("lib", "fetched"))
     tree = repo.worktree("s", repo.base)
     repo.checkout_tree(repo.base, tmp_path / "plain")
-    for place in (tree, tmp_path / "plain"):
-        lib = place / "lib"
+    for checkout in (tree, tmp_path / "plain"):
+        lib = checkout / "lib"
         assert (lib / "h.h").read_text().endswith("#define LIB 1\n")
         assert (lib / "in/inner.h").read_text() == "#define INNER 1\n"
         assert (lib / "lib.o").is_file() and (lib / "in/inner.o").read_text() == "built"
         assert not os.path.lexists(lib / ".git") and not os.path.lexists(lib / "in/.git")
-        assert (place / "fetched/.git/HEAD").is_file()  # as CMake's FetchContent leaves it
+        assert (checkout / "fetched/.git/HEAD").is_file()  # as CMake's FetchContent leaves it
         assert (lib / "lib.c").lstat().st_mtime_ns == before["lib.c"]
         assert (lib / "h.h").lstat().st_mtime_ns > before["h.h"]
-        assert make(place) == ["lib/lib.o"]  # the built project has other headers
+        assert make(checkout) == ["lib/lib.o"]  # the user's build has other headers
 
 
 def test_unchanged_submodule_is_not_rebuilt(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_unchanged_submodule_is_not_rebuilt(tmp_path: Path) -> None:
     assert make(tree) == [] and not os.path.lexists(tree / "lib/.git")
     copied = workspace_copy.commit_copy(
         find(user), ("Makefile",), tmp_path / "extracted"
-    )  # without the module
+    )  # the copy has no submodule
     copy = CampaignRepo.create(tmp_path / "e", "rms", copied, carry=("lib",), origin=find(user))
     tree = copy.worktree("s", copy.base)
     assert [name for name in ("lib", "lib/in") for _ in (tree / name).glob("*.[ch]")] == []
@@ -137,7 +137,7 @@ def test_error_for_carry_without_match_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_carried_build_is_enough_for_canary(tmp_path: Path) -> None:
+def test_failed_build_proves_nothing_to_the_canary_if_builds_are_carried(tmp_path: Path) -> None:
     """After a failed build the carried files remain, so a passing benchmark proves nothing."""
     repo = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     verdict = Verdict(valid=False, rejected_reason="x",

@@ -21,7 +21,7 @@ def files(folder: Path) -> dict[str, str]:
 
 
 def with_submodules(root: Path) -> Path:
-    """Make a project with a submodule, in a folder of another name, that has a submodule."""
+    """Make a project with nested submodules; the outer one's name is not its folder."""
     inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
     outer = repos.project(root / "outer", {"outer.h": "#define OUTER 1\n"})
     repos.submodule(outer, inner, "deps/inner")
@@ -38,13 +38,13 @@ def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
     user = with_submodules(tmp_path)
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     assert repo.missing == ()
-    for name in ("inner", "outer", "user"):  # no checkout needs them any longer
+    for name in ("inner", "outer", "user"):  # checkouts must not need them
         shutil.rmtree(tmp_path / name)
     tree = repo.worktree("s", repo.base)
     repo.checkout_tree(repo.base, tmp_path / "plain")
-    for place in (tree, tmp_path / "plain"):
-        assert files(place).items() >= WHOLE.items()
-        assert (place / "kernel.c").read_text() == repos.KERNEL
+    for checkout in (tree, tmp_path / "plain"):
+        assert files(checkout).items() >= WHOLE.items()
+        assert (checkout / "kernel.c").read_text() == repos.KERNEL
     assert repos.git(tree, "status", "--porcelain") == ""
     assert not repo.capture(tree, repo.base)
 
@@ -134,11 +134,11 @@ def test_lfs_contents_are_in_every_checkout(tmp_path: Path, store: bool,
     user.rename(tmp_path / "gone")
     tree = repo.worktree("s", repo.base)
     repo.checkout_tree(repo.base, tmp_path / "plain")
-    for place in (tree, tmp_path / "plain"):
-        assert (place / "data/w.bin").read_bytes() == WEIGHTS
-        assert not repo.capture(place, repo.base)
-        (place / "kernel.c").write_text("int x;\n")
-        assert [f.path for f in repo.capture(place, repo.base).patch.files] == ["kernel.c"]
+    for checkout in (tree, tmp_path / "plain"):
+        assert (checkout / "data/w.bin").read_bytes() == WEIGHTS
+        assert not repo.capture(checkout, repo.base)
+        (checkout / "kernel.c").write_text("int x;\n")
+        assert [f.path for f in repo.capture(checkout, repo.base).patch.files] == ["kernel.c"]
     (tree / "data/w.bin").write_bytes(b"written in place")
     again = repo.worktree("other", repo.base)
     assert (again / "data/w.bin").read_bytes() == WEIGHTS
