@@ -2,9 +2,9 @@
 
 The copy has the kernel, the files next to it, and what measures and tests it. It is a separate
 repository in the campaign's folder; a file beside it names the project's commit that it was copied
-from. Its commit has the same entries as the project's, submodules and LFS files included, so that
-checkouts get their contents as in any project. Paths are the project's, so that the kernel's patch
-applies there.
+from. Each copied path has the same git entry as in the project's commit (submodules
+stay links and LFS files pointers, whose contents checkouts fetch as usual), and the same name, so
+that the kernel's patch applies in the project.
 """
 
 from __future__ import annotations

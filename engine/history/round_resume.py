@@ -73,7 +73,7 @@ def retries(reader: Reader, candidate: Candidate) -> int:
 
 
 def recorded(reader: Reader, candidate: Candidate) -> Candidate:
-    """Return a candidate as recorded in the journal, with what was recorded at its capture."""
+    """Return the candidate's row in the journal, with the fields that only the journal has."""
     return reader.candidate(candidate.id, candidate.campaign)
 
 

@@ -238,7 +238,7 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     is_fault: bool = False
     """Whether the candidate was rejected because of the machine, not because of its kernel."""
     near_gain: float | None = None
-    """The share by which a candidate was faster that is not kept only because this may be noise."""
+    """By which share it was faster, if only the noise kept it from being kept; else None."""
 
     @property
     def measured_only(self) -> bool:

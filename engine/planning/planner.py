@@ -141,8 +141,8 @@ class Planner:
         setup = self.setup
         tried = past_rounds.tried(past, self.context.reader, setup.id, setup.repo)
         review = stagnation.review(past.tally.without_gain, tried)
-        known_forms = review is not None and review.depth == "state of the art"
-        view = survey.of_best(self.context, n, again=known_forms)
+        rewrites_first = review is not None and review.depth == "state of the art"
+        view = survey.of_best(self.context, n, again=rewrites_first)
         if review is not None:
             review = stagnation.review(review.rounds_without_gain, tried,
                                        map(BottleneckPlace.of, view.bottlenecks))

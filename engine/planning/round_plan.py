@@ -30,12 +30,12 @@ def plan(inputs: PlanInputs) -> list[Task]:
     No two of them follow the same idea.
     """
     share = planned_share(inputs)
-    known_forms = inputs.review is not None and inputs.review.depth == "state of the art"
-    first = _rewrites(inputs, share) if known_forms else []
+    rewrites_first = inputs.review is not None and inputs.review.depth == "state of the art"
+    first = _rewrites(inputs, share) if rewrites_first else []
     planned = _planned(inputs, share - len(first))
     rewrites = first or _rewrites(inputs, inputs.slots - len(planned) - 1)
     idle = inputs.slots - len(planned) - len(rewrites) - 1
-    planned += _further_changes(inputs, planned, idle)
+    planned += _more_transformations(inputs, planned, idle)
     tasks = [*inbox_tasks(inputs), *planned, *_split(inputs), *rewrites]
     if inputs.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
@@ -43,9 +43,10 @@ def plan(inputs: PlanInputs) -> list[Task]:
                           bottleneck="", seed=inputs.seed("fixed"),
                           trials=inputs.trials))
     elif writers := authors(inputs.pool):
-        tasks.append(_aimed(inputs, inputs.bottlenecks[0] if inputs.bottlenecks else None, _written(
-            inputs, "fixed", "fixed", writers[0],
-            "canonical: make the kernel faster in its own language")))
+        task = _agent_task(inputs, "fixed", "fixed", writers[0],
+                           "canonical: make the kernel faster in its own language")
+        heaviest = inputs.bottlenecks[0] if inputs.bottlenecks else None
+        tasks.append(_aimed(inputs, heaviest, task))
     return tasks
 
 
@@ -64,24 +65,25 @@ def _planned(inputs: PlanInputs, share: int) -> list[Task]:
         queue = queues[i % len(queues)]
         if queue is ideas:
             idea, turn = ideas.pop(0), sum(task.backend in AGENT_BACKENDS for task in tasks)
-            tasks.append(_aimed(inputs, idea.tunable, _written(
+            tasks.append(_aimed(inputs, idea.tunable, _agent_task(
                 inputs, slot, "planned", writers[turn % len(writers)], idea.text, idea=idea.key)))
         elif queue is changes:
-            tasks.append(_change(inputs, slot, changes.pop(0)))
+            tasks.append(_transformation_task(inputs, slot, changes.pop(0)))
         else:
             tasks.append(_search(inputs, slot, directions.pop(0)))
     return tasks
 
 
-def _further_changes(inputs: PlanInputs, planned: Sequence[Task], room: int) -> list[Task]:
+def _more_transformations(inputs: PlanInputs, planned: Sequence[Task], room: int) -> list[Task]:
     """Return at most `room` more transformations, for slots that have nothing else to do."""
     made = {task.option for task in planned if task.backend == "transform"}
     others = [change for change in inputs.new_changes if change.name not in made]
-    return [_change(inputs, f"planned-{number}", change) for number, change in enumerate(
-        others[:max(0, room)], len(planned) + 1)] if inputs.pool.mode != "fixed" else []
+    numbered = enumerate(others[:max(0, room)], len(planned) + 1)
+    return [_transformation_task(inputs, f"planned-{number}", change)
+            for number, change in numbered] if inputs.pool.mode != "fixed" else []
 
 
-def _change(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
+def _transformation_task(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
     rank, _, key = inputs.strategy_of(change.name)
     tunable = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
     return Task(slot=slot, kind="planned", backend="transform", option=change.name, idea=key,
@@ -172,7 +174,7 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
     for route in inputs.routes if writers else ():
         routes.setdefault(route.language, route)
     return [*templates, *(
-        _written(inputs, f"rewrite-{route.language}", "rewrite", writers[turn % len(writers)],
+        _agent_task(inputs, f"rewrite-{route.language}", "rewrite", writers[turn % len(writers)],
                  f"rewrite the kernel in {LANGUAGES[route.language].title}: {route.reason}",
                  subagent=route.subagent, more=inputs.translations.get(route.language, ""))
         for turn, route in enumerate(routes.values()))][:max(0, room)]
@@ -198,7 +200,7 @@ def recorded_name(path: Path) -> str:
 
 
 def _printable(name: str) -> str:
-    """Return a file name as the journal can store it, with any bytes in it."""
+    """Return a file name in a form that the journal can store, whatever bytes it contains."""
     return plain(name.encode(errors="surrogateescape").decode(errors="replace"), 200)
 
 
@@ -212,7 +214,7 @@ def _aimed(inputs: PlanInputs, tunable: TunableBottleneck | None, task: Task) ->
         config_class=bottleneck.config_class, scope=inputs.scope(tunable))
 
 
-def _written(inputs: PlanInputs, slot: str, kind: SlotKind, author: Author, aim: str, *,
+def _agent_task(inputs: PlanInputs, slot: str, kind: SlotKind, author: Author, aim: str, *,
              idea: str = "", subagent: str = DEFAULT, more: str = "") -> Task:
     """Return a task for a coding agent; `idea` is the key of its aim, `more` is for its prompt."""
     return Task(slot=slot, kind=kind, backend=author.backend, option=author.option,

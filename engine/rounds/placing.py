@@ -38,7 +38,7 @@ class Placing:
         return self.slots.context
 
     def place_verified(self) -> None:
-        """Place the gains that are on no line, such as those that rested on a rejected one."""
+        """Place the gains that are on no line, such as those built on a rejected gain."""
         self.place(self.judged(self.context.reader.candidates(
             self.context.setup.id, states=("verified",))))
 
@@ -114,14 +114,14 @@ class Placing:
                    for commit in (repo.base, *repo.log(repo.tip, repo.base)))
 
     def _tried_on(self, line: Line, entry: CandidateTree) -> list[Candidate]:
-        """Return the rebased forms of a gain whose base is a commit of the line."""
+        """Return the forms of a gain that were rebased onto a commit of the line."""
         trees = {self.context.setup.repo.tree_of(member.commit) for member in line}
         return [other for other in self.context.reader.candidates(self.context.setup.id)
                 if other.form_of == entry.id and other.base_tree in trees]
 
     def _judge_moved(self, gain: JudgedCandidate, moved: CandidateTree,
                      waiting_id: str) -> list[JudgedCandidate]:
-        """Judge a rebased gain; if it fails while `waiting_id` waits, it is deferred."""
+        """Judge a rebased gain; if it is none and `waiting_id` waits, defer the original gain."""
         entry, writer, slots = gain.entry, self.context.writer, self.slots
         tried = _tried_again(moved.candidate)
         with writer.transaction():

@@ -58,7 +58,8 @@ def route(op: OpClass, source: SourceLanguage, device: DeviceKind,
           spent: Mapping[str, int] | None = None) -> Routing:
     """Return the routes of a kernel of a class of ops, written in `source`, on a kind of device.
 
-    `hosts`: `python` where a candidate may be Python. `languages` replaces the class's own order.
+    `hosts`: allowed values of `RewriteLanguage.host`; `python` where a candidate may be Python.
+    `languages` replaces the class's own order.
     `spent` counts the rounds that each subagent has worked in without a gain. Subagents that start
     from any source come before those that translate from this one.
     """

@@ -87,7 +87,7 @@ class OneShot:
 
     @cached_property
     def source(self) -> TunableSource:
-        """The target's source with its knobs. Raises InputError for one without any."""
+        """The target's source file and its knobs. Raises InputError if no file or no text."""
         path = self.judged.target.source
         if not path:
             raise InputError("no source is named whose knobs can be searched",

@@ -13,6 +13,7 @@ from harness.audit.python.names import Module
 from harness.audit.python.source_tree import parameters
 from harness.tasks.target import Target
 
+_ASSERTS_MULTIPLES = "asserts that group sizes are multiples of a number"
 _GROUPED = re.compile(r"moe|grouped|group_?gemm|expert|ragged|jagged|segment", re.IGNORECASE)
 _SIZES = re.compile(r"(?:group|expert|m|seg\w*)_?(?:sizes?|splits?|offs?|offsets?|counts?|lens?|"
                     r"lengths?)$|tokens_per_expert|cu_?seqlens", re.IGNORECASE)
@@ -37,12 +38,13 @@ def of_python(module: Module) -> Iterator[Sighting]:
                 and _PER_GROUP.search(node.arg) \
                 and any(n.endswith("constexpr") for n in module.dotted(node.annotation)):
             yield module.see(node, _over_fit(f"{node.arg} is a constant of the kernel"))
-        elif isinstance(node, ast.Assert | ast.If) and _divides(node.test) \
+        elif isinstance(node, ast.Assert | ast.If) and _has_modulo(node.test) \
                 and any(_is_size(word) for word in _words(node.test)):
             if isinstance(node, ast.Assert):
-                yield module.see(node, _over_fit("asserts that group sizes divide"))
+                yield module.see(node, _over_fit(_ASSERTS_MULTIPLES))
             elif any(isinstance(n, ast.Raise) for n in node.body):
-                yield module.see(node, _over_fit("refuses group sizes that do not divide"))
+                yield module.see(
+                    node, _over_fit("raises unless group sizes are multiples of a number"))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) \
                 and any(_COUNT.match(word) for word in _words(node.right)) \
                 and not _in_grid(module, node):
@@ -63,7 +65,7 @@ def of_c(source: CSource) -> Iterator[Sighting]:
             inside = tokens[index + 1: source.matching.get(index + 1, index + 1)]
             if any(t.text == "%" for t in inside) and any(
                     t.kind == "name" and _is_size(t.text) for t in inside):
-                yield source.see(token, _over_fit("asserts that group sizes divide"))
+                yield source.see(token, _over_fit(_ASSERTS_MULTIPLES))
 
 
 def _over_fit(why: str) -> AuditRule:
@@ -74,7 +76,7 @@ def _is_size(word: str) -> bool:
     return bool(_SIZES.search(word) or _PER_GROUP.search(word))
 
 
-def _divides(node: ast.AST) -> bool:
+def _has_modulo(node: ast.AST) -> bool:
     return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
 
 

@@ -14,9 +14,9 @@ MOST_ADDRESSES = 64
 class Reach:
     """The only addresses that a process reaches: IPv4 addresses and ports in its own network.
 
-    The descriptors of their listeners are sent over the socket `link`: in one message, in the order
-    of `addresses`.
-    The process sees the file `hosts` in place of /etc/hosts.
+    The supervisor makes a listener for each before the program starts, and sends their descriptors
+    over the socket `link`, in one message, in the order of `addresses`. The process sees
+    the file `hosts` in place of /etc/hosts.
     """
 
     link: int

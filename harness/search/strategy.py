@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from harness.formats.json_codec import to_json
-from harness.search.space.tunable_source import Space, simplicity
+from harness.search.space.tunable_source import Space, complexity
 from harness.search.trials.trials import Trial
 from harness.verdict import TRUST, Config
 
@@ -188,8 +188,8 @@ class Incumbent:
         score = _score(trial)
         self._fastest = max(self._fastest, score)
         if score - _score(self.best) < self._margin and not (
-                self._fastest - score < self._margin and simplicity(self._space, trial.config)
-                < simplicity(self._space, self.best.config)):
+                self._fastest - score < self._margin and complexity(self._space, trial.config)
+                < complexity(self._space, self.best.config)):
             return False
         self.best = trial
         return True

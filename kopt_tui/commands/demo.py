@@ -37,8 +37,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--example", metavar="NAME", default=None,
                         help="an example's name (default: one that fits this machine)")
     parser.add_argument("--agent", action="store_true",
-                        help="show an agent's slots; a script answers them, no model and no key "
-                        "are needed")
+                        help="let the backend `agent` work in the slots; a script takes the "
+                        "model's place, so that no model and no key are needed")
     parser.add_argument("--plain", action="store_true",
                         help="print events as lines instead of opening the dashboard")
 
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     workspace = workspace_of(args)
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not args.plain
     if args.agent and (lacking := agent.missing_extra()):
-        raise EnvironmentFault(lacking, fix="in a clone of kopt, make demo-agent installs both")
+        raise EnvironmentFault(
+            lacking, fix="in a clone of kopt, `make demo-agent` installs it and runs this demo")
     example = args.example or (WITH_AGENT if args.agent else _default_example())
     manifest = _copy(example, workspace, AGENT_MANIFEST if args.agent else MANIFEST)
     if not at_terminal and not args.agent:  # nobody can approve a candidate

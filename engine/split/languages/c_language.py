@@ -96,13 +96,13 @@ class C(Language):
         return re.match(r"\s*#[ \t]*include", item.text) is not None
 
 
-def parse_c(source: str, *, in_parts: bool = False) -> Node:
+def parse_c(source: str, *, tolerates_errors: bool = False) -> Node:
     """Return the root of a C source's tree, its offsets in characters. Raises InputError.
 
-    With `in_parts` syntax errors raise nothing: nodes say which parts have some.
+    With `tolerates_errors` syntax errors raise nothing: nodes say which parts have some.
     """
     plain = _UNKNOWN_TO_GRAMMAR.sub(_parsable_replacement, source)
-    return parse("c", plain, lambda node: in_parts or _can_ignore_errors(source, node))
+    return parse("c", plain, lambda node: tolerates_errors or _can_ignore_errors(source, node))
 
 
 def _parsable_replacement(match: re.Match[str]) -> str:

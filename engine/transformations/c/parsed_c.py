@@ -37,11 +37,11 @@ class ParsedC(EditedSource):
     """The tree of a C source; offsets are characters. Raises InputError if it cannot be parsed."""
 
     restrict = "restrict"
-    in_parts = False
+    tolerates_errors = False
 
     def __init__(self, source: str) -> None:
         super().__init__(source)
-        self.root = parse_c(source, in_parts=self.in_parts)
+        self.root = parse_c(source, tolerates_errors=self.tolerates_errors)
         self._types: dict[int, dict[str, str]] = {}
 
     def text(self, node: Node | None) -> str:

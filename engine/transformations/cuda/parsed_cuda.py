@@ -25,7 +25,7 @@ class ParsedCuda(ParsedC):
     """The tree of a CUDA or HIP source."""
 
     restrict = "__restrict__"
-    in_parts = True
+    tolerates_errors = True
 
     @cached_property
     def functions(self) -> tuple[Node, ...]:

@@ -16,7 +16,7 @@ _COMPUTES, _REFERENCE, _FALLS_BACK, _NO_LAUNCH = (AuditRule("delegation", "flag"
 
 
 class EntryPath:
-    """The nodes outside kernels that a module's entry reaches by name; all without an entry."""
+    """The nodes outside kernels that a module's entry reaches by name; all if there is no entry."""
 
     def __init__(self, module: Module, entry: str | None) -> None:
         self.module = module

@@ -60,7 +60,7 @@ def measure_end_to_end(target: EndToEndTarget, trees: Trees, device: Device, set
                        cancel: threading.Event | None = None) -> Verdict:
     """Return a verdict of one row. The target has passed `validate.check`.
 
-    Raises InputError if the program also fails without the best, EnvironmentFault and Cancelled.
+    Raises EnvironmentFault, Cancelled, and InputError if the program also fails without the best.
     """
     began = time.monotonic()
     with EndToEndRuns(target, trees, device, settings, progress, cancel) as runs:
@@ -134,7 +134,7 @@ class EndToEndRuns(CommandSession):
         return self._clean_runs(lambda: run(name), alone=lambda: run("incumbent"))
 
     def _with_lock(self, name: str, work: Callable[..., T]) -> T:
-        """Do a side's work under the lock. A build is not repeated in a tree that it changed."""
+        """Do a side's work under the lock."""
         try:
             with self.lock() as held:
                 return work(lock=held)
@@ -168,7 +168,7 @@ class EndToEndRuns(CommandSession):
         row = Row(config_class=CLASS, correct=True, latency_us=latency_us, outcome=outcome,
                   incumbent_us=incumbent_us, log_ratio=value.mean, low=low, high=high,
                   stderr=value.stderr if has_interval else None, pairs=value.pairs)
-        fewer = "" if runs == RUNS else f"; not {RUNS}: {self.budget.description}"
+        fewer = "" if runs == RUNS else f"; not {RUNS}, because {self.budget.description}"
         what = "its wall time" if self.target.metric is None else \
             plain(self.target.metric.name, 80)
         return Verdict(
@@ -207,5 +207,5 @@ class TimeBudget:
     @property
     def description(self) -> str:
         """Return the budget and the seconds of a run in words."""
-        of_run = f", one run takes about {self.longest_s:.0f} s" if self.longest_s else ""
-        return f"{self._left_s or 0.0:.0f} s are left{of_run}"
+        of_run = f" and one run takes up to {self.longest_s:.0f} s" if self.longest_s else ""
+        return f"the time limit was {self._left_s or 0.0:.0f} s{of_run}"

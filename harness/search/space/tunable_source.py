@@ -126,7 +126,7 @@ class Observation:
     latency_us: float | None
 
 
-def simplicity(space: Space, config: Mapping[str, Value]) -> tuple[int, int]:
+def complexity(space: Space, config: Mapping[str, Value]) -> tuple[int, int]:
     """Return how complex a configuration is: a smaller tuple is simpler.
 
     First the number of knobs that differ from the default, then the sum of the values' ranks among

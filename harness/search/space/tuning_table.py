@@ -1,7 +1,8 @@
 """Tuning tables in JSON: lists of `triton.Config`s, and vLLM's configurations by batch size.
 
-Read: `[{"BLOCK_M": 64, "num_warps": 4}, ...]`, also with the constants in "kwargs", or the same by
-label, `{"16": {"BLOCK_SIZE_M": 16, ...}, ...}`, where a number is the batch size M. A table's
+Accepted: a list `[{"BLOCK_M": 64, "num_warps": 4}, ...]`, where the constants may be in "kwargs",
+or an object with such an entry per label, `{"16": {"BLOCK_SIZE_M": 16, ...}, ...}`, where a numeric
+label is the batch size M. A table's
 values become the choices of a source's knobs, and its entries the first trials of a search.
 """
 
@@ -77,14 +78,14 @@ def in_order(table: Sequence[TableEntry],
 
 
 def batch_size(sizes: Mapping[str, int]) -> int | None:
-    """Return the size that a table's labels mean: M, or the first size of a class."""
+    """Return a class's batch size, to which numeric labels refer: its M, else its first size."""
     return sizes.get("M", next(iter(sizes.values()), None))
 
 
 def declare(source: str, table: Sequence[TableEntry], language: str) -> tuple[str, list[str]]:
-    """Return the source with the table's values as choices, and names in the table without a knob.
+    """Return the source with the table's values as choices, and the names that match no knob.
 
-    If the source declares no knobs, those that kopt can propose and the table names are declared.
+    If the source declares no knobs, declare those that kopt can propose and the table also has.
     """
     declared = knobs.find(source, language=language)
     if not declared:
@@ -149,7 +150,7 @@ def _choices(knob: str, value: Value, table: Sequence[TableEntry]) -> tuple[int,
 
 
 def _is_name_of(knob: str, name: str) -> bool:
-    """Return whether a name in a table means a knob, whose name may begin with its kernel's."""
+    """Return whether a table's name stands for a knob, also one called `<KERNEL>_<name>`."""
     upper = re.sub(r"_\d+$", "", knob).upper()
     return knob == name or upper == name.upper() or upper.endswith(f"_{name.upper()}")
 

@@ -176,7 +176,7 @@ def test_program_without_time_to_run_is_reported(tmp_path: Path) -> None:
     writer.start_round(samples.round_(2))
     case.keep(writer, records.folder, 2, "c1", KEPT)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary="1 kept")
-    why = "not run: 5 s are left, one run takes about 8 s"
+    why = "not run: the time limit was 5 s and one run takes up to 8 s"
     writer.event("rms", NOT_RUN, KEPT, commit=KEPT[:12], message=why)
     writer.event("rms", "campaign.stop", KEPT, reason="enough")
     records.write_all(Reader(tmp_path))

@@ -64,7 +64,7 @@ def test_diff_remarks_between_sections_are_ignored() -> None:
     assert [file.path for file in clean(parse(text)).files] == ["kernel.c"]
 
 
-# Folders of builds and caches are known by any folder's name, not by the file's
+# A file's folders tell builds and caches, never its own name; `build` and `dist` only at the top
 
 @pytest.mark.parametrize(("path", "kind"), [
     ("build/kernel.c", "build folder"), ("build_harness/run.c", "build folder"),

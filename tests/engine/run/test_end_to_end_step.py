@@ -88,7 +88,7 @@ def test_program_is_not_run_without_wall_time_left() -> None:
 
 
 def test_run_without_enough_time_is_not_a_verdict_on_best() -> None:
-    why = "not run: 5 s are left, one run takes about 8 s"
+    why = "not run: the time limit was 5 s and one run takes up to 8 s"
     book = Book(Verdict(valid=False, rejected_reason=why,
                         evidence=(Evidence(kind=LEFT_OUT, detail=why),)))
     ending.end_to_end(book.context, left_s=5.0)

@@ -1,4 +1,4 @@
-"""Triton transformations keep a kernel's result, alone and combined, or state why they do not."""
+"""Triton transformations keep a kernel's result, alone and combined, or say why none applies."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def test_little_time_means_fewer_runs(tmp_path: Path) -> None:
     verdict = program(tmp_path, 5.0, 1.0)
     [row] = verdict.rows
     assert verdict.correct and row.pairs < RUNS and verdict.wall_s < 6
-    assert "whole run" in verdict.notes[0] and f"not {RUNS}: 5 s are left, one run takes about " \
-        in verdict.notes[0]
+    assert "whole run" in verdict.notes[0] and \
+        f"not {RUNS}, because the time limit was 5 s and one run takes up to " in verdict.notes[0]
     if row.pairs == 1:  # one pair gives no interval
         assert (row.outcome, row.low, verdict.speedup_low) == ("unmeasured", None, None)
 
@@ -110,8 +110,8 @@ def test_no_time_for_one_pair_is_reported(tmp_path: Path, left_s: float,
                                           seconds: float) -> None:
     verdict = program(tmp_path, left_s, seconds)
     assert [entry.kind for entry in verdict.evidence] == [LEFT_OUT] and verdict.wall_s < left_s + 2
-    assert (verdict.rejected_reason or "").startswith(f"not run: {left_s:.0f} s are left, one run "
-                                                      "takes about ")
+    assert (verdict.rejected_reason or "").startswith(
+        f"not run: the time limit was {left_s:.0f} s and one run takes up to ")
 
 
 def test_time_budget_uses_the_longest_run() -> None:
@@ -121,5 +121,5 @@ def test_time_budget_uses_the_longest_run() -> None:
     budget.run(lambda: now.__setitem__(0, 4.0))
     assert budget.longest_s == 4.0 and budget.holds(1) and not budget.is_full
     assert not budget.holds(2) and budget.is_full
-    assert budget.description == "10 s are left, one run takes about 4 s"
+    assert budget.description == "the time limit was 10 s and one run takes up to 4 s"
     assert TimeBudget(None).holds(1000)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.search.bayesian.bayesian_search import BayesianSearch
-from harness.search.space.tunable_source import simplicity
+from harness.search.space.tunable_source import complexity
 from harness.search.strategy import AskTell, Incumbent
 from harness.search.trials.trials import Trial
 from harness.verdict import Config
@@ -63,7 +63,7 @@ def test_best_trial_is_the_fastest_correct_one_or_a_simpler_one_within_the_margi
 def test_configuration_is_simpler_with_fewer_changed_knobs_then_with_smaller_values() -> None:
     order = [{}, {"A": 1}, {"C": "on"}, {"A": 4}, {"A": 8}, {"A": 1, "B": 0.25},
              {"A": 8, "B": 0.25, "C": "on"}]
-    ranks = [simplicity(SPACE, {**SPACE.default, **trial}) for trial in order]
+    ranks = [complexity(SPACE, {**SPACE.default, **trial}) for trial in order]
     assert [away for away, _ in ranks] == [0, 1, 1, 1, 1, 2, 3]
     assert ranks[1] < ranks[3] < ranks[4] and ranks[0] == min(ranks)
 

@@ -86,9 +86,9 @@ def test_event_is_one_readable_line() -> None:
                  low=1.4, high=1.6) == "verdict  abcdef12  fixed  1.50x [1.40, 1.60]"
     assert event("verdict", "abcdef123456", purpose="headline", valid=True, correct=True,
                  speedup=1.5, low=1.4, high=1.6) == "verdict  abcdef12  1.50x [1.40, 1.60]"
-    open_interval = "uncertain [0.78, 1.19]; slower at an error rate of 5 %: odd 13.3% slower"
-    for reason, sign in ((open_interval, "~"), ("0.80x [0.78, 0.82]; odd uncertain", "▼"),
-                         (f"no significant gain over all classes: {open_interval}", "~")):
+    interval_with_1 = "uncertain [0.78, 1.19]; slower at an error rate of 5 %: odd 13.3% slower"
+    for reason, sign in ((interval_with_1, "~"), ("0.80x [0.78, 0.82]; odd uncertain", "▼"),
+                         (f"no significant gain over all classes: {interval_with_1}", "~")):
         assert event("decision", "abcdef123456", slot="fixed", kind="regression",
                      reason=reason) == \
             f"decision  abcdef12  fixed  {sign} regression: {reason}"
