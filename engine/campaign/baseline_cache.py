@@ -50,7 +50,10 @@ def keep(folder: Path, home: Path) -> int:
 
 
 def drop(folder: Path) -> bool:
-    """Empty the cache and never fill it again; return False if it was empty."""
+    """Empty the cache; return False if it was empty.
+
+    The empty folder that remains is never filled again.
+    """
     cache = cache_folder(folder)
     if not cache.is_dir() or not any(cache.iterdir()):
         return False

@@ -13,7 +13,7 @@ from engine.knowledge.strategy_table import StrategyPlace, StrategyRow, against,
 
 KEPT = ("keep", "provisional")
 LISTED = 8
-"""Most rows of a brief."""
+"""A brief has at most so many rows."""
 
 
 class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):

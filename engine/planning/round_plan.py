@@ -13,7 +13,12 @@ from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
 from engine.planning.pool_size import Author, authors
-from engine.planning.stagnation import DEEPEST, SearchDirection, StagnationReview, TriedDirections
+from engine.planning.stagnation import (
+    ROUNDS_TO_DEEPEST,
+    SearchDirection,
+    StagnationReview,
+    TriedDirections,
+)
 from engine.routing.rewrite_routes import Route
 from engine.routing.translation_pairs import LANGUAGES
 from engine.subagents.subagent_registry import DEFAULT
@@ -103,7 +108,7 @@ def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
                                     records=inputs.records)
     return idea_source.distinct([
         *inputs.suggested, *_of_review(inputs, inputs.review), *plain_ideas,
-        *_of_review(inputs, stagnation.review(DEEPEST, inputs.tried))])
+        *_of_review(inputs, stagnation.review(ROUNDS_TO_DEEPEST, inputs.tried))])
 
 
 def _of_review(inputs: PlanInputs, review: StagnationReview | None) -> Iterator[PlannedIdea]:

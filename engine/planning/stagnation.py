@@ -82,7 +82,7 @@ class _Level(msgspec.Struct, frozen=True):
 _LEVELS = msgspec.toml.decode(Path(__file__).with_suffix(".toml").read_bytes(),
                               type=dict[str, tuple[_Level, ...]])["level"]
 """The levels of reviews, the mildest first."""
-DEEPEST = _LEVELS[-1].rounds_without_gain
+ROUNDS_TO_DEEPEST = _LEVELS[-1].rounds_without_gain
 
 
 class BottleneckPlace(msgspec.Struct, frozen=True):
@@ -160,7 +160,11 @@ def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
 
 def aim(idea: AimedIdea, bottlenecks: Sequence[TunableBottleneck],
         default: TunableBottleneck | None) -> tuple[AimedIdea, TunableBottleneck | None]:
-    """Return an idea aimed at a bottleneck, and that bottleneck: the idea's own, else `default`."""
+    """Return an idea and the bottleneck to work on.
+
+    That is the one that the idea is aimed at, else `default`, at which an idea without an aim is
+    then aimed.
+    """
     for tunable in bottlenecks:
         if idea.place == BottleneckPlace.of(tunable):
             return idea, tunable

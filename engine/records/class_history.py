@@ -51,8 +51,8 @@ def steps(past: CampaignHistory) -> Iterator[ClassStep]:
     """Yield the baseline, then each kept change that was measured against the baseline.
 
     Of several changes kept in one round, only the last is measured against the baseline. If none
-    was measured so by the end of the round, each is shown with its gain over the best before it,
-    also if it is measured later: the files only grow.
+    was by the end of the round, each keep gets a step with its gain over the best before it; that
+    step stays when one is measured later, as the trend file is only appended to.
     """
     rows = list(past.verdicts.values())
     first = past.baseline

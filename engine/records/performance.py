@@ -1,4 +1,4 @@
-"""performance.md: the baseline and what was kept; each stop's summary follows.
+"""performance.md: the baseline and what was kept, then a summary of each stop of the campaign.
 
 performance_trend.md, which only ever grows, has a line for each round, for each decision that was
 made after its round, and for each config class after a keep.
@@ -25,7 +25,10 @@ TREND = ("round", "status", "what", "best candidate", "against the last best",
 STATUS = {"baseline": "BASELINE", "keep": "ACCEPTED", "waiting": "WAITING"}
 LATE = {"keep": "ACCEPTED", "reject": "REJECTED", "tie": "ROLLBACK (tie)",
         "regression": "ROLLBACK (regression)"}
-"""Decisions that get a line of their own if they are made after their round."""
+"""Decisions that get a line of their own if they are made after their round.
+
+ROLLBACK is the word of the round log's format for a candidate that was not kept.
+"""
 CLASS = "class"
 
 

@@ -63,7 +63,7 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
     job = SearchJob(tree=bench.worktree, reference=bench.baseline, budget=task.trials,
                     seed=task.seed, only=task.knobs)
 
-    shown = ResumedTick(tick)
+    waiting_tick = WaitingTick(tick)
 
     def run(card: FleetDevice, on_trial: OnTrial) -> LoopResult | None:
         searched = target or bench.target
@@ -71,23 +71,23 @@ def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, 
         recorded = replace(job, record=bench.searches and str(Path(
             bench.searches) / trial_log.key(searched, job, card.device, settings)))
         if before := recorded.record and len(trial_log.recorded(Path(recorded.record))):
-            shown("searching", f"continues after trial {before} of {task.trials}, "
-                  "recorded by an earlier engine", before / task.trials)
+            waiting_tick("searching", f"continues after trial {before} of {task.trials}, "
+                         "recorded by an earlier engine", before / task.trials)
         if isinstance(searched, CommandTarget):
             benchmark = ReportedLoopRequest(
                 target=searched, device=card.device.id, repeats=repeats, job=recorded,
                 settings=replace(settings, warm_cache=bench.warm))
-            return harness_client.loop(benchmark, on_trial=on_trial, progress=shown.show_wait,
-                                       cancel=cancel)
+            return harness_client.loop(benchmark, on_trial=on_trial,
+                                       progress=waiting_tick.show_wait, cancel=cancel)
         request = LoopRequest(target=searched, device=card.device.id, settings=settings,
                               job=replace(recorded, corpus=bench.corpus))
-        return harness_client.loop(request, on_trial=on_trial, progress=shown.show_wait,
+        return harness_client.loop(request, on_trial=on_trial, progress=waiting_tick.show_wait,
                                    cancel=cancel, warm=card.warm)
 
-    return run_on_fleet(task, bench, shown, cancel, run)
+    return run_on_fleet(task, bench, waiting_tick, cancel, run)
 
 
-class ResumedTick:
+class WaitingTick:
     """Forwards a search's progress; shows a wait of the harness, then the earlier stage again."""
 
     def __init__(self, tick: Tick) -> None:

@@ -19,7 +19,7 @@ Cells = tuple[str, ...]
 DimensionSource = tuple[str, int | None]
 """Where a dimension can be read: an argument and an axis of its shape (None: its value)."""
 MOST_NOTES = 3
-"""Most reasons for uncounted calls, and most disagreements, that the notes name."""
+"""The notes name at most so many reasons for uncounted calls, and so many disagreements."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def of_kernel(dimensions: Dimensions, counts: Counts) -> ShapeTable:
     named = uncounted.most_common(MOST_NOTES)
     notes += [f"{counted(calls, 'call')} not counted: {what}" for what, calls in named]
     if rest := uncounted.total() - sum(calls for _, calls in named):
-        notes.append(f"{counted(rest, 'call')} not counted: other arguments that do not fit")
+        notes.append(f"{counted(rest, 'call')} not counted: other reasons")
     return _table(tuple(dimensions.sources), total, [*notes, *_uncounted(counts)])
 
 
@@ -128,15 +128,15 @@ def of_command(columns: Sequence[str] | None, counts: Counts) -> ShapeTable:
         not isinstance(call.cells.get(name), tuple | None) for call in counts.seen)]
     kept = [name for name in scalar if columns is None or name in columns]
     if counts.seen and not kept:
-        columns_text = f" of {', '.join(columns)}" if columns else ""
-        raise Refused(f"no argument{columns_text} is a number or a text in all calls",
+        arguments = f"none of the arguments {', '.join(columns)}" if columns else "no argument"
+        raise Refused(f"{arguments} is a number or a string in all calls",
                       where="--of", fix="name a function whose arguments distinguish the shapes")
     total: Counter[Cells] = Counter()
     for call in counts.seen:
         total[folded([_text(call.cells[name]) for name in kept])] += call.calls
     missing = [name for name in (names if columns is None else columns) if name not in kept]
-    what = "no number or text in all calls" if columns is None else "no such argument in all calls"
-    notes = [f"{what}: {', '.join(missing)}, not in the file"] if missing else []
+    notes = [f"not a number or string in every call, so not in the file: {', '.join(missing)}"] \
+        if missing else []
     return _table(kept[:LIMITS["columns"] - 1], total, [*notes, *_uncounted(counts)])
 
 

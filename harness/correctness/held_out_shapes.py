@@ -17,7 +17,7 @@ from harness.errors import InputError
 from harness.tasks.target import ConfigClass, Target
 from harness.tasks.task_file import check
 
-LEAST = 3
+LEAST_SIZE = 3
 """A name in a shape is a size if one of its values reaches this number, otherwise a flag."""
 
 
@@ -50,7 +50,7 @@ def points(measured: Sequence[Mapping[str, int]], names: Sequence[str],
     between, beyond = list[HeldOutPoint](), list[HeldOutPoint]()
     for name in names:
         values = sorted({point[name] for point in measured})
-        if values[-1] < LEAST:
+        if values[-1] < LEAST_SIZE:
             continue
         step = math.gcd(*values) or 1
         for low, high in pairwise(values):
@@ -79,8 +79,8 @@ def _chosen(measured: Sequence[Mapping[str, int]], name: str, choices: list[tupl
 
 LEAST_BYTES = 128 << 20
 """Least budget of all checked shapes together; usually it is the bytes of all config classes."""
-EACH, MOST = 2, 16
-"""Most checked shapes for each config class, and for a task."""
+MOST_PER_CLASS, MOST_PER_TASK = 2, 16
+"""At most so many shapes are checked: per config class, and per task."""
 
 
 def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:
@@ -99,7 +99,7 @@ def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]
         size = nbytes_of(target, changed)
         if _is_below_indices(target, base, changed, point.name):
             continue
-        if size <= left and yielded < min(MOST, EACH * len(target.classes)):
+        if size <= left and yielded < min(MOST_PER_TASK, MOST_PER_CLASS * len(target.classes)):
             left, yielded = left - size, yielded + 1
             yield changed
 

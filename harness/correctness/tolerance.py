@@ -14,15 +14,16 @@ dtype for every kernel. Beyond that the floor allows:
   result of that dtype; sums are held in float32, as by the baselines.
 - float64: 8,192 unit roundoffs, since the reference itself is not more accurate.
 
-Beyond the floor the baseline runs on the same inputs, and FACTOR times its error is allowed
-(without that last rounding), for another order of summation or other fused operations. Since a
-baseline may by luck have no error (a blocked sum of equal values is exact), the typical effect on
-the output of rounding the inputs is allowed too, times the floor's number of roundoffs. A tolerance
-that the task declares is never exceeded. Without one, the usual tolerance of the dtype is the
-limit. Where a tensor has half precision or less, or float32 may take TF32, the limit on normal
-inputs is OF_BASELINE times the baseline's own error if that is more, up to LARGEST_OF_BASELINE:
-attention in bfloat16 rounds its weights, and is off by 3 % of the output's scale. A float32 kernel
-that is off by as much computes something else than the reference.
+Where an error exceeds the floor, the baseline runs on the same inputs. Beside the last rounding,
+the largest of three is then allowed: the floor; FACTOR times the baseline's error without that
+rounding, for another order of summation or other fused operations; and, since a baseline may by
+luck have no error (a blocked sum of equal values is exact), the typical effect on the output of
+rounding the inputs, times 128 (4 where float32 may take TF32). A tolerance that the task declares
+is never exceeded. Without one, the limit is LARGEST_UNDECLARED, or the usual tolerance of the dtype
+if that is larger. Where a tensor has half precision or less, or float32 may take TF32, the limit on
+normal inputs is OF_BASELINE times the baseline's own error if that is more, up to
+LARGEST_OF_BASELINE: attention in bfloat16 rounds its weights, and is off by 3 % of the output's
+scale. A float32 kernel that is off by as much computes something else than the reference.
 
 A row or column whose values are small beside all others could be left out within these errors. So
 its error relative to its own size counts too, if it is gross and the baseline's is small. Where
@@ -101,7 +102,7 @@ class Tolerance:
         judged = errors.against(floors, FLOOR)
         normal = case.distribution == "normal"
         if judged.right:
-            return self._with_small_values(case, judged, candidate, held)
+            return self._wrong_if_small_row_lost(case, judged, candidate, held)
         if errors.changed or (errors.bad and normal):
             return judged
         standard = self.baseline.errors(case, errors, candidate, held)
@@ -133,7 +134,7 @@ class Tolerance:
             self._note(f"class {case.config_class}: the baseline's own error is too large as well: "
                        "check the reference, or state a tolerance in the task")
         if judged.right:
-            judged = self._with_small_values(case, judged, candidate, held)
+            judged = self._wrong_if_small_row_lost(case, judged, candidate, held)
         if judged.right:
             self._note(f"class {case.config_class}: the error exceeds the floor of its dtype on "
                        f"{case.distribution} inputs, but not what the baseline's error allows")
@@ -160,9 +161,11 @@ class Tolerance:
             self.oracle.drop(other)
         return standard
 
-    def _with_small_values(self, case: Case, judged: Errors, candidate: Kernel,
-                           held: DeviceLock | None) -> Errors:
-        """Return right errors, but as wrong ones if a row or column is lost only by the candidate.
+    def _wrong_if_small_row_lost(self, case: Case, judged: Errors, candidate: Kernel,
+                                 held: DeviceLock | None) -> Errors:
+        """Return `judged`, which is right, as wrong if only the candidate loses a row or column.
+
+        A loss is an error above LOST; one above LOST_BY_BASELINE of the baseline's excuses it.
         """
         if judged.lost <= LOST:
             return judged

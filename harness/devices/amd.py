@@ -64,7 +64,7 @@ def states(devices: list[Device]) -> list[DeviceState]:
     """Return the state of each device, from one run of each tool."""
     try:
         if shutil.which("rocm-smi"):
-            return _states_of_both(devices, _rocm_smi())
+            return _states_from_both_tools(devices, _rocm_smi())
         cards, running = _amd_smi("metric"), _running(_amd_smi("process"))
         return [_state(device, cards.get(device.index), AMD_SMI, running.get(device.index))
                 for device in devices]
@@ -99,7 +99,7 @@ def rocm_states(devices: list[Device], output: dict[str, Any]) -> list[DeviceSta
     return [_state(device, cards.get(device.index), ROCM_SMI, processes) for device in devices]
 
 
-def _states_of_both(devices: list[Device], output: dict[str, Any]) -> list[DeviceState]:
+def _states_from_both_tools(devices: list[Device], output: dict[str, Any]) -> list[DeviceState]:
     """Return states from rocm-smi's output, with processes from amd-smi where rocm-smi has none."""
     states = rocm_states(devices, output)
     if all(state.processes is not None for state in states) or not shutil.which("amd-smi"):
@@ -109,7 +109,8 @@ def _states_of_both(devices: list[Device], output: dict[str, Any]) -> list[Devic
     except FAULTS:
         return states
     by_bus = {bus: index for index, card in listed.items()
-              if (bus := _text(card, ("bdf",)).lower())}  # without any, both tools' indices agree
+              if (bus := _text(card, ("bdf",)).lower())}
+    # Without any, both tools are taken to number the cards alike.
     indices = {index: by_bus.get(_text(card, ("PCI Bus",)).lower(), -1) if by_bus else index
                for index, card in rocm_cards(output).items()}
     placed = {process.pid for processes in running.values() for process in processes}
@@ -214,7 +215,10 @@ def _rocm_smi() -> dict[str, Any]:
 
 
 def _amd_smi(*commands: str) -> dict[int, SmiCard]:
-    """Return the cards by index: a list, or in newer releases a list under gpu_data."""
+    """Return the cards by index.
+
+    The tool prints them as a list, newer releases as a list under gpu_data.
+    """
     cards: dict[int, SmiCard] = {}
     for command in commands:
         output = _run("amd-smi", command, "--json")

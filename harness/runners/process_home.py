@@ -53,7 +53,7 @@ class ProcessHome:
         self._caches = self.path / compiler_cache.FOLDER
         self._appears_at = self._caches
         self._compiles = kernel.target.language != "c"
-        self.leaves_compiled = False
+        self.keeps_compiled = False
         """Whether what it compiles is kept for later processes of the same kernel."""
         self._seeded = False
         self._known: set[str] = set()
@@ -88,11 +88,11 @@ class ProcessHome:
                 _copy(store, self._caches)
             self._seeded = True
 
-    def leave_compiled(self) -> None:
+    def store_compiled(self) -> None:
         """Keep the process's compiled code for later processes of its kernel; once only."""
-        if not self.leaves_compiled or not self._compiles:
+        if not self.keeps_compiled or not self._compiles:
             return
-        self.leaves_compiled = False
+        self.keeps_compiled = False
         with self._lock:
             if self._kernel.identity not in self._frozen:
                 store = self._kernel.home / compiler_cache.FOLDER

@@ -65,7 +65,7 @@ class RunnerStarter:
                     zygote=self._zygote, cancel=self._cancel,
                     name="" if self._shared else kernel.name,
                     confine=home.confine() if self.confined else None,
-                    on_ending=home.leave_compiled, on_ended=home.remove)
+                    on_ending=home.store_compiled, on_ended=home.remove)
         self._homes[peer] = home
         self._started[peer] = time.monotonic()
         self._asleep.add(peer)
@@ -113,7 +113,7 @@ class RunnerStarter:
     def keep_compiled(self, peers: Iterable[Peer]) -> None:
         """When these runners end, keep what they compiled for later runners of the same kernel."""
         for peer in peers:
-            self.home_of(peer).leaves_compiled = True
+            self.home_of(peer).keeps_compiled = True
 
     def freeze(self, kernels: Iterable[Kernel]) -> None:
         """Keep no more compiled code of these kernels, because they are timed from now on."""

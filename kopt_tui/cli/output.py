@@ -158,7 +158,7 @@ SPARE = ("change", "pairs", "error budget", "call", "kernel", "of roofline")
 
 def print_verdict(verdict: Verdict, title: str = "") -> None:
     """Print everything that a person needs of a verdict."""
-    print_text(phrases.clean(title + verdict_words.describe(verdict).headline))
+    print_text(phrases.clean(title + verdict_words.describe(verdict).summary_line))
     if verdict.rows:
         cells = ({**verdict_words.class_cells(row), "class": f"{row.config_class} (core)"
                   if row.core else row.config_class} for row in verdict.rows)

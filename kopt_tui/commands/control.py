@@ -159,17 +159,18 @@ def _limits(reader: Reader, settings: Sequence[str]) -> ControlRequest:
     return ControlRequest(campaign=campaign.id, verb="set", limits=requested)
 
 
-def _busy(reader: Reader, name: str) -> str:
+def _busy(reader: Reader, campaign_id: str) -> str:
     """Return what a campaign's engine does before it answers, "" if that is not known."""
-    campaign = choose_campaign(reader, name)
-    busy = is_live(reader, name) and campaign.state != "paused" and campaign.phase
+    campaign = choose_campaign(reader, campaign_id)
+    busy = is_live(reader, campaign_id) and campaign.state != "paused" and campaign.phase
     return f"the engine answers when it has finished this: {phrases.work(campaign)}" if busy else ""
 
 
-def _answer(reader: Reader, owner: str, number: int, wait_s: float) -> Control | None:
+def _answer(reader: Reader, campaign_id: str, number: int, wait_s: float) -> Control | None:
     deadline = time.monotonic() + wait_s
     while True:
-        control = next((entry for entry in reader.controls(owner) if entry.id == number), None)
+        control = next((entry for entry in reader.controls(campaign_id)
+                        if entry.id == number), None)
         if control is None or control.applied_at is not None or time.monotonic() >= deadline:
             return control
         time.sleep(POLL_S)

@@ -159,7 +159,7 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
                    if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()]
     elif earlier := next((row for row in reader.campaigns() if row.id == source), None):
         if earlier.id == chosen.id:
-            raise InputError(f"{source} is the campaign that judges them",
+            raise InputError(f"{source} is the campaign that would judge the changes",
                              fix="after the source, name the campaign that should judge them")
         changes = list(_campaign_changes(reader, earlier))
     elif candidate := _candidate(reader, chosen, source):

@@ -27,7 +27,7 @@ class VerdictWords(msgspec.Struct, frozen=True):
     measured: str = ""
 
     @property
-    def headline(self) -> str:
+    def summary_line(self) -> str:
         """Return one line: `✓ correct, 1.52x [1.49, 1.55] against the incumbent, ...`."""
         if self.outcome == "correct":
             return f"✓ correct, {self.measured}"

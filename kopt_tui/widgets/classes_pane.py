@@ -14,15 +14,15 @@ from kopt_tui.widgets.tones import Line
 
 COLUMNS = {"class": 12, "outcome": 10, "speedup": 18, "latency": 9, "before": 9, "roofline": 8,
            "pairs": 5}
-"""Columns and their least widths in cells; those in WIDER grow with their longest cell.
+"""Columns and their least widths in a terminal; those in WIDER grow with their longest entry.
 
 Columns are dropped from the right on a narrow pane, and where the names of classes would be
 clipped to the same text.
 """
 WIDER = {"outcome": "outcome", "speedup": "speedup", "latency": "latency", "before": "incumbent"}
-"""Columns that are as wide as their longest cell, and the names of these cells."""
+"""Columns that are as wide as their longest entry, and the keys of these entries."""
 LONGEST_NAME = 32
-"""The most cells that a class's name may take."""
+"""The greatest width that a class's name may take."""
 
 LEFT = ("class", "outcome", "speedup")
 
@@ -42,7 +42,7 @@ def class_lines(rows: tuple[Row, ...], width: int,
 
 def _sizes(rows: tuple[Row, ...], cells: list[dict[str, str]],
            width: int) -> tuple[dict[str, int], int]:
-    """Return the columns that fit, with their widths, and the cells left for a note."""
+    """Return the columns that fit, with their widths, and the width left for a note."""
     names = list(dict.fromkeys(map(_name, rows)))
     longest = min(LONGEST_NAME, max(cell_len(name) for name in names))
     sizes = COLUMNS | {name: max(COLUMNS[name], *(cell_len(shown[cell]) for shown in cells))
@@ -72,7 +72,11 @@ def _row(row: Row, cells: dict[str, str], sizes: dict[str, int], room: int) -> L
 
 
 class ClassesPane(ContentPane[ClassTable | None]):
-    """The config classes of the headline, the newest kept or the fastest verdict."""
+    """The config classes of one verdict.
+
+    It is that of the headline; without one, of what is kept; else of the fastest candidate, or of
+    the baseline.
+    """
 
     TITLE = "classes"
     content: ClassTable | None = None

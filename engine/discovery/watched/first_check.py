@@ -27,7 +27,10 @@ from harness.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class FirstCheck:
-    """A task that was tried: its verdict or `problem`; `changes` say how it was altered."""
+    """A task that was tried: its verdict, if the harness gave one, and `problem`.
+
+    `problem` is "" if the kernel passed or was not judged. `changes` say how the task was altered.
+    """
 
     drafted: DraftedTarget
     verdict: Verdict | None = None
@@ -41,17 +44,20 @@ class FirstCheck:
 
     @property
     def is_final(self) -> bool:
-        """Whether other versions of the task need no try: it timed out, or is not judged here."""
+        """Whether there is no point in trying other versions of the task.
+
+        It timed out, or its verdict says that it is not judged here.
+        """
         return self.verdict is not None and bool(self.verdict.not_judged or any(
             (fact.kind, fact.detail) == ("fault", "timeout") for fact in self.verdict.evidence))
 
-    def describe(self, correct: str, problem: str) -> str:
+    def describe(self, inputs: str, problem: str) -> str:
         """Return the result in one line, "" if the task was not tried.
 
-        `correct` says on which inputs it was checked, `problem` what went wrong.
+        `inputs` says on which inputs it was checked, `problem` what went wrong.
         """
         if self.correct:
-            return f"first verdict: correct on {correct}"
+            return f"first verdict: correct on {inputs}"
         if self.verdict is not None and self.verdict.not_judged:
             return f"first verdict: not judged on this machine: {self.verdict.not_judged}"
         return f"first verdict: {problem}" if self.problem else ""
@@ -59,8 +65,9 @@ class FirstCheck:
 
 def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, device: Device, *,
            python: str | None, progress: Callable[[Progress], None]) -> FirstCheck:
-    """Return the first version of a task for which the kernel is correct, else the last one.
+    """Return the first version of a task for which the kernel is correct, else the last one tried.
 
+    A version that times out, or whose verdict says that it is not judged here, ends the search.
     Versions are tried in this order: the task itself; its reference in the declared dtypes; both
     with the program's own integers; `fallback`, whose reference is the baseline, without and with
     these integers; `fallback` with outputs that are also read.

@@ -163,7 +163,9 @@ def read(answer: RequestAnswer, known: Measured) -> Causes:
 
 def _fault(fields: dict[str, str], known: Measured, numbers: Sequence[float]) -> str:
     """Return why a cause is not valid, or ""."""
-    if len(fields["what"]) < SHORTEST or not fields["evidence"]:
+    if len(fields["what"]) < SHORTEST:
+        return "its cause is too short"
+    if not fields["evidence"]:
         return "it has no evidence"
     if fields["config_class"] and fields["config_class"] not in known.classes:
         return f"there is no config class {fields['config_class']!r}"

@@ -30,7 +30,7 @@ _REFERS = re.compile(r"\.(?:symver|set|equ|weakref|reloc|quad|long)\b|\w\s*=\s*[
 _WORD = re.compile(r"\b[A-Za-z_]\w*\b(?!\.)")
 """A name in assembly; followed by a dot it is an instruction, such as nanosleep.u32."""
 
-_OTHER_NAME = words("alias __alias__ weakref __weakref__ symver __symver__")
+_ALIASING_ATTRIBUTES = words("alias __alias__ weakref __weakref__ symver __symver__")
 _AT_START = re.compile(r"\.(?:(?:pre)?init_array|fini_array|ctors|dtors)\b|\.(?:init|fini)\"")
 _AT_START_NAMES = words("init_array preinit_array fini_array ctors dtors")
 _KEYWORDS = words("return else case goto do sizeof typeof define")
@@ -41,7 +41,7 @@ _PASTES = AuditRule("hidden-code", "flag", "builds a name by token pasting")
 
 
 def scan(source: CSource, *, delegation: bool = True, depth: int = 0) -> list[Sighting]:
-    """Return all sightings; `delegation` requires that the source itself does the work."""
+    """Return all sightings; with `delegation`, also calls of a library's computation."""
     sightings = [s for s in _names(source) if delegation or s.rule != "delegation"]
     sightings += [*_strings(source), *_assembly(source), *_renamed_functions(source),
                   *_pasting(source), *_library_replacements(source)]
@@ -170,7 +170,7 @@ def _renamed_functions(source: CSource) -> Iterator[Sighting]:
         if token.text == "pragma" and source.before(index) == "#":
             words = [t.text for t in source.tokens[index + 1: index + 6]
                      if t.directive == token.directive]
-        elif token.text == "_Pragma" or (token.text in _OTHER_NAME
+        elif token.text == "_Pragma" or (token.text in _ALIASING_ATTRIBUTES
                                          and _in_attribute(source, index)):
             end = source.matching.get(index + 1, index + 1)
             words = _WORD.findall(source.spelled(source.tokens[index + 1:end]))
@@ -204,7 +204,7 @@ def _pasting(source: CSource) -> Iterator[Sighting]:
 
 
 def _arguments(source: CSource) -> tuple[set[str], set[tuple[str, str]]]:
-    """Return the arguments that are one word, and pairs: (some adjacent ones joined, the next)."""
+    """Return the one-word arguments, and pairs: (adjacent ones joined, the one that follows)."""
     arguments: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for index, token in enumerate(source.tokens):

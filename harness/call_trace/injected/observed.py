@@ -30,7 +30,10 @@ def is_tensor(value: Any) -> bool:
 
 
 def describe(value: Any) -> tuple[Any, ...]:
-    """Return a value's kind and what identifies it; a call's shape is those of its values."""
+    """Return a value's kind and what identifies it.
+
+    The descriptions of a call's values are together the call's shape.
+    """
     if is_tensor(value):
         torch = torch_module()
         if value.layout is not torch.strided or value.is_complex():
@@ -66,7 +69,7 @@ def _plain(value: Any) -> Any:
 def contents(value: Any) -> tuple[Any, ...] | None:
     """Return a tensor's (least, largest, is ascending, is without repetitions); None if empty.
 
-    The last two are for integers only, in the order of the memory.
+    The last two are for integers only, in row-major order of the shape.
     """
     torch = torch_module()
     if not value.numel():

@@ -63,7 +63,7 @@ class NumpyArrays:
     def sorted_rows(self, value: Any) -> Any:
         return self.np.sort(value, axis=-1)
 
-    def counted(self, count: int) -> Any:
+    def numbers_below(self, count: int) -> Any:
         return self.np.arange(count)
 
     def shuffled(self, count: int, generator: Any) -> Any:

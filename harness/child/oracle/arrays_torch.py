@@ -22,11 +22,11 @@ ON_GPU, ON_CPU = (1 << 25, 1 << 20, 1 << 18), (1 << 18, 1 << 13, 1 << 62)
 class TorchArrays(TorchDifferences):
     """Works on float64 tensors, on the judged GPU or on the CPU, without numpy.
 
-    `chunk` is the number of elements that are copied or compared at a time. Windows of a tape with
-    `direct` elements or more are used without a copy. Of inputs of more than `large` elements, only
-    a part changes from one timed block to the next; on the CPU, all elements change. `kernels` are
-    those for an NVIDIA card and values of `dtypes`, kept in `folder`; None elsewhere, or without a
-    compiler.
+    `chunk` is the number of elements that are copied or compared at a time. Windows of `direct`
+    elements or more, cut from a tape (tape.py: the drawn values of one input), are used without a
+    copy. Of inputs of more than `large` elements, only a part changes from one timed block to the
+    next; on the CPU, all elements change. `kernels` are those for an NVIDIA card and values of
+    `dtypes`, kept in `folder`; None elsewhere, or without a compiler.
     """
 
     def __init__(self, device: str, dtypes: Iterable[str] = (), folder: str = "") -> None:
@@ -66,7 +66,7 @@ class TorchArrays(TorchDifferences):
     def sorted_rows(self, value: Any) -> Any:
         return value.sort(dim=-1).values
 
-    def counted(self, count: int) -> Any:
+    def numbers_below(self, count: int) -> Any:
         return self.torch.arange(count, device=self.device)
 
     def shuffled(self, count: int, generator: Any) -> Any:
@@ -266,7 +266,7 @@ class TorchArrays(TorchDifferences):
         return value * (1 + part * side.sign().double())
 
     def not_finite(self, value: Any) -> tuple[int, int]:
-        """Return how many values are not finite, and the number of the first of them."""
+        """Return how many values are not finite, and the index of the first of them."""
         odd = (~self.torch.isfinite(value)).reshape(-1)
         count = int(odd.count_nonzero())
         return count, int(odd.byte().argmax()) if count else 0

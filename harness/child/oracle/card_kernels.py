@@ -23,10 +23,13 @@ KINDS = {"bfloat16": 0, "float16": 1, "float32": 2, "float64": 3}
 
 
 class CardKernels:
-    """Launches the kernels on torch's current stream; nothing waits for them."""
+    """Launches the kernels on torch's current stream without waiting for them.
+
+    Only `errors` waits, to read its results.
+    """
 
     def __init__(self, torch: Any, dtypes: Iterable[str], folder: Path) -> None:
-        """Begin to compile for values of these dtypes, and for those of references.
+        """Begin to compile for values of these dtypes, and of float64, as references are.
 
         What was compiled stays in `folder`. Raises FileNotFoundError where the compiler library is
         missing.
@@ -49,7 +52,9 @@ class CardKernels:
 
     def write_windows(self, view: Any, values: Any, factors: Any, places: Any,
                       center: float) -> None:
-        """Write rows of values, moved by factors towards `center`; `places` has where both begin.
+        """Write rows of values, moved by factors towards `center`.
+
+        `places` has, row by row, where the values and where the factors begin.
         """
         rows, length = view.shape
         self._launch("write_windows", view.dtype, length, rows, view, *view.stride(), values,
@@ -58,7 +63,9 @@ class CardKernels:
     def excess(self, got: Any, want: Any, limit: float) -> Any:
         """Return by row the largest relative difference, as a multiple of `limit`.
 
-        At most 1 is a bound only; see `errors` of the arrays for what a difference is relative to.
+        A result of at most 1 may be only an upper bound of the difference; a larger one is computed
+        from all elements of the row (with a limit of 0 it is 2, whatever the difference is). See
+        `errors` of the arrays for what a difference is relative to.
         """
         torch, (rows, columns) = self._torch, want.shape
         squares = torch.zeros(rows, dtype=torch.float64, device=want.device)
@@ -77,7 +84,10 @@ class CardKernels:
         return relative / limit if limit > 0 else torch.where(relative == 0, 0.0, 2.0)
 
     def errors(self, got: Any, want: Any, scale: float) -> tuple[float, float, int]:
-        """Return the largest absolute and relative error, and the number that is not finite."""
+        """Return the largest absolute and relative error, and how many values are wrong.
+
+        A value counts as wrong if it is not finite although the expected one is.
+        """
         torch = self._torch
         got, want = got.contiguous(), want.contiguous()
         results = torch.zeros(3, dtype=torch.int64, device=want.device)

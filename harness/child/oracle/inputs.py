@@ -143,7 +143,7 @@ def _spiked(arrays: Any, values: Any, generator: Any, kind: str, largest: float)
     rows = values.reshape(-1, shape[-1] if shape else 1)
     count = rows.shape[0]
     share = arrays.uniform(list(rows.shape), generator)
-    replaced = (share < 0.125) & (arrays.counted(count) % 4 == (3 if count > 3 else 0)
+    replaced = (share < 0.125) & (arrays.numbers_below(count) % 4 == (3 if count > 3 else 0)
                                   ).reshape(-1, 1)
     if kind == "nan":
         return arrays.where(replaced, math.nan, rows).reshape(shape)
@@ -184,7 +184,7 @@ def by_place(arrays: Any, shape: list[int], generator: Any) -> Any:
 
 def _steps(arrays: Any, count: int, generator: Any) -> Any:
     """Return the sum of the steps of the bits of each number below `count`."""
-    at = arrays.counted(count)
+    at = arrays.numbers_below(count)
     return sum(((at >> bit) & 1) * (2 * float(arrays.uniform([1], generator)[0]) - 1) * STEP
                for bit in range(max(1, (count - 1).bit_length())))
 
@@ -196,13 +196,13 @@ def structured(arrays: Any, values: Any, generator: Any) -> Any:
     rows = values.reshape(-1, columns)
     count = rows.shape[0]
     at = int(float(arrays.uniform([1], generator)[0]) * ROW_KINDS)
-    across = arrays.counted(columns)
+    across = arrays.numbers_below(columns)
     if count > 1:
         rows = rows * 1.0
         for number in REPLACED:
             first = (number - at) % ROW_KINDS
             some = rows[first::ROW_KINDS]
-            hot = across == ((first + ROW_KINDS * arrays.counted(some.shape[0])) % columns
+            hot = across == ((first + ROW_KINDS * arrays.numbers_below(some.shape[0])) % columns
                              ).reshape(-1, 1)
             arrays.put(some, _replaced(arrays, some, number, hot, generator))
         return rows.reshape(shape)

@@ -89,9 +89,9 @@ class Tape:
         self._arrays = arrays
         kinds = kinds[:1] if self.fixed else kinds
         self.values = arrays.empty(self.length * len(kinds), arrays.to_native(
-            arrays.counted(1), tensor["dtype"]))
+            arrays.numbers_below(1), tensor["dtype"]))
         self.ends = arrays.as_wide(arrays.to_native(
-            two_values(arrays, tensor, arrays.counted(2) > 0), tensor["dtype"])) \
+            two_values(arrays, tensor, arrays.numbers_below(2) > 0), tensor["dtype"])) \
             if structure == "two_valued" else None
         changes = not self.fixed and structure in (None, "two_valued", *OF_ROWS)
         self.noise: Any = self._noise(self.noise_length, seed + 31) if changes else None

@@ -27,7 +27,7 @@ def choose(rows: list[dict[str, object]], costs: list[float],
     )
 
 
-def test_classes_have_median_row_and_core_ends() -> None:
+def test_each_class_has_its_median_row_and_a_core_class_its_cheapest_and_dearest() -> None:
     rows = [{"block_size": block, "context": context, "heads": 8}
             for block in (16, 1024) for context in (512, 1024, 2048, 4096, 8192)]
     costs = [float(row["context"]) * (9 if row["block_size"] == 1024 else 1) for row in rows]

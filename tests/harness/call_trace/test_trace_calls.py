@@ -141,7 +141,7 @@ def test_most_called_shapes_are_kept_at_the_limit() -> None:
     read = weights.parse(data, "it")
     assert len(read.shapes) == 4096 and read.columns == ("m", "name")
     assert read.shapes[0].cells[0] == "4999" and read.shapes[0].calls == 5000
-    assert kept.notes == ("no number or text in all calls: big, not in the file",
+    assert kept.notes == ("not a number or string in every call, so not in the file: big",
                           "904 of 5000 shapes, 3.3% of the calls, are not in the file, which has "
                           "the most called ones")
 
@@ -204,7 +204,8 @@ def test_benchmark_score_is_weighted_by_calls(tmp_path: Path) -> None:
         "--of: a command target does not say which function to count (--of FILE.py:FUNCTION")
     traced = answer(trace(manifest, "--json", "--of", "kernel.py:run", program="serve.py"))
     assert traced["columns"] == ["m", "n"] and traced["shapes"][0]["share"] == 0.7
-    assert traced["notes"] == ["no number or text in all calls: data, not in the file"]
+    assert traced["notes"] == [
+        "not a number or string in every call, so not in the file: data"]
     weighed = {**fields, "target": {**fields["target"], "weights": traced["weights"]}}
     manifest.write_text(yaml_document.dump(weighed))
     assert speedup() == pytest.approx(2 ** 0.7, rel=1e-2)
@@ -219,4 +220,5 @@ def test_only_declared_columns_are_counted(tmp_path: Path) -> None:
     traced = answer(trace(path, "--json", "--of", "helper:run", program="program.py"))
     assert [(shape["shape"], shape["calls"]) for shape in traced["shapes"]] == [({"m": "1"}, 2),
                                                                                 ({"m": "2"}, 1)]
-    assert traced["notes"] == ["no such argument in all calls: batch, not in the file"]
+    assert traced["notes"] == [
+        "not a number or string in every call, so not in the file: batch"]

@@ -33,10 +33,10 @@ def test_a_point_lies_in_each_gap_between_measured_values_and_beyond_the_largest
     values = sorted({point["m"] for point in measured} | {low})
     found = {each.value for each in held_out_shapes.points([{"m": m} for m in values], ["m"], rng)}
     for before, after in pairwise(values):
-        if after - before > 2 and values[-1] >= held_out_shapes.LEAST:
+        if after - before > 2 and values[-1] >= held_out_shapes.LEAST_SIZE:
             inside = [value for value in found if before < value < after]
             assert inside, (values, found)
-    if values[-1] >= held_out_shapes.LEAST:
+    if values[-1] >= held_out_shapes.LEAST_SIZE:
         assert any(value > values[-1] for value in found)
 
 

@@ -89,7 +89,7 @@ def test_kernel_that_the_interpreter_cannot_run_is_not_judged(name: str, tmp_pat
     ruling = rule(verdict, Policy())
     assert ruling.kind == "tie" and ruling.reason.startswith("not judged here: ")
     assert not is_repairable(verdict)
-    assert verdict_words.describe(verdict).headline.startswith("· not judged here: ")
+    assert verdict_words.describe(verdict).summary_line.startswith("· not judged here: ")
 
 
 @pytest.mark.parametrize("error", ["raise NotImplementedError('later')", "(1.0).to('cpu')"])

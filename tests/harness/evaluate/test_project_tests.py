@@ -14,7 +14,7 @@ from tests.support.c_case import FAST, QUICK, Bench, judge, target
 
 ONE_CLASS = replace(target(), classes=target().classes[:1])
 SHORT = replace(QUICK, looks=(2,))
-BAD = "true" if guard.confinement_problem() else "sh -c 'echo bad > {file} || true'"
+OVERWRITE = "true" if guard.confinement_problem() else "sh -c 'echo bad > {file} || true'"
 
 
 def test_candidate_that_passes_the_tests_is_timed_and_the_tests_cannot_change_it(
@@ -22,7 +22,7 @@ def test_candidate_that_passes_the_tests_is_timed_and_the_tests_cannot_change_it
     source = tmp_path / "candidate" / "twice.c"
     verdict = judge(tmp_path, FAST, task=ONE_CLASS, plan=SHORT, test_command=(
         "grep -q twice twice.c && A=1 sh -c 'test $A = 1' && touch built && test -w $HOME && "
-        f"{BAD.format(file=source)}"))
+        f"{OVERWRITE.format(file=source)}"))
     assert verdict.correct and verdict.latency_us, verdict
     assert not source.with_name("built").exists() and source.read_text() == FAST
 

@@ -283,8 +283,8 @@ def test_predict_option_reaches_the_evaluation_and_the_loop(
     verdict = json.loads(capsys.readouterr().out)
     assert (verdict["latency_kind"], verdict["speedup"]) == ("predicted", None)
     assert main(["evaluate", str(EXAMPLE), "--predict", "RTX 4090"]) == 0
-    headline = f"✓ correct, not measured; {quantities.latency(predicted.latency_us)} predicted"
-    assert headline in capsys.readouterr().out
+    summary_line = f"✓ correct, not measured; {quantities.latency(predicted.latency_us)} predicted"
+    assert summary_line in capsys.readouterr().out
     assert main(["loop", str(EXAMPLE), "--predict", "H200", "--json",
                  "--workspace", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"]["latency_kind"] == "predicted"

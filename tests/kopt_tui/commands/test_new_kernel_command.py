@@ -137,7 +137,7 @@ def test_terminal_shows_each_parameter_once_and_breaks_lines_between_words(proje
     assert status == 1 and max(map(len, lines)) <= 80, screen
     notes = " ".join(line.strip() for line in lines)
     assert notes.count("the output's scale, allowed 0.01 (this is the baseline itself)") == 2, \
-        "in the headline, and as the note of the class, which no column cuts"
+        "in the first line, and as the note of the class, which no column cuts"
     assert "- class tall: the baseline's own error is too large as well: check the" in notes
 
 

@@ -28,7 +28,7 @@ def flags(**given: object) -> argparse.Namespace:
                                                        "Norm.apply"),
      ("model.py", "module", None), ("model.py:Model", "function", "Model"),
      ("a.cu", "gpu_source", None), ("a.c:f", "kernel", "f"), ("", "kernel", None)])
-def test_file_and_suffix_choose_the_kind(
+def test_file_and_entry_after_the_colon_choose_the_kind(
         what: str, kind: str, entry: str | None, tmp_path: Path) -> None:
     for name, text in (("kernels.py", ""), ("model.py", MODULE), ("a.cu", ""), ("a.c", "")):
         (tmp_path / name).write_text(text)

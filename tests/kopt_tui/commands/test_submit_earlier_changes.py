@@ -70,7 +70,7 @@ def test_folder_gives_one_patch_per_file_in_order_and_a_branch_gives_one(tmp_pat
     ("nowhere", "is not a campaign, candidate, folder, commit or branch"),
     ("--output=/tmp/x", "is not a campaign, candidate, folder, commit or branch"),
     ("EMPTY", "the source has no change to judge"),
-    ("SELF", "is the campaign that judges them"),
+    ("SELF", "is the campaign that would judge the changes"),
 ])
 def test_source_that_gives_no_change_is_a_one_line_error(
         source: str, message: str, tmp_path: Path) -> None:

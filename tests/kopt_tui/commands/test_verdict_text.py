@@ -1,4 +1,4 @@
-"""Tests a verdict's text: its headline states why a result was withheld or rejected."""
+"""Tests a verdict's text: its first line states why a result was withheld or rejected."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kopt_tui.snapshot import verdict_words
 from kopt_tui.widgets.classes_pane import class_lines
 
 
-@pytest.mark.parametrize(("findings", "headline"), [
+@pytest.mark.parametrize(("findings", "summary_line"), [
     ((), "✓ correct, not measured"),
     ((Finding(rule="clock", severity="note", detail="small"),), "✓ correct, not measured"),
     ((Finding(rule="incumbent-floor", severity="flag", detail="it does no work"),),
      "✓ correct, not compared: it does no work"),
     ((Finding(rule="physical-floor", severity="reject", detail="the latency is withheld"),),
      "✗ correct, but rejected: the latency is withheld")])
-def test_headline_states_why_nothing_was_measured(
-        findings: tuple[Finding, ...], headline: str) -> None:
+def test_summary_line_states_why_nothing_was_measured(
+        findings: tuple[Finding, ...], summary_line: str) -> None:
     verdict = Verdict(valid=True, correct=True, audit=findings)
-    assert verdict_words.describe(verdict).headline == headline
+    assert verdict_words.describe(verdict).summary_line == summary_line
 
 
 def test_correct_verdict_names_what_checked_the_results() -> None:
@@ -35,7 +35,7 @@ def test_correct_verdict_names_what_checked_the_results() -> None:
         == "relative error 1e-06"
 
 
-def test_latency_of_a_rate_names_the_unit() -> None:
+def test_latency_per_unit_of_work_names_the_unit() -> None:
     row = Row(config_class="all", correct=True, outcome="tie", latency_us=153e3, incumbent_us=2e5,
               log_ratio=0.1, low=-0.1, high=0.3, pairs=4, latency_per="GB")
     cells = verdict_words.class_cells(row)

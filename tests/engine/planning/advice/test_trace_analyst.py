@@ -39,7 +39,7 @@ def test_cause_with_measured_numbers_becomes_one_line() -> None:
     ({"what": "Some 5,000 bank conflicts take the time"}, "5,000 was not measured"),
     ({"config_class": "wide"}, "there is no config class 'wide'"),
     ({"kernel": "memcpy_kernel"}, "there is no kernel 'memcpy_kernel'"),
-    ({"evidence": ""}, "it has no evidence"), ({"what": "slow"}, "it has no evidence")])
+    ({"evidence": ""}, "it has no evidence"), ({"what": "slow"}, "its cause is too short")])
 def test_cause_with_unknown_numbers_or_names_is_left_out(
         change: dict[str, str], fault: str) -> None:
     found = read(CAUSE, {**CAUSE, **change})
