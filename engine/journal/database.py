@@ -28,6 +28,11 @@ NETWORK_FILE_SYSTEMS = frozenset({
 """File systems whose shared memory other hosts cannot see. WAL mode needs it."""
 
 
+def files(workspace: Path) -> tuple[str, ...]:
+    """Return the journal's files: whoever may open one can lock it and so stop the engine."""
+    return tuple(str(workspace / f"{FILE}{suffix}") for suffix in ("", "-wal", "-shm"))
+
+
 class OwnedConnection:
     """A connection that only the thread that made it may use: others would corrupt transactions."""
 

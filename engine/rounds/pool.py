@@ -20,6 +20,7 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
+from engine.journal import database
 from engine.judge import stop_rules
 from engine.judge.stop_rules import BudgetUsed
 from engine.manifest.schema import Manifest
@@ -157,7 +158,8 @@ class Pool:
                                 python=setup.manifest.python, env=setup.manifest.env,
                                 corpus=str(setup.workspace.resolve() / corpus.FILE),
                                 searches=str(setup.folder.searches(task.slot)),
-                                hidden=(str(scratch.parent), str(worktree.parent)),
+                                hidden=(*database.files(setup.workspace.resolve()),
+                                        str(scratch.parent), str(worktree.parent)),
                                 selftest_iterations=setup.manifest.pool.selftest_iterations,
                                 timeout_s=self._manifest().pool.worker_timeout_s,
                                 allowance=self._allowance, book=self._messages.put)

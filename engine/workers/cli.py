@@ -8,6 +8,7 @@ candidate; its output is a log, in which a line `Hypothesis: ...` states what it
 from __future__ import annotations
 
 import functools
+import json
 import math
 import os
 import re
@@ -49,8 +50,8 @@ if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
 
 LOG_BYTES = 1 << 20
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
-LEAST_SECRET = 8
-"""Shorter values of such variables are not treated as secrets."""
+LEAST_SECRET, LEAST_VALUE = 8, 16
+"""Shorter values of variables with such names, and of others, are not treated as secrets."""
 HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
 """Hides all GPUs from CUDA and ROCm, since an agent's own runs would disturb the timing there."""
@@ -147,10 +148,15 @@ def _printed(data: bytes, passed: Mapping[str, str]) -> str:
 
 
 def without_secrets(text: str, passed: Mapping[str, str]) -> str:
-    """Return a text without the values of those variables whose names say that they are secret."""
+    """Return a text without the values of variables that were passed to a command, nor their lines.
+
+    A key of several lines may be printed line by line, or as a string of JSON.
+    """
     for name, value in passed.items():
-        if _SECRET.search(name) and len(value) >= LEAST_SECRET:
-            text = text.replace(value, f"[{name}]")
+        least = LEAST_SECRET if _SECRET.search(name) else LEAST_VALUE
+        for part in dict.fromkeys((value, json.dumps(value)[1:-1], *value.splitlines())):
+            if len(part.strip()) >= least:
+                text = text.replace(part.strip(), f"[{name}]")
     return text
 
 

@@ -31,7 +31,8 @@ class Confine:
     Without namespaces the process runs unconfined, or fails if `required`. `reach` replaces
     `network`. Of the device files of single GPUs it may open those in `nodes`, or all if that is
     empty. `binds` are pairs: a writable folder, and the path at which the process sees it.
-    `hidden` folders appear empty, except for the folders inside them that the process works in.
+    `hidden` folders appear empty, except for the folders inside them that the process works in;
+    `hidden` files cannot be opened.
     """
 
     writable: tuple[str, ...] = ()

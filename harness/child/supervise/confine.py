@@ -78,14 +78,14 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     """Move this process into its own namespaces and fork; return in the innermost child.
 
     Only `writable` and a private /dev/shm are writable. Of the machine's /dev/shm, and of `hidden`
-    folders, only the folders that this process works in remain. `binds` are pairs (folder, path):
-    the folder appears, writable, at the path. Other processes are invisible and cannot be
-    signalled. Without `network` not even a local socket can be reached, except that with `reach`
-    the owner answers at some addresses (`own_network`). Without `cards` no GPU can be opened; with
-    `nodes`, only these of the numbered devices below /dev. The intermediate processes wait and
-    exit as the innermost one does. Its wait status and the number of processes it left are written
-    to the descriptor `report`. Raises OSError if the kernel refuses: for namespaces and mounts,
-    before any fork.
+    folders, only the folders that this process works in remain; `hidden` files cannot be opened.
+    `binds` are pairs (folder, path): the folder appears, writable, at the path. Other processes are
+    invisible and cannot be signalled. Without `network` not even a local socket can be reached,
+    except that with `reach` the owner answers at some addresses (`own_network`). Without `cards` no
+    GPU can be opened; with `nodes`, only these of the numbered devices below /dev. The intermediate
+    processes wait and exit as the innermost one does. Its wait status and the number of processes
+    it left are written to the descriptor `report`. Raises OSError if the kernel refuses: for
+    namespaces and mounts, before any fork.
     """
     parent = os.getppid()
     _map_ids()
@@ -109,9 +109,13 @@ def enter(writable: list[str], network: bool, report: int = -1, *, cards: bool =
     _mount_terminals()
     needed = [*writable, *(path for _, path in binds), os.getcwd()]
     _empty(SHARED, needed, SHARED_MEMORY)
-    for path in filter(os.path.isdir, hidden):  # one in /dev/shm is gone already
-        _empty(path, needed, NOTHING)
-        _set_attributes(path, add=MOUNT_ATTR_RDONLY)
+    for path in filter(os.path.exists, hidden):  # one in /dev/shm is gone already
+        if os.path.isdir(path):
+            _empty(path, needed, NOTHING)
+            _set_attributes(path, add=MOUNT_ATTR_RDONLY)
+        else:
+            _mount(os.devnull, path, None, MS_BIND)
+            _set_attributes(path, add=MOUNT_ATTR_NODEV)  # not even the null device can be opened
     _wait_in_parent()
     _mount_proc()
     _wait_in_parent(as_init=True, report=report)

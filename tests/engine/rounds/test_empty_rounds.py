@@ -7,7 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from engine.journal import database
 from engine.rounds.round import decisions_in
+from harness.isolation import guard
 from tests.support import campaigns
 from tests.support.history_case import HistoryBuilder
 
@@ -45,3 +47,17 @@ def test_round_without_candidates_counts_its_slots_by_outcome(
     with campaigns.reading(setup) as reader:
         last = reader.rounds(setup.id)[-1]
     assert (last.outcome, last.summary) == (outcome, summary)
+
+
+def test_agents_cannot_open_the_journal_and_so_cannot_lock_it(tmp_path: Path) -> None:
+    """A lock of any process that can read the journal would stop the engine's writes."""
+    if reason := guard.confinement_problem():
+        pytest.skip(f"agents cannot be confined here: {reason}")
+    opens = " || ".join(f"cat {path}" for path in database.files(tmp_path / "w"))
+    setup = campaigns.create(tmp_path, max_iterations=1, pool={
+        "slots": 1, "backends": ["cli"],
+        "cli": [{"name": "agent", "command": f"sh -c '! ({opens})' {{prompt}}"}]})
+    assert setup.workspace == tmp_path / "w"
+    campaigns.run(setup)
+    with campaigns.reading(setup) as reader:
+        assert "failed" not in reader.rounds(setup.id)[-1].summary

@@ -129,10 +129,13 @@ def test_a_prompt_runs_in_a_sandbox_and_its_facts_are_one_line(user_folder: Path
     write(user_folder, "a", "{name: a, description: d}", "{{ op }}|{{ entry }}")
     write(user_folder, "b", "{name: b, description: d}", "{{ ''.__class__.__mro__ }}")
     write(user_folder, "c", "{name: c, description: d}", "{{ nothing }}")
+    write(user_folder, "d", "{name: d, description: d}", "{{ op + 1 }}")
+    write(user_folder, "e", "{name: e, description: d}", "{{ 1 / 0 }}")
+    write(user_folder, "f", "{name: f, description: d}", "{{ range(10**9) }}")
     loaded = subagent_registry.load(None)
     facts = SlotFacts(op="a\nb\x1b[31m", entry="f")
     assert rendering.system_prompt(loaded.get("a"), facts) == "a b|f\n"
-    for name in "bc":
+    for name in "bcdef":
         with pytest.raises(InputError, match="cannot be rendered"):
             rendering.system_prompt(loaded.get(name), facts)
 

@@ -14,7 +14,7 @@ import pytest
 from engine.manifest.pool_schema import CliSpec
 from engine.task import Task
 from engine.verify.fleet import Fleet
-from engine.workers.cli import HIDDEN, CliWorker
+from engine.workers.cli import HIDDEN, CliWorker, without_secrets
 from engine.workers.protocol import LOG, WorkerBench
 from harness.devices.device import Device
 from harness.devices.monitoring import tenants
@@ -144,3 +144,18 @@ def test_agent_stopped_by_a_measurement_on_the_cpu_says_what_it_waits_for(
     (tree / "enough").touch()
     thread.join(60)
     assert not thread.is_alive() and len(ticks) == 3
+
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(("name", "value", "printed", "kept"), [
+    ("AGENT_KEY", "sk-01234567", "it is sk-01234567.", "it is [AGENT_KEY]."),
+    ("AGENT_KEY", PEM, "MIIEvQIBADANBgkqhkiG9w0BAQ", "[AGENT_KEY]"),
+    ("AGENT_KEY", PEM, json.dumps({"key": PEM}), '{"key": "[AGENT_KEY]"}'),
+    ("GH_PAT", "ghp_0123456789abcdef", "ghp_0123456789abcdef", "[GH_PAT]"),
+    ("LLM_BASE_URL", "https://ann:pw@host/v1", "at https://ann:pw@host/v1", "at [LLM_BASE_URL]"),
+    ("MODE", "fast", "fast", "fast")])
+def test_values_passed_to_an_agent_are_taken_out_whole_by_line_and_as_json(
+        name: str, value: str, printed: str, kept: str) -> None:
+    assert without_secrets(printed, {name: value}) == kept

@@ -65,6 +65,22 @@ def test_job_inherits_only_standard_descriptors_and_an_empty_stdin(tmp_path: Pat
 
 
 @needs_confinement
+def test_hidden_folders_are_empty_and_hidden_files_cannot_be_opened(tmp_path: Path) -> None:
+    inside, folder, file = tmp_path / "inside", tmp_path / "folder", tmp_path / "file"
+    inside.mkdir()
+    folder.mkdir()
+    for path in (folder / "x", file):
+        path.write_text("content")
+    code = ("import os, sys\nprint(os.listdir(sys.argv[1]))\n"
+            "try: open(sys.argv[2])\nexcept OSError as error: print(error.strerror)")
+    outcome = run(code, inside, str(folder), str(file), confine=Confine(
+        writable=(str(inside),), hidden=(str(folder), str(file), str(tmp_path / "no such")),
+        required=True))
+    assert outcome.stdout.decode().split("\n")[:2] == ["[]", "Permission denied"], outcome
+    assert file.read_text() == "content"
+
+
+@needs_confinement
 @pytest.mark.parametrize("target", [
     "/etc/kopt-test", "/tmp/kopt-test", "{home}/kopt-test", "/var/tmp/kopt-test", "{beside}",
     "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", "/sys/kernel/uevent_helper",
