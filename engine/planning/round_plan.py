@@ -76,13 +76,28 @@ def _planned(inputs: PlanInputs, share: int) -> list[Task]:
             tasks.append(_transformation_task(inputs, slot, changes.pop(0)))
         else:
             tasks.append(_search(inputs, slot, directions.pop(0)))
+        by_agents, by_transformations = _keys(tasks, *AGENT_BACKENDS), _keys(tasks, "transform")
+        ideas[:] = [idea for idea in ideas if idea.key not in by_transformations]
+        changes[:] = [change for change in changes if _key(inputs, change) not in by_agents]
     return tasks
+
+
+def _keys(tasks: Sequence[Task], *backends: str) -> set[str]:
+    """Return the keys of the ideas that the tasks of some backends follow."""
+    return {task.idea for task in tasks if task.idea and task.backend in backends}
+
+
+def _key(inputs: PlanInputs, change: ApplicableChange) -> str:
+    """Return the key of the strategy that a transformation follows, "" without one."""
+    return inputs.strategy_of(change.name)[2]
 
 
 def _more_transformations(inputs: PlanInputs, planned: Sequence[Task], room: int) -> list[Task]:
     """Return at most `room` more transformations, for slots that have nothing else to do."""
     made = {task.option for task in planned if task.backend == "transform"}
-    others = [change for change in inputs.new_changes if change.name not in made]
+    by_agents = _keys(planned, *AGENT_BACKENDS)
+    others = [change for change in inputs.new_changes
+              if change.name not in made and _key(inputs, change) not in by_agents]
     numbered = enumerate(others[:max(0, room)], len(planned) + 1)
     return [_transformation_task(inputs, f"planned-{number}", change)
             for number, change in numbered] if inputs.pool.mode != "fixed" else []

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from engine.knowledge import strategy_table
+from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_share
 from engine.planning.round_plan import plan
@@ -219,3 +222,24 @@ def test_transformation_is_made_once_on_a_best_and_a_lost_one_comes_last() -> No
 def test_transformations_need_their_backend_and_planned_slots(pool: PoolSpec) -> None:
     tasks = plan(plan_inputs(slots=6, changes=CHANGES, pool=pool))
     assert not [task for task in tasks if task.backend == "transform"]
+
+
+@pytest.mark.parametrize("language", ["c", "triton", "cuda"])
+@pytest.mark.parametrize("limiter", ["memory", "compute", "latency", "not vectorised"])
+def test_no_agent_follows_the_idea_of_a_transformation(language: Any, limiter: Any) -> None:
+    place = StrategyPlace(op="norm", language=language, on_gpu=language != "c")
+    names = [name for row in strategy_table.against(limiter, place)
+             for name in row.transformations]
+    limited = tunable(1)
+    limited = msgspec.structs.replace(limited, bottleneck=msgspec.structs.replace(
+        limited.bottleneck, limiter=limiter))
+    tasks = plan(plan_inputs(
+        slots=12, knobs=(), bottlenecks=(limited,), place=place,
+        changes=tuple(ApplicableChange(name=name, what=name, knobs=())
+                      for name in dict.fromkeys(names)),
+        pool=PoolSpec(backends=("search", "transform", "cli"), cli=(AGENT,))))
+    by_agents, by_transformations = (
+        {task.idea for task in tasks if task.idea and (task.backend == "transform") == is_change}
+        for is_change in (False, True))
+    assert by_agents and bool(by_transformations) == bool(names)
+    assert not by_agents & by_transformations
