@@ -195,8 +195,8 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
         routes.setdefault(route.language, route)
     return [*templates, *(
         _agent_task(inputs, f"rewrite-{route.language}", "rewrite", writers[turn % len(writers)],
-                 f"rewrite the kernel in {LANGUAGES[route.language].title}: {route.reason}",
-                 subagent=route.subagent, more=inputs.translations.get(route.language, ""))
+                    f"rewrite the kernel in {LANGUAGES[route.language].title}: {route.reason}",
+                    subagent=route.subagent, more=inputs.translations.get(route.language, ""))
         for turn, route in enumerate(routes.values()))][:max(0, room)]
 
 
@@ -235,7 +235,7 @@ def _aimed(inputs: PlanInputs, tunable: TunableBottleneck | None, task: Task) ->
 
 
 def _agent_task(inputs: PlanInputs, slot: str, kind: SlotKind, author: Author, aim: str, *,
-             idea: str = "", subagent: str = DEFAULT, more: str = "") -> Task:
+                idea: str = "", subagent: str = DEFAULT, more: str = "") -> Task:
     """Return a task for a coding agent; `idea` is the key of its aim, `more` is for its prompt."""
     return Task(slot=slot, kind=kind, backend=author.backend, option=author.option,
                 hypothesis=f"{author.option}: {aim}" if author.option else aim, bottleneck="",

@@ -178,8 +178,8 @@ class Pool:
             setup.repo.remove(task.slot)
 
     @contextmanager
-    def _screening_desk(self, task: Task, bench: WorkerBench,
-              tick: Tick) -> Iterator[tuple[WorkerBench, ScreeningDesk]]:
+    def _screening_desk(self, task: Task, bench: WorkerBench, tick: Tick,
+                        ) -> Iterator[tuple[WorkerBench, ScreeningDesk]]:
         """Let the processes of a coding agent's slot ask for screening verdicts."""
         pool, scratch = self._setup.manifest.pool, Path(bench.scratch)
         desk = ScreeningDesk(

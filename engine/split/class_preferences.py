@@ -107,9 +107,18 @@ def _preferences(result: LoopResult, least: float) -> dict[str, tuple[Contender,
 
 def _default_gain(result: LoopResult, name: str) -> float:
     """Return the existing kernel's gain over the common best in a class; 0 if they are the same."""
-    first = result.trials[0].config if result.trials else result.best
-    return next((_gain(contender, name) for contender in result.contenders
-                 if contender.config == first), 0.0)
+    existing = _existing(result)
+    return 0.0 if existing is None else _gain(existing, name)
+
+
+def _existing(result: LoopResult) -> Contender | None:
+    """Return the existing kernel among the contenders, None if it is the common best."""
+    first = _existing_config(result)
+    return next((each for each in result.contenders if each.config == first), None)
+
+
+def _existing_config(result: LoopResult) -> Config:
+    return result.trials[0].config if result.trials else result.best
 
 
 def against_existing(result: LoopResult, margin: float) -> LoopResult:
@@ -118,10 +127,7 @@ def against_existing(result: LoopResult, margin: float) -> LoopResult:
     Where the existing kernel is faster in a class than the common best, by the margin and beyond
     the noise, it stays the default. The common best then is a contender like the others.
     """
-    first = result.trials[0].config if result.trials else result.best
-    existing = next((contender for contender in result.contenders if contender.config == first),
-                    None)
-    least = math.log1p(margin)
+    existing, least = _existing(result), math.log1p(margin)
     if existing is None or not any(
             gain.gain > least and gain.sure > 0 for gain in existing.gains):
         return result
@@ -129,7 +135,7 @@ def against_existing(result: LoopResult, margin: float) -> LoopResult:
         ClassGain(config_class=gain.config_class, gain=0.0, stderr=0.0, pairs=gain.pairs)
         for gain in existing.gains))
     others = (best, *(each for each in result.contenders if each is not existing))
-    return replace(result, best=first, contenders=tuple(
+    return replace(result, best=_existing_config(result), contenders=tuple(
         Contender(config=contender.config, gains=tuple(
             _minus(gain, own) for gain in contender.gains
             if (own := existing.gain_in(gain.config_class)) is not None))

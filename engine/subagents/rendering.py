@@ -64,7 +64,7 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
         line = f" (line {error.lineno})" if hasattr(error, "lineno") else ""
         raise InputError(f"the prompt cannot be rendered: {error.message}{line}",
                          where=subagent.path) from error
-    except (ArithmeticError, LookupError, OverflowError, RecursionError, TypeError,
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
             ValueError) as error:  # an expression of the template raised it
         raise InputError(f"the prompt cannot be rendered: {one_line(str(error), LONGEST_FACT)}",
                          where=subagent.path) from error

@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
 LOG_BYTES = 1 << 20
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
 LEAST_SECRET, LEAST_VALUE = 8, 16
-"""Shorter values of variables with such names, and of others, are not treated as secrets."""
+"""Shorter values are not treated as secrets: of variables with such names, and of all others."""
 HIDDEN = dict.fromkeys(
     ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"), "-1")
 """Hides all GPUs from CUDA and ROCm, since an agent's own runs would disturb the timing there."""
@@ -150,7 +150,8 @@ def _printed(data: bytes, passed: Mapping[str, str]) -> str:
 def without_secrets(text: str, passed: Mapping[str, str]) -> str:
     """Return a text without the values of variables that were passed to a command, nor their lines.
 
-    A key of several lines may be printed line by line, or as a string of JSON.
+    A key of several lines may be printed line by line, or as a string of JSON. Short values stay:
+    see LEAST_SECRET and LEAST_VALUE.
     """
     for name, value in passed.items():
         least = LEAST_SECRET if _SECRET.search(name) else LEAST_VALUE
