@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -223,13 +222,10 @@ REQUESTS = ("approve", "reject", "pause", "resume", "stop", "set")
 def command(*words: str, workspace: Path, **env: str) -> tuple[int, str, str]:
     """Run a command to its end; return its exit code, stdout and stderr.
 
-    It runs in a fork of this process, or in a new process if other threads run here, as a fork
-    would inherit their locks. A request waits up to 100 s for the engine's answer.
+    A request waits up to 100 s for the engine's answer.
     """
     if words[0] in REQUESTS and "--wait" not in words:
         words = (*words, "--wait", "100")
-    if threading.active_count() > 1:
-        return ended(kopt(*words, workspace=workspace, **env))
     done = forked_command.run(
         ["--workspace", str(workspace), *words], data=b"", cwd=None, limit_s=200.0,
         env={**os.environ, "PYTHONPATH": str(ROOT), **env})

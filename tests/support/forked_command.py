@@ -1,7 +1,8 @@
 """Runs kopt in forks of the test's process, which is faster than starting Python.
 
 A fork has its own descriptors, folder, variables and exit, as a new process has. Modules of kopt
-that one fork has imported are imported here before the next fork.
+that one fork has imported are imported here before the next fork. While the test has other threads,
+a fork starts Python anew: it would inherit a lock that one of them holds in SQLite.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -51,11 +53,15 @@ def start(words: Sequence[str], streams: Sequence[int], cwd: Path | None, env: M
           *, own_session: bool = False) -> int:
     """Start one command line with these streams; return its pid, which the caller awaits."""
     variables = dict(env)
-    _import_as_forks_did()
+    has_threads = threading.active_count() > 1
+    if not has_threads:
+        _import_as_forks_did()
     pid = os.fork()
     if pid == 0:
         if own_session:
             os.setsid()
+        if has_threads:
+            _exec(words, streams, cwd, variables)
         _child(words, streams, cwd, variables)
     return pid
 
@@ -93,6 +99,18 @@ def exit_code(program: Callable[[], object], **env: str) -> int:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status)
+
+
+def _exec(words: Sequence[str], streams: Sequence[int], cwd: Path | None,
+          env: Mapping[str, str]) -> NoReturn:
+    try:
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        if cwd is not None:
+            os.chdir(cwd)
+        os.execve(sys.executable, [sys.executable, "-m", "kopt_tui.main", *words], dict(env))
+    finally:
+        os._exit(127)
 
 
 def _child(words: Sequence[str], streams: Sequence[int], cwd: Path | None,
