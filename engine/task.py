@@ -100,7 +100,7 @@ class AgentProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What one answer of a language model cost an attempt of a slot."""
+    """What an answer of a language model cost an attempt of a slot."""
 
     round: int
     slot: str
@@ -110,6 +110,8 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 1
     tokens_read: int = 0
     tokens_written: int = 0
+    answers: int = 1
+    """How many answers it sums up: a coding agent may report their cost together."""
 
 
 class SlotProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -168,7 +168,13 @@ def unpaid(task: Task, pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed) -> 
     cost = declared_cost(task, pool)
     if budget.cost is not None and cost and used.cost + cost > budget.cost:
         return f"its cost of {cost:g} is more than what is left of the budget of {budget.cost:g}"
-    return stop_rules.models_over_budget(budget, used) if task.backend == "agent" else ""
+    return stop_rules.models_over_budget(budget, used) if asks_model(task, pool) else ""
+
+
+def asks_model(task: Task, pool: PoolSpec) -> bool:
+    """Return whether a task's worker is a language model, as far as kopt can know."""
+    agents = {cli.name for cli in pool.cli if cli.agent is not None}
+    return task.backend == "agent" or (task.backend == "cli" and task.option in agents)
 
 
 def afford(tasks: Sequence[Task], pool: PoolSpec, budget: BudgetSpec, used: BudgetUsed,

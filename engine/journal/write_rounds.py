@@ -56,8 +56,9 @@ class RoundWriter(LeasedConnection):
     def model_spent(self, campaign: str, answer: ModelAnswer) -> None:
         """Add the cost of a model's answer to that of its attempt, without an event."""
         row = ModelCost(campaign=campaign, round=answer.round, slot=answer.slot,
-                        attempt=answer.attempt, model=answer.model, steps=1,
-                        unpriced=int(answer.cost_usd is None), cost_usd=answer.cost_usd or 0.0,
+                        attempt=answer.attempt, model=answer.model, steps=answer.answers,
+                        unpriced=answer.answers if answer.cost_usd is None else 0,
+                        cost_usd=answer.cost_usd or 0.0,
                         tokens_read=answer.tokens_read, tokens_written=answer.tokens_written)
         added = ("steps", "unpriced", "cost_usd", "tokens_read", "tokens_written")
         with self.change(campaign) as connection:

@@ -20,6 +20,7 @@ import msgspec
 
 from engine.campaign import baseline_cache
 from engine.campaign.setup import Setup
+from engine.history import spending
 from engine.journal import database
 from engine.judge import stop_rules
 from engine.judge.stop_rules import BudgetUsed
@@ -118,7 +119,8 @@ class Pool:
         if self._draining.is_set():
             self._messages.put(TaskSkipped(task=task))
             return
-        if task.backend == "agent" and (over_budget := self._allowance().over_budget):
+        if spending.asks_model(task, self._setup.manifest.pool) and (
+                over_budget := self._allowance().over_budget):
             self._messages.put(TaskSkipped(task=task, unpaid=over_budget))
             return
         try:

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +27,10 @@ from engine.split import class_sizes
 from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.subagent import Subagent
-from engine.task import SplitRequest, Task
+from engine.task import ModelAnswer, SplitRequest, Task
 from engine.workers import slot_facts
 from engine.workers.cli_output import CliOutput
+from engine.workers.model.attempt_limits import Allowance
 from engine.workers.model.provider_routes import ProviderRoutes
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.slot import screening_desk
@@ -82,7 +83,11 @@ class CliWorker:
         env = variables if command.gpu else variables | HIDDEN
         passed = {name: os.environ[name] for name in command.variables if name in os.environ}
         printed = CliOutput(command.agent, tick, lambda text: without_secrets(text, passed),
-                            Path(bench.transcript or Path(bench.scratch) / TRANSCRIPT))
+                            Path(bench.transcript or Path(bench.scratch) / TRANSCRIPT),
+                            lambda cost, answers: bench.book(ModelAnswer(
+                                round=task.round, slot=task.slot, attempt=task.attempt,
+                                model=command.template, cost_usd=cost, answers=answers)))
+        end = _SlotEnd(cancel, bench.allowance if command.agent else None)
         printed.begin(full_prompt)
         env |= passed
         passed |= screening_desk.secret(bench.kopt)
@@ -105,7 +110,7 @@ class CliWorker:
                 on_line=printed.take,
                 on_wait=lambda text: tick("waiting" if text else "working",
                                           text or command.name, None),
-                cancel=cancel)
+                cancel=end)
         printed.end(outcome.stdout)
         output = _printed(outcome.stdout + outcome.stderr, passed)[-LOG_BYTES:]
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
@@ -118,10 +123,29 @@ class CliWorker:
                 report, summary=f"{command.name} was stopped after {outcome.wall_s:.0f} s")
         if outcome.ok:
             return report
+        if outcome.ended == "killed" and (over := end.over_budget):
+            cut = f"{command.name} was stopped after {outcome.wall_s:.0f} s: budget: {over}"
+            return msgspec.structs.replace(report, summary=cut, cut=cut)
         last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
         why = "" if outcome.ended == "timeout" else printed.error or plain(" ".join(last), 200)
         cut = f"{command.name} {outcome.describe(limits)} {why}".strip()
         return msgspec.structs.replace(report, summary=cut, cut=cut)
+
+
+class _SlotEnd(threading.Event):
+    """Is set once the slot is cancelled, or once the models' budget is used if they count in it."""
+
+    def __init__(self, cancel: threading.Event, allowance: Callable[[], Allowance] | None) -> None:
+        super().__init__()
+        self._cancel, self._allowance = cancel, allowance
+
+    def is_set(self) -> bool:
+        return self._cancel.is_set() or bool(self.over_budget)
+
+    @property
+    def over_budget(self) -> str:
+        """Why no model is asked any more, "" while the budget has something left."""
+        return self._allowance().over_budget if self._allowance else ""
 
 
 def prompts(task: Task, bench: WorkerBench,

@@ -31,16 +31,18 @@ def hypothesis_in(output: str) -> str:
 class CliOutput:
     """Reads a command's standard output line by line, as its agent's template says.
 
-    `clean` takes secrets out of a text.
+    `clean` takes secrets out of a text. `book` gets what a known agent says its model cost since
+    the last time, None if it does not say, and how many answers that is.
     """
 
     def __init__(self, agent: AgentTemplate | None, tick: Tick, clean: Callable[[str], str],
-                 transcript: Path) -> None:
+                 transcript: Path, book: Callable[[float | None, int], None]) -> None:
         self._stream = AgentStream(agent) if agent else None
         self._has_json = bool(agent and agent.stream)
         self._tick, self._clean = tick, clean
         self._transcript = TranscriptWriter(transcript)
         self._fragments, self._began_at = "", time.time()
+        self._book, self._booked_usd, self._booked_answers = book, 0.0, 0
 
     def begin(self, prompt: str) -> None:
         """Begin the transcript with what the agent is asked."""
@@ -50,6 +52,8 @@ class CliOutput:
     def take(self, line: bytes) -> None:
         """Record and show a line."""
         event = self._stream.take(line) if self._stream else None
+        if (self.cost_usd or 0.0) > self._booked_usd:
+            self._book_costs()
         if event is None:
             self._show(line[:MAX_TEXT].decode(errors="replace"))
             return
@@ -65,10 +69,12 @@ class CliOutput:
             command=shown[:SHOWN]))
 
     def end(self, stdout: bytes) -> None:
-        """Take a last line without a newline, and write the model's last text fragments."""
+        """Take a last line without a newline; write and book what is left."""
         if rest := stdout.rpartition(b"\n")[2]:
             self.take(rest)
         self._flush()
+        if self.steps > self._booked_answers:
+            self._book_costs()
 
     def hypothesis(self, printed: str) -> str:
         """Return the last hypothesis that the command stated, "" if none."""
@@ -95,6 +101,11 @@ class CliOutput:
     def cost_usd(self) -> float | None:
         """The cost that a known agent reports, None if it does not; 0 for other commands."""
         return self._stream.cost_usd if self._stream else 0.0
+
+    def _book_costs(self) -> None:
+        cost = None if self.cost_usd is None else self.cost_usd - self._booked_usd
+        self._book(cost, max(0, self.steps - self._booked_answers))
+        self._booked_usd, self._booked_answers = self.cost_usd or 0.0, self.steps
 
     def _note(self, event: StreamEvent) -> None:
         if event.text and event.is_fragment:

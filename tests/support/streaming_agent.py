@@ -62,6 +62,18 @@ def fails() -> None:
     sys.exit(3)
 
 
+def spends() -> None:
+    """Ask a model that costs 0.3 USD an answer, until somebody ends this process."""
+    for step in range(1, 1000):
+        say(step=str(step), cost_usd=0.3 * step)
+        time.sleep(0.2)
+
+
+def unpriced() -> None:
+    """Ask a model without a word on what it costs."""
+    say(step="1", text="I look.")
+
+
 def endless() -> None:
     """Report for ever, with a child that would outlive its parent."""
     subprocess.Popen(["sleep", "1000"], start_new_session=True)
