@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import functools
+import sys
+import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from engine.subagents import prompt_template
 from engine.subagents.subagent import Subagent
-from engine.subagents.subagent_registry import BUILT_IN
 from harness.errors import InputError
 from harness.formats.text import one_line, plain
-
-if TYPE_CHECKING:  # jinja2 is imported when a prompt is rendered
-    from jinja2 import Template
-    from jinja2.sandbox import SandboxedEnvironment
+from harness.isolation import guard
+from harness.isolation.confinement import Confine
+from harness.isolation.process_outcome import Limits
 
 MAX_PROMPT, LONGEST_FACT = 64 << 10, 400
+LIMITS = Limits(wall_s=10.0, memory_bytes=512 << 20, output_bytes=8 << 20)
+"""Limits of the process that renders a prompt which is not kopt's own."""
 
 
 class SlotFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +47,6 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
 
     Raises InputError if the template cannot be rendered or a required value is missing.
     """
-    from jinja2 import TemplateError
-
     slot_values = dict(values or {})
     for parameter in subagent.parameters:
         if parameter.required and not slot_values.get(parameter.name, parameter.value):
@@ -53,35 +54,34 @@ def system_prompt(subagent: Subagent, slot_facts: SlotFacts,
     facts = {name: tuple(one_line(item, LONGEST_FACT) for item in value)
              if isinstance(value, tuple) else one_line(value, LONGEST_FACT)
              for name, value in msgspec.structs.asdict(slot_facts).items()}
-    context = {parameter.name: parameter.value for parameter in subagent.parameters}
+    context: dict[str, Any] = {parameter.name: parameter.value for parameter in subagent.parameters}
     context |= {name: one_line(value, LONGEST_FACT) if isinstance(value, str) else value
                 for name, value in slot_values.items()}
+    context |= facts | {"source_language": subagent.source_language,
+                        "target_language": subagent.target_language}
+    is_kopts = Path(subagent.path).is_relative_to(prompt_template.BUILT_IN)
     try:
-        text = _template(subagent.system_prompt).render(
-            context | facts | {"source_language": subagent.source_language,
-                              "target_language": subagent.target_language})
-    except TemplateError as error:
-        line = f" (line {error.lineno})" if hasattr(error, "lineno") else ""
-        raise InputError(f"the prompt cannot be rendered: {error.message}{line}",
-                         where=subagent.path) from error
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
-            ValueError) as error:  # an expression of the template raised it
+        text = (prompt_template.render if is_kopts else _render_apart)(
+            subagent.system_prompt, context)
+    except ValueError as error:
         raise InputError(f"the prompt cannot be rendered: {one_line(str(error), LONGEST_FACT)}",
                          where=subagent.path) from error
     return plain(text, MAX_PROMPT).strip() + "\n"
 
 
-@functools.lru_cache(maxsize=64)
-def _template(text: str) -> Template:
-    return _environment().from_string(text)
+def _render_apart(template: str, context: Mapping[str, Any]) -> str:
+    """Return a template filled in by a guarded process: it may loop, or take all memory.
 
-
-@functools.cache
-def _environment() -> SandboxedEnvironment:
-    """A project's prompts are untrusted: they run in a sandbox and include shared parts only."""
-    from jinja2 import FileSystemLoader, StrictUndefined
-    from jinja2.sandbox import SandboxedEnvironment
-
-    return SandboxedEnvironment(loader=FileSystemLoader(BUILT_IN / "shared"), trim_blocks=True,
-                                lstrip_blocks=True, keep_trailing_newline=True,
-                                undefined=StrictUndefined)
+    Raises ValueError if it cannot be rendered.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        (request := Path(folder) / "prompt.json").write_bytes(
+            msgspec.json.encode({"template": template, "context": context}))
+        outcome = guard.run([sys.executable, "-I", prompt_template.__file__, str(request)],
+                            cwd=Path(folder), limits=LIMITS, confine=Confine(cards=False))
+    if not outcome.ok:
+        raise ValueError(outcome.describe(LIMITS))
+    answer = msgspec.json.decode(outcome.stdout, type=dict[str, str])
+    if "fault" in answer:
+        raise ValueError(answer["fault"])
+    return answer["text"]

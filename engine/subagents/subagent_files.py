@@ -75,8 +75,10 @@ def _variants(document: Document) -> Iterator[Document]:
     """Yield the definition, once for each of its variants."""
     value = dict(document.value)
     variants = value.pop("variants", [{}])
-    if not isinstance(variants, list) or not all(isinstance(entry, dict) for entry in variants):
-        raise InputError("variants: expected a list of mappings", where=document.at(("variants",)))
+    if not (isinstance(variants, list) and variants
+            and all(isinstance(entry, dict) for entry in variants)):
+        raise InputError("variants: expected a list of one or more mappings",
+                         where=document.at(("variants",)))
     for entry in variants:
         fields = {key: str(entry[key]) for key in ("source", "target") if key in entry}
         others = {key: inner for key, inner in entry.items() if key not in fields}

@@ -15,12 +15,12 @@ import msgspec
 
 from engine import data_folders
 from engine.subagents import subagent_files
+from engine.subagents.prompt_template import BUILT_IN
 from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_files import DEFINITION, PROMPT
 from harness.errors import InputError, KoptError
 from harness.formats.text import one_line, suggest
 
-BUILT_IN = Path(__file__).resolve().parent.parent.parent / "subagents"
 DEFAULT = "general-kernel-optimization"
 
 

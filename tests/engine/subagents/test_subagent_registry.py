@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,7 @@ def test_registry_is_read_again_only_when_a_file_has_changed(user_folder: Path) 
     ("{name: bad}", PROMPT, "'description' is missing"),
     ("{name: bad, description: d}", None, "no SYSTEM_PROMPT.md"),
     ("{name: bad, description: d, variants: 3}", PROMPT, "variants"),
+    ("{name: bad, description: d, variants: []}", PROMPT, "one or more mappings"),
     ("- a list", PROMPT, "mapping"),
     ("{name: [1", PROMPT, "SUBAGENT.yaml"),
 ])
@@ -138,6 +140,19 @@ def test_a_prompt_runs_in_a_sandbox_and_its_facts_are_one_line(user_folder: Path
     for name in "bcdef":
         with pytest.raises(InputError, match="cannot be rendered"):
             rendering.system_prompt(loaded.get(name), facts)
+
+
+def test_a_prompt_that_loops_or_takes_all_memory_is_a_fault_of_its_file(
+        user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(user_folder, "loops", "{name: loops, description: d}",
+          "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+    write(user_folder, "grows", "{name: grows, description: d}", "{{ ('x' * 10**9) * 9 }}")
+    loaded = subagent_registry.load(None)
+    with pytest.raises(InputError, match=r"rendered: (MemoryError|took more than 512 MiB)"):
+        rendering.system_prompt(loaded.get("grows"), SlotFacts())
+    monkeypatch.setattr(rendering, "LIMITS", replace(rendering.LIMITS, wall_s=1.0))
+    with pytest.raises(InputError, match="cannot be rendered: ran past its limit of 1 s"):
+        rendering.system_prompt(loaded.get("loops"), SlotFacts())
 
 
 def test_a_required_parameter_needs_a_value(user_folder: Path) -> None:
