@@ -95,6 +95,7 @@ class _Cutter:
         for node in reversed(ordered):
             if node.name not in self.taken and self._is_elementwise(node):
                 self._take_elementwise(node, least)
+        self._leave_lone_calls()
         self.regions.sort(key=lambda region: int(region.result.name[1:]))
         return Partition(regions=tuple(self.regions), unmatched={
             node.name: self.reasons.get(node.name, UNKNOWN)
@@ -175,6 +176,18 @@ class _Cutter:
         template = self.known.named(POINTWISE)
         self._add(Region(template=template, replacement=template.replaces[0], input=leaf,
                          epilogue=nodes))
+
+    def _leave_lone_calls(self) -> None:
+        """Leave elementwise calls with no neighbour to torch, unless there is no other region.
+
+        A kernel for one such call moves as many bytes as torch's and takes longer to launch.
+        """
+        lone = [region for region in self.regions if region.core is None and len(region.nodes) == 1]
+        if len(lone) < len(self.regions):
+            for region in lone:
+                self.regions.remove(region)
+                self.taken.remove(region.result.name)
+                self.reasons[region.result.name] = "one elementwise call alone gains nothing"
 
     def _add(self, region: Region) -> None:
         self.regions.append(region)

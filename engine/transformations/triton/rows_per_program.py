@@ -85,7 +85,7 @@ def _widened(parsed: ParsedTriton, kernel: str,
         size = next(parsed.text(keyword.value) for keyword in launch.call.keywords
                     if keyword.arg == block)
         count = f"max(1, {knob.name} // ({size}))"
-        parsed.put(*parsed.span(launch.grid), f"(triton.cdiv({text}, {count}),)")
+        parsed.put(*parsed.span(launch.grid), f"(-(-({text}) // {count}),)")
         parsed.add_argument(launch.call, f"{parts}={text}, {rows}={count}")
     return parsed.transformed(f"several short rows a program in {kernel}", [function.lineno])
 

@@ -124,9 +124,9 @@ def attention(
                ((q, heads), (k, key_heads), (v, key_heads)))
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     y = torch.empty(*lead, m, width, dtype=q.dtype, device=q.device)
-    size = max(16, triton.next_power_of_2(width))
+    size = max(16, 1 << (width - 1).bit_length())
     amd, shared = attention_limits(q)
-    rows = min(ATTENTION_BLOCK_M, max(16, triton.next_power_of_2(m)))
+    rows = min(ATTENTION_BLOCK_M, max(16, 1 << (m - 1).bit_length()))
     columns = ATTENTION_BLOCK_N
     if size * q.element_size() > 256 or amd:  # long heads: fewer keys at a time
         rows, columns = min(rows, 64), min(columns, 32)
@@ -139,7 +139,7 @@ def attention(
         mask = mask.expand(*lead, m, n).reshape(-1, heads, m, n)
         mask, steps = mask.view(torch.uint8) if kind == 1 else mask, mask.stride()
     single = q.dtype == torch.float32 and not amd
-    programs = q.shape[0] * heads * triton.cdiv(m, rows)
+    programs = q.shape[0] * heads * -(-m // rows)
     attention_kernel[(programs,)](
         # kopt: operands
         q, k, v, y, q if mask is None else mask, heads, heads // key_heads, m, n, *q.stride()[:3],

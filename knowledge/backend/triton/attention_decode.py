@@ -140,18 +140,18 @@ def attention_decode(
     if not y.numel():
         return y
     group, places = heads // key_heads, q.shape[0] * key_heads
-    rows = max(16, triton.next_power_of_2(group * m))
-    size = max(16, triton.next_power_of_2(width))
+    rows = max(16, 1 << (group * m - 1).bit_length())
+    size = max(16, 1 << (width - 1).bit_length())
     amd, units, shared = attention_decode_device(q)
     columns, stages = ATTENTION_DECODE_BLOCK, ATTENTION_DECODE_STAGES
     while columns > 16 and (rows + 2 * columns) * size * q.element_size() > shared // 2:
         columns //= 2
     while stages > 1 and (rows + 2 * columns * stages) * size * q.element_size() > shared // 2:
         stages -= 1  # two programs a multiprocessor
-    parts = min(ATTENTION_DECODE_SPLIT or triton.cdiv(4 * units, places), 128)
-    part = triton.cdiv(n, max(1, min(parts, n // (4 * columns))))
-    part = triton.cdiv(part, columns) * columns
-    parts = triton.cdiv(n, part)
+    parts = min(ATTENTION_DECODE_SPLIT or -(-(4 * units) // places), 128)
+    part = -(-n // max(1, min(parts, n // (4 * columns))))
+    part = -(-part // columns) * columns
+    parts = -(-n // part)
     kind, steps = 0, (0, 0, 0, 0)
     if mask is not None:
         kind = 1 if mask.dtype == torch.bool else 2
@@ -173,6 +173,6 @@ def attention_decode(
     if parts > 1:
         attention_decode_join[(y.numel() // width,)](
             # kopt: operands
-            partial, weights, y, parts, WIDTH=width, PARTS=triton.next_power_of_2(parts), D=size,
+            partial, weights, y, parts, WIDTH=width, PARTS=1 << (parts - 1).bit_length(), D=size,
             num_warps=4)
     return y

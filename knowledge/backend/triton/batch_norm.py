@@ -129,12 +129,12 @@ def batch_norm(
     if training or running_mean is None:
         columns = plane < 128
         outer, n, inner = (1, rows, channels * plane) if columns else (rows * channels, plane, 1)
-        lanes = min(BATCH_NORM_LANES, triton.next_power_of_2(inner))
-        depth = min(BATCH_NORM_BLOCK // lanes, triton.next_power_of_2(n))
-        part = triton.cdiv(max(BATCH_NORM_PART // lanes, triton.cdiv(n, 512)), depth) * depth
-        parts = triton.cdiv(n, part)
+        lanes = min(BATCH_NORM_LANES, 1 << (inner - 1).bit_length())
+        depth = min(BATCH_NORM_BLOCK // lanes, 1 << (n - 1).bit_length())
+        part = -(-max(BATCH_NORM_PART // lanes, -(-n // 512)) // depth) * depth
+        parts = -(-n // part)
         measured = torch.empty(outer * parts * inner * 2, dtype=torch.float32, device=x.device)
-        batch_norm_measure[(outer * parts * triton.cdiv(inner, lanes),)](
+        batch_norm_measure[(outer * parts * -(-inner // lanes),)](
             # kopt: operands
             x, measured, n, inner, part, COLUMNS=columns, DEPTH=depth, LANES=lanes,
             num_warps=max(1, min(BATCH_NORM_WARPS, depth * lanes // 512)))
@@ -145,7 +145,7 @@ def batch_norm(
             measured, mean, variance, running_mean if kept else mean,
             running_var if kept else mean, channels, outer * parts * inner // channels, group, n,
             part, float(rows * plane), momentum, COLUMNS=columns, RUNNING=kept, BLOCK=1024)
-    batch_norm_apply[(triton.cdiv(x.numel(), BATCH_NORM_BLOCK),)](
+    batch_norm_apply[(-(-x.numel() // BATCH_NORM_BLOCK),)](
         # kopt: operands
         x, y, mean, variance, x if weight is None else weight, x if bias is None else bias,
         x.numel(), eps, CHANNELS=channels, PLANE=plane, WEIGHT=weight is not None,

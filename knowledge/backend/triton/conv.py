@@ -144,14 +144,14 @@ def conv(
         return y
     backend, shared = conv_device(x)
     places = y.numel() // filters
-    rows = min(CONV_FILTERS, max(16, triton.next_power_of_2(filters)))
-    columns = min(CONV_PLACES, max(16, triton.next_power_of_2(places)))
+    rows = min(CONV_FILTERS, max(16, 1 << (filters - 1).bit_length()))
+    columns = min(CONV_PLACES, max(16, 1 << (places - 1).bit_length()))
     flat = channels < 16
-    depth = min(CONV_DEPTH * 2 // x.element_size(), max(16, triton.next_power_of_2(
-        weight.numel() // filters if flat else channels)))
+    terms = weight.numel() // filters if flat else channels
+    depth = min(CONV_DEPTH * 2 // x.element_size(), max(16, 1 << (terms - 1).bit_length()))
     stages = min(CONV_STAGES, max(1, shared // ((rows + columns) * depth * x.element_size())))
     single = x.dtype == torch.float32 and backend == "cuda"
-    conv_kernel[(triton.cdiv(filters, rows) * triton.cdiv(places, columns),)](
+    conv_kernel[(-(-filters // rows) * -(-places // columns),)](
         # kopt: operands
         x, weight, x if bias is None else bias, y, filters, places, *x.stride()[:2],
         *[0] * (3 - dims), *x.stride()[2:], *sizes, *results, bias is not None, last, flat,

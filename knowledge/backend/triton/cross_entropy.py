@@ -94,7 +94,7 @@ def cross_entropy(
     """Logits [rows, classes, ...] and class indices [rows, ...]; reduction: mean, sum or none."""
     x, target = x.contiguous(), target.contiguous()
     n, inner = (x.shape[1], x.shape[2:].numel()) if x.dim() > 1 else (x.shape[0], 1)
-    rows, width = target.numel(), triton.next_power_of_2(n)
+    rows, width = target.numel(), 1 << (n - 1).bit_length()
     block = min(CROSS_ENTROPY_BLOCK, max(16, width))
     warps = max(1, min(CROSS_ENTROPY_WARPS, block // 512))  # a thread has four values of a step
     programs = min(rows, CROSS_ENTROPY_PROGRAMS * CROSS_ENTROPY_WARPS // warps)
@@ -110,5 +110,5 @@ def cross_entropy(
         return losses
     y = torch.empty((), dtype=x.dtype, device=x.device)
     cross_entropy_join[(1,)](totals, y, programs, MEAN=reduction == "mean",
-                             BLOCK=triton.next_power_of_2(programs), num_warps=8)
+                             BLOCK=1 << (programs - 1).bit_length(), num_warps=8)
     return y

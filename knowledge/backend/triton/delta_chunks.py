@@ -117,17 +117,17 @@ def delta_chunks(q, k, v, decay, beta, state=None, scale=1.0):
     q, k, v = (t.reshape(-1, heads, *t.shape[-2:]) for t in (q, k, v))
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     decay, beta = decay.contiguous(), beta.contiguous()
-    places, chunks = q.shape[0] * heads, triton.cdiv(tokens, DELTA_CHUNKS_TOKENS)
+    places, chunks = q.shape[0] * heads, -(-tokens // DELTA_CHUNKS_TOKENS)
     inverses = torch.empty(places * chunks * DELTA_CHUNKS_TOKENS ** 2, dtype=torch.float32,
                            device=v.device)
-    columns = min(DELTA_CHUNKS_COLUMNS, max(16, triton.next_power_of_2(width)))
+    columns = min(DELTA_CHUNKS_COLUMNS, max(16, 1 << (width - 1).bit_length()))
     amd = delta_chunks_is_amd(q)
     single = q.dtype == torch.float32 and not amd
     sizes = dict(PRECISION="tf32x3" if single else "ieee", TOKENS=DELTA_CHUNKS_TOKENS,
-                 D=max(16, triton.next_power_of_2(depth)), num_warps=DELTA_CHUNKS_WARPS)
+                 D=max(16, 1 << (depth - 1).bit_length()), num_warps=DELTA_CHUNKS_WARPS)
     delta_chunks_triangle[(places * chunks,)](
         k, decay, beta, inverses, heads, tokens, depth, *k.stride()[:3], **sizes)
-    delta_chunks_chain[(places * triton.cdiv(width, columns),)](
+    delta_chunks_chain[(places * -(-width // columns),)](
         q, k, v, decay, beta, inverses, y if state is None else state.contiguous(), y, after, heads,
         tokens, depth, width, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], scale,
         GIVEN=state is not None, COLUMNS=columns,

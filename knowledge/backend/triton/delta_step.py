@@ -41,8 +41,8 @@ def delta_step(q, k, v, decay, beta, state, scale=1.0, log=True):
     y, after = torch.empty_like(v), torch.empty_like(state)
     if not y.numel():
         return y, after
-    columns = min(DELTA_STEP_COLUMNS, triton.next_power_of_2(width))
-    delta_step_kernel[(decay.numel() * triton.cdiv(width, columns),)](
+    columns = min(DELTA_STEP_COLUMNS, 1 << (width - 1).bit_length())
+    delta_step_kernel[(decay.numel() * -(-width // columns),)](
         q, k, v, decay, beta, state, y, after, width, depth, scale, LOG=log,
-        ROWS=triton.next_power_of_2(depth), COLUMNS=columns, num_warps=DELTA_STEP_WARPS)
+        ROWS=1 << (depth - 1).bit_length(), COLUMNS=columns, num_warps=DELTA_STEP_WARPS)
     return y, after

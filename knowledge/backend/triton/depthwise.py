@@ -65,9 +65,9 @@ def depthwise(
                for size, k, s, p, d in zip(sizes, kernel, step, pad, spread, strict=True)]
     channels = weight.shape[0]
     y = torch.empty(x.shape[0], channels, *results[2 - dims:], dtype=x.dtype, device=x.device)
-    columns = min(DEPTHWISE_COLUMNS, triton.next_power_of_2(results[1]))
-    rows = min(DEPTHWISE_ROWS, triton.next_power_of_2(results[0]))
-    tiles = triton.cdiv(results[0], rows) * triton.cdiv(results[1], columns)
+    columns = min(DEPTHWISE_COLUMNS, 1 << (results[1] - 1).bit_length())
+    rows = min(DEPTHWISE_ROWS, 1 << (results[0] - 1).bit_length())
+    tiles = -(-results[0] // rows) * -(-results[1] // columns)
     if y.numel():
         depthwise_kernel[(x.shape[0] * channels * tiles,)](
             # kopt: operands

@@ -51,13 +51,13 @@ def dequantise(
     q, scale, n = q.contiguous(), scale.contiguous(), q.shape[-1] if q.dim() else 1
     y = torch.empty(q.shape, dtype=dtype, device=q.device)
     if scale.numel() > 1 and scale.shape[-1] > 1 and y.numel():
-        rows, columns = y.numel() // n, min(DEQUANTISE_COLUMNS, triton.next_power_of_2(n))
+        rows, columns = y.numel() // n, min(DEQUANTISE_COLUMNS, 1 << (n - 1).bit_length())
         height = max(1, DEQUANTISE_BLOCK // columns)
-        dequantise_columns[(triton.cdiv(rows, height) * triton.cdiv(n, columns),)](
+        dequantise_columns[(-(-rows // height) * -(-n // columns),)](
             # kopt: operands
             q, scale, y, rows, n, ROWS=height, COLUMNS=columns, num_warps=DEQUANTISE_WARPS)
     elif y.numel():
-        dequantise_kernel[(triton.cdiv(y.numel(), DEQUANTISE_BLOCK),)](
+        dequantise_kernel[(-(-y.numel() // DEQUANTISE_BLOCK),)](
             # kopt: operands
             q, scale, y, y.numel(), n, BY_ROW=scale.numel() > 1, BLOCK=DEQUANTISE_BLOCK,
             num_warps=DEQUANTISE_WARPS)

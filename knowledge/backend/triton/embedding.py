@@ -26,9 +26,9 @@ def embedding(index, table):
     width = table.shape[1]
     y = torch.empty(*index.shape, width, dtype=table.dtype, device=table.device)
     if y.numel():
-        block = min(EMBEDDING_BLOCK, triton.next_power_of_2(width))
+        block = min(EMBEDDING_BLOCK, 1 << (width - 1).bit_length())
         rows = max(1, EMBEDDING_BLOCK // block)
-        embedding_kernel[(triton.cdiv(index.numel(), rows) * triton.cdiv(width, block),)](
+        embedding_kernel[(-(-index.numel() // rows) * -(-width // block),)](
                 index, table, y, index.numel(), width, ROWS=rows, WIDTH=block,
             num_warps=EMBEDDING_WARPS)
     return y

@@ -209,23 +209,23 @@ def gemm(
     backend, arch, units, shared = gemm_device(a)
     single = a.dtype == torch.float32
     least = 32 if a.element_size() == 1 else 16  # depth of a matrix instruction
-    depth = min(GEMM_BLOCK_K * 2 // a.element_size(), max(least, triton.next_power_of_2(k)))
+    depth = min(GEMM_BLOCK_K * 2 // a.element_size(), max(least, 1 << (k - 1).bit_length()))
     rows, columns = GEMM_BLOCK_M, max(16, GEMM_BLOCK_N // (2 if single else 1))
     deep, flat = single and k >= GEMM_DEEP * max(m, n), single and k < GEMM_FLAT
-    rows = min(rows, 64 if deep else rows, max(16, triton.next_power_of_2(m)))
-    columns = min(columns, 64 if flat else columns, max(16, triton.next_power_of_2(n)))
+    rows = min(rows, 64 if deep else rows, max(16, 1 << (m - 1).bit_length()))
+    columns = min(columns, 64 if flat else columns, max(16, 1 << (n - 1).bit_length()))
     while (rows * columns > 64 * 64
-           and 2 * batches * triton.cdiv(m, rows) * triton.cdiv(n, columns) <= units
+           and 2 * batches * -(-m // rows) * -(-n // columns) <= units
            and k < 4096):
         rows, columns = (rows, columns // 2) if columns >= rows else (rows // 2, columns)
     while depth > least and 2 * (rows + columns) * depth * a.element_size() > shared:
         depth //= 2
-    tiles = batches * triton.cdiv(m, rows) * triton.cdiv(n, columns)
+    tiles = batches * -(-m // rows) * -(-n // columns)
     parts = GEMM_SPLIT or max(1, min(2 * units // tiles, k // (8 * depth)))
     if triangle:
         parts = 1
-    part_k = triton.cdiv(triton.cdiv(k, parts), depth) * depth
-    parts = triton.cdiv(k, part_k)
+    part_k = -(-k // (parts * depth)) * depth
+    parts = -(-k // part_k)
     stages = min(3 if deep else GEMM_STAGES,
                  max(1, shared // ((rows + columns) * depth * a.element_size())))
     partial = c if parts == 1 else torch.empty(parts, *c.shape, dtype=torch.float32,
@@ -254,7 +254,7 @@ def gemm(
         GROUP=GEMM_GROUP, num_stages=stages,
         num_warps=GEMM_WARPS if rows * columns > 64 * 64 and not (deep or flat) else 4, **flags)
     if parts > 1:
-        gemm_join[(triton.cdiv(c.numel(), 1024),)](
+        gemm_join[(-(-c.numel() // 1024),)](
             # kopt: operands
             partial, c, bias, *scales, c.numel(), m, n, parts, BLOCK=1024, **flags)
     return c

@@ -123,9 +123,9 @@ def gemm_fp32_parts(x, rows, columns, dtype):
     block = [1, columns, rows] if turned else [1, rows, columns]
     x = x.transpose(1, 2) if turned else x
     batches, height, width = x.shape
-    pitch = triton.cdiv(width, 8) * 8
+    pitch = -(-width // 8) * 8
     parts = torch.empty(3 * batches, height, pitch, dtype=dtype, device=x.device)
-    tiles = triton.cdiv(height, 4) * triton.cdiv(width, 512)
+    tiles = -(-height // 4) * -(-width // 512)
     gemm_fp32_split[(batches * tiles,)](
         x, parts, height, width, pitch, *x.stride(), batches * height * pitch, ROWS=4, COLUMNS=512)
     shape = [3 * batches, height, width]
@@ -149,7 +149,7 @@ def gemm_fp32(
     b = (b.expand(*batch, k, n) if batches > 1 else b).reshape(batches, k, n)
     units, shared, dtype = gemm_fp32_device(a)
     rows, columns, depth = GEMM_FP32_M, GEMM_FP32_N, GEMM_FP32_K
-    while columns > 64 and (batches * triton.cdiv(m, rows) * triton.cdiv(n, columns) < units
+    while columns > 64 and (batches * -(-m // rows) * -(-n // columns) < units
                             or rows * columns * 4 > shared):
         columns //= 2
     stages = GEMM_FP32_STAGES
@@ -157,7 +157,7 @@ def gemm_fp32(
         stages -= 1
     one, a_turned = gemm_fp32_parts(a, rows, depth, dtype)
     other, b_turned = gemm_fp32_parts(b, depth, columns, dtype)
-    tiles = batches * triton.cdiv(m, rows) * triton.cdiv(n, columns)
+    tiles = batches * -(-m // rows) * -(-n // columns)
     gemm_fp32_kernel[(min(units, tiles),)](
         # kopt: operands
         one, other, c, c if bias is None else bias.contiguous(), tiles, batches, m, n, k,

@@ -158,10 +158,10 @@ def gemm_stream(
         columns //= 2
     while depth > 16 and 2 * (rows + columns) * depth * a.element_size() > shared:
         depth //= 2
-    tiles, steps = triton.cdiv(m, rows) * triton.cdiv(n, columns), max(1, triton.cdiv(k, depth))
+    tiles, steps = -(-m // rows) * -(-n // columns), max(1, -(-k // depth))
     whole = tiles // units * units
     total = (tiles - whole) * steps
-    share = max(1, triton.cdiv(total, units))
+    share = max(1, -(-total // units))
     partial = torch.empty(2 * units if total else 0, rows, columns, dtype=torch.float32,
                           device=a.device)
     one, a_turned = gemm_stream_describe(a, rows, depth)

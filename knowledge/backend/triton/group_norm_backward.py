@@ -66,12 +66,12 @@ def group_norm_backward(x, dy, groups, weight=None, eps=1e-5, of="x"):
     own, places = channels // groups, x.shape[2:].numel()
     dx = torch.empty_like(x)
     parts = torch.zeros(2, samples, channels, dtype=torch.float32, device=x.device)
-    rows = triton.next_power_of_2(own)
+    rows = 1 << (own - 1).bit_length()
     if x.numel():
         group_norm_backward_kernel[(samples * groups,)](
             x, dy, x if weight is None else weight.contiguous(), dx, parts[0], parts[1], groups,
             places, eps, SCALED=weight is not None, OWN=own, ROWS=rows,
-            BLOCK=max(1, min(triton.next_power_of_2(places), GROUP_NORM_BACKWARD_TILE // rows)),
+            BLOCK=max(1, min(1 << (places - 1).bit_length(), GROUP_NORM_BACKWARD_TILE // rows)),
             num_warps=GROUP_NORM_BACKWARD_WARPS)
     made = {"x": lambda: dx, "w": lambda: parts[0].sum(0).to(x.dtype),
             "b": lambda: parts[1].sum(0).to(x.dtype)}

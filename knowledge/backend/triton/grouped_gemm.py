@@ -101,9 +101,9 @@ def grouped_gemm(
     if not y.numel() or not groups:
         return y
     backend, arch, shared = grouped_gemm_device(x)
-    height = max(16, min(GROUPED_GEMM_M, triton.next_power_of_2(triton.cdiv(rows, groups))))
-    width = max(16, min(GROUPED_GEMM_N // (x.element_size() // 2), triton.next_power_of_2(n)))
-    depth = min(GROUPED_GEMM_K * 2 // x.element_size(), max(16, triton.next_power_of_2(k)))
+    height = max(16, min(GROUPED_GEMM_M, 1 << (-(-rows // groups) - 1).bit_length()))
+    width = max(16, min(GROUPED_GEMM_N // (x.element_size() // 2), 1 << (n - 1).bit_length()))
+    depth = min(GROUPED_GEMM_K * 2 // x.element_size(), max(16, 1 << (k - 1).bit_length()))
     first, second, turned = x, weights, weights.stride(2) != 1
     described = GROUPED_GEMM_DESCRIBED and backend != "hip" and arch >= 90
     if described:
@@ -114,12 +114,12 @@ def grouped_gemm(
         if first is None or second is None:
             first, second, described = x, weights, False
     rows_of_tiles = rows // height + min(groups, rows)
-    grouped_gemm_kernel[(rows_of_tiles * triton.cdiv(n, width),)](
+    grouped_gemm_kernel[(rows_of_tiles * -(-n // width),)](
         # kopt: operands
         first, second, ends.contiguous(), y, rows_of_tiles, groups, n, k, *x.stride(),
         *weights.stride(), DESCRIBED=bool(described), TURNED=turned,
         PRECISION="tf32x3" if backend == "cuda" and x.dtype == torch.float32 else "ieee",
-        GROUPS=triton.next_power_of_2(groups), BLOCK_M=height, BLOCK_N=width, BLOCK_K=depth,
+        GROUPS=1 << (groups - 1).bit_length(), BLOCK_M=height, BLOCK_N=width, BLOCK_K=depth,
         ORDER=GROUPED_GEMM_ORDER, num_warps=GROUPED_GEMM_WARPS,
         num_stages=min(GROUPED_GEMM_STAGES,
                        max(1, shared // ((height + width) * depth * x.element_size()))))

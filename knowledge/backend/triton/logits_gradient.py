@@ -75,7 +75,7 @@ def logits_gradient(x, target, dy=None, reduction="mean", ignore_index=-100, lab
     losses = torch.empty(rows, dtype=torch.float32, device=x.device)
     counted = torch.count_nonzero(target != ignore_index) if reduction == "mean" else losses
     whole = n <= LOGITS_GRADIENT_WHOLE
-    block = max(32, triton.next_power_of_2(n)) if whole else LOGITS_GRADIENT_BLOCK
+    block = max(32, 1 << (n - 1).bit_length()) if whole else LOGITS_GRADIENT_BLOCK
     if dx.numel():
         logits_gradient_kernel[(rows,)](
             x, target, losses if dy is None else dy.contiguous(), counted, dx, losses, n,

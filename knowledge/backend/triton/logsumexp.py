@@ -64,13 +64,13 @@ def logsumexp(
     if not y.numel():
         return y
     if inner > 1:
-        lanes = min(LOGSUMEXP_LANES, triton.next_power_of_2(inner))
-        depth = min(max(1, LOGSUMEXP_BLOCK // lanes), triton.next_power_of_2(n))
-        programs = outer * triton.cdiv(inner, lanes)
+        lanes = min(LOGSUMEXP_LANES, 1 << (inner - 1).bit_length())
+        depth = min(max(1, LOGSUMEXP_BLOCK // lanes), 1 << (n - 1).bit_length())
+        programs = outer * -(-inner // lanes)
     else:
-        depth = min(LOGSUMEXP_BLOCK, triton.next_power_of_2(n))
-        lanes = min(LOGSUMEXP_BLOCK // depth, triton.next_power_of_2(outer))
-        programs = triton.cdiv(outer, lanes)
+        depth = min(LOGSUMEXP_BLOCK, 1 << (n - 1).bit_length())
+        lanes = min(LOGSUMEXP_BLOCK // depth, 1 << (outer - 1).bit_length())
+        programs = -(-outer // lanes)
     logsumexp_kernel[(programs,)](
         # kopt: operands
         x, y, outer, n, inner, COLUMNS=inner > 1, DEPTH=depth, LANES=lanes,

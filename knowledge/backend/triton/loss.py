@@ -87,13 +87,13 @@ def loss(
     lead = lead.contiguous()
     size = a.numel()
     scale = {"mean": 1.0 / size, "sum": 1.0, "batchmean": 1.0 / a.shape[0]}[reduction]
-    part = triton.cdiv(triton.cdiv(size, LOSS_PROGRAMS), LOSS_BLOCK) * LOSS_BLOCK
-    count = triton.cdiv(size, part)
+    part = -(-size // (LOSS_PROGRAMS * LOSS_BLOCK)) * LOSS_BLOCK
+    count = -(-size // part)
     parts = torch.empty(count, dtype=torch.float32, device=a.device)
     loss_kernel[(count,)](
         # kopt: operands
         a, lead, parts, size, part, scale, beta, PERIOD=0 if lead.numel() == size else lead.numel(),
         REPEAT=inner, KIND=kind, BLOCK=LOSS_BLOCK, STAGES=LOSS_STAGES, num_warps=LOSS_WARPS)
     y = torch.empty((), dtype=a.dtype, device=a.device)
-    loss_join[(1,)](parts, y, count, COUNT=triton.next_power_of_2(count))
+    loss_join[(1,)](parts, y, count, COUNT=1 << (count - 1).bit_length())
     return y

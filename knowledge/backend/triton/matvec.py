@@ -71,12 +71,12 @@ def matvec(
     a = a if a.stride(2) == 1 else a.contiguous()
     b = b.expand(*batch, k).reshape(batches, k) if batches > 1 else b.reshape(1, k)
     b = b if b.stride(1) == 1 else b.contiguous()
-    depth = min(max(MATVEC_BLOCK // MATVEC_ROWS, 16), triton.next_power_of_2(k))
-    rows = triton.cdiv(m, MATVEC_ROWS) * batches
+    depth = min(max(MATVEC_BLOCK // MATVEC_ROWS, 16), 1 << (k - 1).bit_length())
+    rows = -(-m // MATVEC_ROWS) * batches
     splits = max(1, min(MATVEC_PROGRAMS // rows, k // (4 * depth)))
     splits = 1 if rows >= MATVEC_UNSPLIT else splits
-    part = triton.cdiv(k, splits * depth) * depth
-    parts = triton.cdiv(k, part)
+    part = -(-k // (splits * depth)) * depth
+    parts = -(-k // part)
     partial = y if parts == 1 else torch.empty(y.numel() * parts, dtype=torch.float32,
                                                device=a.device)
     matvec_kernel[(rows * parts,)](
@@ -85,7 +85,7 @@ def matvec(
         ROWS=MATVEC_ROWS, DEPTH=depth, STAGES=MATVEC_STAGES,
         num_warps=max(1, min(MATVEC_WARPS, MATVEC_ROWS * depth // 64)))
     if parts > 1:
-        matvec_join[(triton.cdiv(y.numel(), 8),)](
+        matvec_join[(-(-y.numel() // 8),)](
             # kopt: operands
-            partial, y, y.numel(), parts, PARTS=triton.next_power_of_2(parts), ROWS=8)
+            partial, y, y.numel(), parts, PARTS=1 << (parts - 1).bit_length(), ROWS=8)
     return y

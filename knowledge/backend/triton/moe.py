@@ -144,9 +144,9 @@ def moe(x, shares, indices, up, down, gate=None, activation="silu", up_bias=None
     order = torch.empty(pairs, dtype=torch.int32, device=x.device)
     begins = torch.empty(experts + 1, dtype=torch.int32, device=x.device)
     moe_sort[(experts + 1,)](indices, order, begins, pairs, experts, num_warps=8,
-                             BLOCK=max(128, min(4096, triton.next_power_of_2(pairs))))
+                             BLOCK=max(128, min(4096, 1 << (pairs - 1).bit_length())))
     backend, shared = moe_device(x)
-    rows = max(16, min(MOE_BLOCK_M, triton.next_power_of_2(triton.cdiv(pairs, experts))))
+    rows = max(16, min(MOE_BLOCK_M, 1 << (-(-pairs // experts) - 1).bit_length()))
     depth = MOE_BLOCK_K * 2 // x.element_size()
     rows_of_tiles = pairs // rows + min(experts, pairs)
     hidden = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
@@ -154,21 +154,21 @@ def moe(x, shares, indices, up, down, gate=None, activation="silu", up_bias=None
 
     def multiply(a, one, other, biases, result, first):
         n, k = one.shape[2], one.shape[1]
-        columns = min(MOE_BLOCK_N, max(16, triton.next_power_of_2(n)))
-        step = min(depth, max(16, triton.next_power_of_2(k)))
+        columns = min(MOE_BLOCK_N, max(16, 1 << (n - 1).bit_length()))
+        step = min(depth, max(16, 1 << (k - 1).bit_length()))
         size = (rows + columns * (2 if other is not None else 1)) * step * x.element_size()
         second = one if other is None else other
-        moe_product[(rows_of_tiles * triton.cdiv(n, columns),)](
+        moe_product[(rows_of_tiles * -(-n // columns),)](
             a, one, second, *(each if each is None else each.contiguous() for each in biases),
             order, begins, shares, result, rows_of_tiles, n, k, experts, chosen, a.stride(0),
             *one.stride(), *second.stride(), FIRST=first, GATED=other is not None,
             BIAS=biases[0] is not None, ACTIVATION=activation,
             PRECISION="tf32x3" if backend == "cuda" and x.dtype == torch.float32 else "ieee",
-            EXPERTS=triton.next_power_of_2(experts), BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step,
+            EXPERTS=1 << (experts - 1).bit_length(), BLOCK_M=rows, BLOCK_N=columns, BLOCK_K=step,
             GROUP=MOE_GROUP, num_warps=MOE_WARPS,
             num_stages=min(MOE_STAGES, max(1, shared // size)))
 
     multiply(x, up, gate, (up_bias, gate_bias), hidden, True)
     multiply(hidden, down, None, (down_bias, None), partial, False)
-    moe_join[(tokens, triton.cdiv(d, 1024))](partial, y, d, CHOSEN=chosen, BLOCK=1024)
+    moe_join[(tokens, -(-d // 1024))](partial, y, d, CHOSEN=chosen, BLOCK=1024)
     return y

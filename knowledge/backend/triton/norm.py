@@ -162,10 +162,10 @@ def norm(
         first, last = min(dims), max(dims) + 1
         rows, n, inner = (x.shape[:first].numel(), x.shape[first:last].numel(),
                           x.shape[last:].numel())
-    width = triton.next_power_of_2(n)
+    width = 1 << (n - 1).bit_length()
     height = max(1, NORM_TILE // width)
     if inner > 1:
-        height = min(max(32, height), triton.next_power_of_2(inner))
+        height = min(max(32, height), 1 << (inner - 1).bit_length())
     whole = width * height <= max(NORM_WHOLE, NORM_TILE)
     if inner > 1 and not whole:  # long and strided: as rows
         x, rows, inner = x.view(rows, n, inner).transpose(1, 2).contiguous(), rows * inner, 1
@@ -181,15 +181,15 @@ def norm(
                  WEIGHT=weight is not None, BIAS=bias is not None)
     weight, bias = (x if part is None else part.contiguous() for part in (weight, bias))
     if whole:
-        programs = rows * triton.cdiv(inner, height) if inner > 1 else triton.cdiv(rows, height)
+        programs = rows * -(-inner // height) if inner > 1 else -(-rows // height)
         norm_whole[(programs,)](
             # kopt: operands
             x, y, weight, bias, rows, n, inner, groups or 1, spatial, scale, inner_eps, outer_eps,
             COLUMNS=inner > 1, ROWS=height, WIDTH=width, **flags,
             num_warps=max(1, min(32, height * width // (32 * NORM_PER_THREAD))))
         return y
-    part = triton.cdiv(max(NORM_PART, triton.cdiv(n, 4096)), NORM_BLOCK) * NORM_BLOCK
-    parts = triton.cdiv(n, part)
+    part = -(-max(NORM_PART, -(-n // 4096)) // NORM_BLOCK) * NORM_BLOCK
+    parts = -(-n // part)
     measured = torch.empty(rows * parts * 2, dtype=torch.float32, device=x.device)
     sizes = dict(CENTER=flags["CENTER"], POWER=flags["POWER"], BLOCK=NORM_BLOCK,
                  STAGES=NORM_STAGES, num_warps=max(1, NORM_BLOCK // (32 * NORM_PER_THREAD)))
@@ -199,5 +199,5 @@ def norm(
     norm_apply[(rows * parts,)](
         # kopt: operands
         x, y, weight, bias, measured, n, part, groups or 1, spatial, scale, inner_eps, outer_eps,
-        PARTS=triton.next_power_of_2(parts), **flags | sizes)
+        PARTS=1 << (parts - 1).bit_length(), **flags | sizes)
     return result.reshape(shape)

@@ -75,9 +75,9 @@ def norm_backward(x, dy, weight=None, eps=1e-5, dims=1, kind="layer", of="x"):
     n = x.shape[x.dim() - dims:].numel()
     x, dy = x.contiguous(), dy.contiguous()
     dx, rows = torch.empty_like(x), x.numel() // max(n, 1)
-    width = triton.next_power_of_2(n)
-    height = min(max(1, NORM_BACKWARD_TILE // width), triton.next_power_of_2(max(rows, 1)))
-    programs = max(1, min(triton.cdiv(rows, height),
+    width = 1 << (n - 1).bit_length()
+    height = min(max(1, NORM_BACKWARD_TILE // width), 1 << (max(rows, 1) - 1).bit_length())
+    programs = max(1, min(-(-rows // height),
                           NORM_BACKWARD_PROGRAMS * norm_backward_units(x)))
     sums = [torch.empty(programs, n, dtype=torch.float32, device=x.device) if name in of else dx
             for name in "wb"]
@@ -90,6 +90,6 @@ def norm_backward(x, dy, weight=None, eps=1e-5, dims=1, kind="layer", of="x"):
     for name, parts in zip("wb", sums, strict=True):
         if name in of:
             results.append(torch.empty(weight.shape, dtype=weight.dtype, device=weight.device))
-            norm_backward_join[(triton.cdiv(n, 32),)](parts, results[-1], n, programs, DEPTH=32,
+            norm_backward_join[(-(-n // 32),)](parts, results[-1], n, programs, DEPTH=32,
                                                       LANES=32)
     return tuple(results)

@@ -34,7 +34,7 @@ def pointwise(
     y = torch.empty_like(x, dtype=dtype)
     size = x.numel()
     if size:
-        pointwise_kernel[(triton.cdiv(size, POINTWISE_BLOCK),)](
+        pointwise_kernel[(-(-size // POINTWISE_BLOCK),)](
             # kopt: operands
             x, y, size, EVEN=size % POINTWISE_BLOCK == 0, WIDE=size >= 2**31 - POINTWISE_BLOCK,
             BLOCK=POINTWISE_BLOCK, num_warps=POINTWISE_WARPS)

@@ -140,18 +140,18 @@ def pool(
         if not divisor_override and (ceil_mode or (any(pad) and not count_include_pad)):
             divide = 2 if count_include_pad else 1
     if dims == 2 and kernel[1] > step[1] and kernel[1] * kernel[2] <= 64:
-        columns = min(POOL_BLOCK, triton.next_power_of_2(results[2]))
-        rows = min(POOL_ROWS, triton.next_power_of_2(results[1]))
-        tiles = triton.cdiv(results[1], rows) * triton.cdiv(results[2], columns)
+        columns = min(POOL_BLOCK, 1 << (results[2] - 1).bit_length())
+        rows = min(POOL_ROWS, 1 << (results[1] - 1).bit_length())
+        tiles = -(-results[1] // rows) * -(-results[2] // columns)
         pool_rows[(planes * tiles,)](
             # kopt: operands
             x, y, scale, op == "avg", divide, *sizes[1:], *results[1:], *kernel[1:], *step[1:],
             *pad[1:], *spread[1:], ROWS=rows, COLUMNS=columns, num_warps=POOL_WARPS)
         return y
     wide = step[2] * spread[2] >= 4 and kernel[2] >= 4
-    lanes = min(32, triton.next_power_of_2(kernel[2])) if wide else 1
+    lanes = min(32, 1 << (kernel[2] - 1).bit_length()) if wide else 1
     block = max(16, 2 * POOL_BLOCK // lanes) if wide else POOL_BLOCK
-    blocks = triton.cdiv(math.prod(results), block)
+    blocks = -(-math.prod(results) // block)
     pool_kernel[(planes * blocks,)](
         # kopt: operands
         x, y, blocks, scale, op == "avg", divide, *sizes, *results, *kernel, *step, *pad, *spread,

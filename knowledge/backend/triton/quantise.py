@@ -161,17 +161,17 @@ def quantise(x, dim=-1, limit=127.0, low=None, high=None, dtype=None, eps=0.0, f
         return y, scales
     if dim is None:
         size = x.numel()
-        programs = min(QUANTISE_PARTS, triton.next_power_of_2(triton.cdiv(size, QUANTISE_TILE)))
+        programs = min(QUANTISE_PARTS, 1 << (-(-size // QUANTISE_TILE) - 1).bit_length())
         parts = torch.empty(programs, dtype=torch.int32, device=x.device)
         quantise_largest[(programs,)](x, parts, size, BLOCK=QUANTISE_TILE,
                                       num_warps=QUANTISE_WARPS)
-        quantise_tensor[(triton.cdiv(size, QUANTISE_TILE),)](
+        quantise_tensor[(-(-size // QUANTISE_TILE),)](
             x, y, scales, parts, size, *bounds, PARTS=programs, BLOCK=QUANTISE_TILE, **shared)
         return y, scales
     n = x.shape[-1]
     whole = n <= QUANTISE_WHOLE
-    block = triton.next_power_of_2(n) if whole else QUANTISE_TILE
+    block = 1 << (n - 1).bit_length() if whole else QUANTISE_TILE
     height = max(1, QUANTISE_TILE // block) if whole else 1
-    quantise_rows[(triton.cdiv(scales.numel(), height),)](
+    quantise_rows[(-(-scales.numel() // height),)](
         x, y, scales, scales.numel(), n, *bounds, WHOLE=whole, ROWS=height, BLOCK=block, **shared)
     return y, scales

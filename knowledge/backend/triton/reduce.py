@@ -109,15 +109,15 @@ def reduce_kernel(
 def reduce_tile(outer, n, inner):
     """Return values in a step, lanes, and the values of a program."""
     if inner > 1:
-        lanes = min(REDUCE_LANES, triton.next_power_of_2(inner))
-        programs = outer * triton.cdiv(inner, lanes)
-        depth = min(max(1, REDUCE_STEP // lanes), triton.next_power_of_2(n))
+        lanes = min(REDUCE_LANES, 1 << (inner - 1).bit_length())
+        programs = outer * -(-inner // lanes)
+        depth = min(max(1, REDUCE_STEP // lanes), 1 << (n - 1).bit_length())
     else:
-        depth = min(REDUCE_BLOCK, triton.next_power_of_2(n))
-        lanes = min(REDUCE_BLOCK // depth, triton.next_power_of_2(outer))
-        programs = triton.cdiv(outer, lanes)
+        depth = min(REDUCE_BLOCK, 1 << (n - 1).bit_length())
+        lanes = min(REDUCE_BLOCK // depth, 1 << (outer - 1).bit_length())
+        programs = -(-outer // lanes)
     splits = max(1, min(REDUCE_PROGRAMS // programs, n // (4 * depth)))
-    return depth, lanes, triton.cdiv(n, splits * depth) * depth
+    return depth, lanes, -(-n // (splits * depth)) * depth
 
 
 def reduce_launch(
@@ -125,8 +125,8 @@ def reduce_launch(
         x, x_places, y, y_places, sizes, tile, scale, op, arg, first, last):
     outer, n, inner = sizes
     depth, lanes, part = tile
-    programs = outer * triton.cdiv(inner, lanes) if inner > 1 else triton.cdiv(outer, lanes)
-    reduce_kernel[(programs * triton.cdiv(n, part),)](
+    programs = outer * -(-inner // lanes) if inner > 1 else -(-outer // lanes)
+    reduce_kernel[(programs * -(-n // part),)](
         # kopt: operands
         x, x_places, y, y_places, outer, n, inner, part, scale, OP=op, ARG=arg, COLUMNS=inner > 1,
         FIRST=first, LAST=last, DEPTH=depth, LANES=lanes, STAGES=REDUCE_STAGES,
@@ -154,14 +154,14 @@ def reduce(
     if not y.numel():
         return y
     tile = reduce_tile(outer, n, inner)
-    parts = triton.cdiv(n, tile[2])
+    parts = -(-n // tile[2])
     if parts == 1:
         reduce_launch(
             # kopt: operands
             x, x, y, y, (outer, n, inner), tile, scale, op, arg, True, True)
         return y
     depth, lanes, _ = reduce_tile(outer, parts, inner)
-    final = (depth, lanes, triton.cdiv(parts, depth) * depth)
+    final = (depth, lanes, -(-parts // depth) * depth)
     joined = torch.empty(outer * parts * inner, dtype=torch.float32, device=x.device)
     places = torch.empty(joined.numel() if arg else 0, dtype=torch.int64, device=x.device)
     reduce_launch(

@@ -40,11 +40,11 @@ def rope(x, cosine, sine, pairs=False, head_dim=1):
     cosine, sine = cosine.contiguous(), sine.contiguous()
     position_dim = 3 - head_dim
     heads, positions, half = x.shape[head_dim], x.shape[position_dim], x.shape[-1] // 2
-    programs = x.shape[0] * positions * triton.cdiv(heads, ROPE_HEADS)
+    programs = x.shape[0] * positions * -(-heads // ROPE_HEADS)
     if programs:
         rope_kernel[(programs,)](
             x, y, cosine, sine, heads, positions, x.stride(0), x.stride(head_dim),
             x.stride(position_dim), y.stride(0), y.stride(head_dim), y.stride(position_dim),
-            HALF=half, WIDTH=triton.next_power_of_2(half), PAIRS=pairs, TABLE=cosine.shape[-1],
+            HALF=half, WIDTH=1 << (half - 1).bit_length(), PAIRS=pairs, TABLE=cosine.shape[-1],
             HEADS=ROPE_HEADS, num_warps=ROPE_WARPS)
     return y

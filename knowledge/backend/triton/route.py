@@ -68,9 +68,9 @@ def route(x, k, score="softmax", share="", eps=0.0, wide=False, dtype=None):
     indices = torch.empty(chosen.shape, dtype=torch.int64, device=x.device)
     shares = torch.empty_like(chosen, dtype=dtype or chosen.dtype) if share else chosen
     if chosen.numel():
-        height = min(ROUTE_ROWS, triton.next_power_of_2(triton.cdiv(rows, 256)))
-        route_kernel[(triton.cdiv(rows, height),)](
+        height = min(ROUTE_ROWS, 1 << (-(-rows // 256) - 1).bit_length())
+        route_kernel[(-(-rows // height),)](
             flat, shares, chosen, indices, rows, experts, eps, *flat.stride(), SCORE=score,
-            SHARE=share, CHOSEN=k, PLACES=triton.next_power_of_2(k),
-            BLOCK=triton.next_power_of_2(experts), ROWS=height, num_warps=ROUTE_WARPS)
+            SHARE=share, CHOSEN=k, PLACES=1 << (k - 1).bit_length(),
+            BLOCK=1 << (experts - 1).bit_length(), ROWS=height, num_warps=ROUTE_WARPS)
     return (shares, (chosen, indices)) if share else (chosen, indices)

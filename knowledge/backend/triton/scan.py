@@ -71,13 +71,13 @@ def scan(
     dim %= x.dim()
     outer, n, inner = x.shape[:dim].numel(), x.shape[dim], x.shape[dim + 1:].numel()
     if inner > 1:
-        lanes = min(SCAN_LANES, triton.next_power_of_2(inner))
-        depth = min(SCAN_BLOCK // lanes, triton.next_power_of_2(n))
-        programs = outer * triton.cdiv(inner, lanes)
+        lanes = min(SCAN_LANES, 1 << (inner - 1).bit_length())
+        depth = min(SCAN_BLOCK // lanes, 1 << (n - 1).bit_length())
+        programs = outer * -(-inner // lanes)
     else:
-        depth = min(SCAN_BLOCK, triton.next_power_of_2(n))
-        lanes = min(max(1, 1024 // depth), triton.next_power_of_2(outer))
-        programs = triton.cdiv(outer, lanes)
+        depth = min(SCAN_BLOCK, 1 << (n - 1).bit_length())
+        lanes = min(max(1, 1024 // depth), 1 << (outer - 1).bit_length())
+        programs = -(-outer // lanes)
     scan_kernel[(programs,)](
         # kopt: operands
         x, x if mask is None else mask.expand_as(x).contiguous(), y, outer, n, inner,

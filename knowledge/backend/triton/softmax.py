@@ -92,20 +92,20 @@ def softmax(
         inner *= size
     rows = x.numel() // n // inner
     columns = inner > 1
-    width = triton.next_power_of_2(n)
+    width = 1 << (n - 1).bit_length()
     height = max(1, SOFTMAX_TILE // width)
     if columns:
-        height = min(max(32, height), triton.next_power_of_2(inner))
+        height = min(max(32, height), 1 << (inner - 1).bit_length())
     if width * height <= max(SOFTMAX_WHOLE, SOFTMAX_TILE):
-        programs = rows * triton.cdiv(inner, height) if columns else triton.cdiv(rows, height)
+        programs = rows * -(-inner // height) if columns else -(-rows // height)
         softmax_whole[(programs,)](
             # kopt: operands
             x, y, rows, n, inner, COLUMNS=columns, LOG=log, ROWS=height, WIDTH=width,
             num_warps=max(1, min(32, height * width // (32 * SOFTMAX_PER_THREAD))))
     else:
-        height = min(64, triton.next_power_of_2(inner))
+        height = min(64, 1 << (inner - 1).bit_length())
         depth = 4
-        softmax_long[(rows * triton.cdiv(inner, height),)](
+        softmax_long[(rows * -(-inner // height),)](
             # kopt: operands
             x, y, n, inner, COLUMNS=columns, LOG=log, ROWS=height, DEPTH=depth,
             WIDTH=max(1, SOFTMAX_BLOCK // depth // height), STAGES=SOFTMAX_STAGES,

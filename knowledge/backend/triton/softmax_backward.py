@@ -91,16 +91,16 @@ def softmax_backward(x, dy, dim=-1, log=False, of_input=False):
     if not x.numel():
         return dx
     rows, n, inner = x.shape[:dim].numel(), x.shape[dim], x.shape[dim + 1:].numel()
-    width = triton.next_power_of_2(n)
+    width = 1 << (n - 1).bit_length()
     height = max(1, SOFTMAX_BACKWARD_TILE // width)
     if inner > 1:
-        height = min(max(32, height), triton.next_power_of_2(inner))
+        height = min(max(32, height), 1 << (inner - 1).bit_length())
     if width * height > max(SOFTMAX_BACKWARD_WHOLE, SOFTMAX_BACKWARD_TILE):
         softmax_backward_long[(rows * inner,)](
             x, dy, dx, n, inner, of_input, log, BLOCK=SOFTMAX_BACKWARD_BLOCK,
             num_warps=max(1, SOFTMAX_BACKWARD_BLOCK // (32 * SOFTMAX_BACKWARD_PER_THREAD)))
         return dx
-    programs = rows * triton.cdiv(inner, height) if inner > 1 else triton.cdiv(rows, height)
+    programs = rows * -(-inner // height) if inner > 1 else -(-rows // height)
     warps = max(1, min(32, height * width // (32 * SOFTMAX_BACKWARD_PER_THREAD)))
     softmax_backward_whole[(programs,)](
         x, dy, dx, rows, n, inner, of_input, log, COLUMNS=inner > 1, ROWS=height, WIDTH=width,

@@ -39,7 +39,7 @@ def transpose(x, dim0, dim1):
         return y.copy_(x)
     m, n = x.shape[first], x.shape[last]
     middle, inner = x.shape[first + 1:last].numel(), x.shape[last + 1:].numel()
-    tiles = triton.cdiv(m, TRANSPOSE_ROWS) * triton.cdiv(n * inner, TRANSPOSE_COLUMNS)
+    tiles = -(-m // TRANSPOSE_ROWS) * -(-(n * inner) // TRANSPOSE_COLUMNS)
     transpose_kernel[(x.shape[:first].numel() * middle * tiles,)](
         x, y, m, n, middle, inner, ROWS=TRANSPOSE_ROWS, COLUMNS=TRANSPOSE_COLUMNS,
         num_warps=TRANSPOSE_WARPS)

@@ -51,7 +51,7 @@ def triplet(anchor, positive, negative, margin=1.0, eps=1e-6, swap=False, reduct
     rows = anchor.numel() // columns
     losses = torch.empty(rows, dtype=torch.float32, device=anchor.device)
     y = torch.empty((), dtype=anchor.dtype, device=anchor.device)
-    block = min(TRIPLET_BLOCK, triton.next_power_of_2(columns))
+    block = min(TRIPLET_BLOCK, 1 << (columns - 1).bit_length())
     triplet_kernel[(rows,)](
         anchor.contiguous(), positive.contiguous(), negative.contiguous(), losses, columns, margin,
         eps, SWAP=swap, BLOCK=block, STAGES=TRIPLET_STAGES,

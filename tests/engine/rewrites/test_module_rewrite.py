@@ -206,7 +206,7 @@ def test_rewrite_computes_what_its_module_does(
 
 def test_template_that_a_library_rivals_comes_after_rewrites_without_it(tmp_path: Path) -> None:
     found = rewrites(tmp_path, CONVOLVED)
-    assert [each.name for each in found.rewrites] == ["templates", "rivals", "elementwise"]
+    assert [each.name for each in found.rewrites] == ["templates", "rivals"]
     assert "= conv(" not in found.rewrites[0].source.partition("class ModelNew")[2]
 
 
@@ -214,7 +214,16 @@ def test_grouped_product_becomes_its_template_without_the_widening_cast(tmp_path
     forward = rewrites(tmp_path, GROUPED).rewrites[0].source.partition("class ModelNew")[2]
     assert re.findall(r"grouped_gemm2?\(x, .*", forward) == [
         "grouped_gemm(x, v0, ends)", "grouped_gemm2(x, v3, ends)  # grouped_mm, relu"], forward
-    assert "pointwise(v5.contiguous(), v2)" in forward
+    assert "v6 = v2.mul(v5)" in forward, "a lone elementwise call stays torch's"
+
+
+def test_lone_elementwise_call_gets_a_kernel_only_if_nothing_else_does(tmp_path: Path) -> None:
+    body = "        return torch.softmax(x.view(4, 12, 9).transpose(0, 1).relu(), -1).sum(0).tanh()"
+    both, alone = (rewrites(tmp_path / name, f"{HEAD}    def forward(self, x):\n{text}\n"
+                            + INPUTS.format("torch.randn(4, 12, 9)")).rewrites[0].source
+                   for name, text in (("both", body), ("alone", "        return x.tanh()")))
+    assert "tanh" in both.partition("class ModelNew")[2] and "pointwise" not in both
+    assert "pointwise(" in alone.partition("class ModelNew")[2]
 
 
 @pytest.mark.parametrize(("body", "why"), [
