@@ -215,5 +215,11 @@ def describe_speedup(verdict: Verdict) -> str:
 
 
 def describe_rows(rows: Sequence[Row]) -> str:
-    """Return each class with its outcome: `tall 12.3% faster, odd tie`."""
-    return ", ".join(f"{row.config_class} {describe_row(row)}" for row in rows)
+    """Return each class with its outcome: `tall 12.3% faster, odd tie`.
+
+    A tie whose interval is above zero has a reason, which is its note.
+    """
+    return ", ".join(
+        f"{row.config_class} {describe_row(row)}"
+        + (f" ({row.note})" if row.outcome == "tie" and (row.low or 0.0) > 0 and row.note else "")
+        for row in rows)

@@ -153,8 +153,9 @@ def _remark(results: EvaluationResults, outcome: ClassOutcome, value: Estimate,
         return f"{gain} faster in two measurements in a row" if outcome == "faster" else \
             f"{gain} faster, but not confirmed by a second measurement"
     if other is not None and value.low > 0 and compare.other_time_disagrees(other):
-        scored, rest = ("kernel", "wall") if results.plan.score == "kernel" else ("wall", "kernel")
-        return f"{gain} less {scored} time, but {math.expm1(-other.mean):.2%} more {rest} time"
+        scored, rest = ("kernel", "call") if results.plan.score == "kernel" else ("call", "kernel")
+        return f"{scored} time {quantities.change(value.mean)}, " \
+            f"but {rest} time {quantities.change(other.mean)}"
     return ""
 
 

@@ -11,7 +11,10 @@ from harness.timing.stats import Estimate
 from harness.verdict import ClassOutcome, Row
 
 SURE = 0.05
-"""Error rate of the outcome `slower`: an error rejects a gain, but never keeps a wrong one."""
+"""Error rate of the outcome `slower` and of a contradiction by the other time: an error rejects a
+gain, but never keeps a wrong one."""
+DOUBT = math.log1p(0.05)
+"""How much longer the other time must seem, as a log-ratio, for more pairs to be measured."""
 
 
 def call_outcome(value: Estimate, margin: float, *, again: Estimate | None = None,
@@ -60,7 +63,12 @@ def is_small_gain(value: Estimate, margin: float) -> bool:
 
 def other_time_disagrees(other: Estimate | None) -> bool:
     """Return whether the time that is not scored has certainly become longer."""
-    return other is not None and other.pairs > 1 and other.at(SURE / 10)[1] < 0
+    return other is not None and other.pairs > 1 and other.at(SURE)[1] < 0
+
+
+def other_time_in_doubt(other: Estimate | None) -> bool:
+    """Return whether the time that is not scored seems to be longer, but is too noisy to say."""
+    return other is not None and other.mean < -DOUBT and not other_time_disagrees(other)
 
 
 def is_lost(value: Estimate, tolerance: float) -> bool:
@@ -74,13 +82,14 @@ def is_hopeless(values: Collection[Estimate], margin: float, tolerance: float) -
         all(value.mean < math.log1p(margin) for value in values)
 
 
-def is_settled(value: Estimate, margin: float, tolerance: float) -> bool:
+def is_settled(value: Estimate, margin: float, tolerance: float,
+               other: Estimate | None = None) -> bool:
     """Return whether more pairs could hardly change the outcome of this class."""
     if value.pairs < 2:
         return False
     low, high = value.at(SURE)
     if value.low > 0 and value.mean >= math.log1p(margin):
-        return True
+        return not other_time_in_doubt(other)
     if high < -math.log1p(tolerance):
         return True
     return high < math.log1p(margin) and low > -math.log1p(tolerance)

@@ -191,8 +191,14 @@ class PairedTiming:
         """Drop the settled classes; return whether none is left."""
         estimates = self._estimates()
         self.cases = [case for case in self.cases if not is_settled(
-            estimates[case.config_class], self.plan.margin, self.plan.tolerance)]
+            estimates[case.config_class], self.plan.margin, self.plan.tolerance,
+            self._other_estimate(case.config_class))]
         return not self.cases
+
+    def _other_estimate(self, name: str) -> stats.Estimate | None:
+        """Return the estimate of a class's time that is not scored, None if there is none."""
+        ratios = self._samples[name].other_ratios
+        return stats.estimate(ratios, self.plan.alpha_look) if ratios else None
 
     def _open(self, first: int) -> None:
         """Start and prepare the next pairs: at most `at_once`, none after the next look."""

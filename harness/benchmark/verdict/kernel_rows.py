@@ -159,7 +159,8 @@ def _with_reported(row: Row, reported: ClassSeries, results: ModeResults) -> Row
     row = replace(row, other_us=reported.candidate_us, incumbent_other_us=reported.incumbent_us)
     reported_change = f"the benchmark reports {quantities.change(estimate.mean)}"
     if row.outcome == "faster" and outcome.other_time_disagrees(estimate):
-        return replace(row, outcome="tie", note=f"less kernel time, but {reported_change}")
+        return replace(row, outcome="tie", note=(
+            f"kernel time {quantities.change(row.log_ratio)}, but {reported_change}"))
     if row.outcome != "faster" and estimate.mean >= math.log1p(results.plan.margin):
         change = "rose" if row.outcome == "slower" else "did not fall"
         return replace(row, note="; ".join(filter(None, (

@@ -17,7 +17,7 @@ from harness.devices.monitoring import interference
 from harness.errors import DeviceFault, EnvironmentFault
 from harness.isolation.rpc import Peer
 from harness.tasks.target import ConfigClass
-from harness.timing.outcome import call_outcome, is_hopeless, is_small_gain
+from harness.timing.outcome import call_outcome, is_hopeless, is_settled, is_small_gain
 from harness.timing.paired_blocks import SINGLE_NS
 from harness.timing.paired_timing import PairedTiming
 from harness.timing.plan import (
@@ -61,12 +61,21 @@ def certain(percent: float, spread: float = 0.02) -> Estimate:
     (certain(3.0), None, certain(0.0), "faster"),  # an interval that includes 0 contradicts nothing
     (certain(3.0), None, certain(-0.5), "tie"),
     (certain(0.6), certain(0.6), certain(-0.5), "tie"),
+    (certain(3.0), None, certain(-40.0, spread=30.0), "tie"),  # noisy, and yet longer
     (certain(-3.0), None, certain(3.0), "slower"),
     (certain(3.0, spread=20.0), None, None, "tie"),
 ])
 def test_gain_needs_the_margin_or_a_repetition_and_no_contradiction(
         value: Estimate, again: Estimate | None, other: Estimate | None, expected: str) -> None:
     assert call_outcome(value, 0.01, again=again, other=other) == expected
+
+
+@pytest.mark.parametrize(("other", "expected"), [
+    (None, True), (certain(0.0), True), (certain(-40.0), True), (certain(-1.0, spread=10.0), True),
+    (certain(-10.0, spread=50.0), False)])
+def test_gain_is_settled_unless_the_other_time_seems_longer_and_is_noisy(
+        other: Estimate | None, expected: bool) -> None:
+    assert is_settled(certain(3.0), 0.01, 0.01, other) is expected
 
 
 @pytest.mark.parametrize(("percents", "expected"), [
