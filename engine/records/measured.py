@@ -73,6 +73,24 @@ def of_headline(past: CampaignHistory) -> VerdictRow | None:
                  and row.candidate == past.best[:12]), None)
 
 
+def call_times(past: CampaignHistory) -> str:
+    """Return the time of a whole call before and after, "" unless that gained much less.
+
+    Calls from Python are launched one by one: the host may need longer than the kernels do.
+    """
+    row = of_headline(past)
+    verdict = None if row is None else verdict_of(row)
+    others = None if verdict is None else other_times(verdict.rows)
+    if verdict is None or others is None or not verdict.speedup or \
+            verdict.latency_kind != "measured-gpu" or not is_by_kernel_time(verdict, past.score):
+        return ""
+    before_us, after_us = others
+    if math.log(before_us / after_us) >= math.log(verdict.speedup) / 2:
+        return ""
+    return f"the gain is GPU time; a call from Python takes {quantities.latency(after_us)}, " \
+           f"before {quantities.latency(before_us)}: launches take longer than the kernels"
+
+
 def kernel(view: JournalView, n: int, verdict: Verdict) -> str:
     """Return the kernel that a verdict of round `n` is about: as profiled, else as surveyed."""
     profiled = [match[1] for evidence in verdict.evidence

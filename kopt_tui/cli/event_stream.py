@@ -16,6 +16,7 @@ from engine.campaign import handover
 from engine.history import history, kept_commits, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Event, phase_of
+from engine.records import measured
 from harness.errors import KoptError
 from harness.formats import quantities
 from kopt_tui.cli.campaign_choice import is_live
@@ -146,6 +147,9 @@ def print_summary(reader: Reader, name: str) -> int:
     if campaign.speedup is not None:
         print_text(f"best against baseline: {phrases.headline(campaign)}, measured again after "
                    f"the last keep; {result_place(campaign)}")
+    past = history.read(reader, name)
+    if calls := measured.call_times(past):
+        print_text(f"  {calls}", indent=4)
     undone = kept_commits.undone(kept_commits.rollbacks(reader, name))
     for candidate in kept:
         state = "rolled back" if candidate.commit in undone else "kept"
@@ -163,7 +167,7 @@ def print_summary(reader: Reader, name: str) -> int:
                    + (f"; built on it: {rests}" if rests else ""), indent=4)
     if not kept:
         print("  nothing was kept")
-    for near in history.read(reader, name).near_gains()[-NEAR:]:
+    for near in past.near_gains()[-NEAR:]:
         print_text(f"  {near.candidate[:12]}  near gain of "
                    f"{quantities.percent(near.near_gain, 1)}; "
                    f"{phrases.measure_again(near.candidate)}", indent=4)

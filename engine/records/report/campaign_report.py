@@ -104,6 +104,7 @@ def _facts(view: JournalView) -> list[tuple[str, str]]:
         ("target", f"{row.op} in {row.lang or row.backend}"),
         ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
         ("to commit", row.best_commit[:12]),
+        *([("calls", calls)] if (calls := measured.call_times(view.history)) else []),
         *([("provisional best", view.provisional.removeprefix("provisional "))]
           if view.provisional else []),
         *(("rolled back", rollback.summary)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.history.campaign_view import read_with_manifest
 from engine.journal.read import Reader
+from engine.records.report.campaign_report import markdown
 from harness.verdict import NO_PROFILER, Evidence, Finding, Row
 from tests.support import records_case as case
 from tests.support import samples
@@ -51,6 +53,24 @@ def test_benchmarks_call_time_and_kernel_time_are_columns(
     other, incumbent = (row.other_us or 0.0), (row.incumbent_other_us or 0.0)
     assert best[column] == f"{incumbent:.3f} -> {other:.3f} us"
     assert ("GPU kernel time" in text) is by_kernel
+
+
+@pytest.mark.parametrize(("before_us", "after_us", "shown"), [
+    (300.0, 400.0, True), (300.0, 290.0, True), (300.0, 230.0, False)])
+def test_report_states_the_time_of_calls_that_gained_much_less_than_their_kernels(
+        before_us: float, after_us: float, shown: bool, tmp_path: Path) -> None:
+    records, writer = case.begin(tmp_path)
+    writer.start_round(samples.round_(2))
+    fields = {"latency_kind": "measured-gpu", "latency_us": 20.0, "rows": (class_row(
+        latency_us=20.0, incumbent_us=27.0, other_us=after_us, incumbent_other_us=before_us),)}
+    case.keep(writer, records.folder, 2, "c1", KEPT, **fields)
+    case.headline(writer, KEPT, 1.35, **fields)
+    reader = Reader(tmp_path)
+    campaign = reader.campaign("rms")
+    assert campaign is not None
+    report = markdown(read_with_manifest(reader, campaign))
+    text = f"a call from Python takes {after_us:g} us, before {before_us:g} us: launches take"
+    assert (text in report) is shown
 
 
 def test_missing_kernel_time_is_named_in_the_table(tmp_path: Path) -> None:
