@@ -8,6 +8,7 @@ import os
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -82,17 +83,39 @@ def test_an_agents_commands_never_see_the_key(
         assert not path.is_file() or KEY.encode() not in path.read_bytes(), path
 
 
-@pytest.mark.parametrize(("fault", "told"), [
-    pytest.param("500", "InternalServerError", marks=pytest.mark.slow),
-    ("429", "RateLimitError"), ("nonsense", "has neither text nor a tool call"),
-    ("silent", "no answer within 2 s"), pytest.param("cut", "provider", marks=pytest.mark.slow)])
+CLAUDE = "anthropic/claude-sonnet-4-5"
+
+
+@pytest.mark.parametrize(("model", "fault", "told"), [
+    pytest.param("openai/gpt-4o", "500", "InternalServerError", marks=pytest.mark.slow),
+    ("openai/gpt-4o", "429", "RateLimitError"),
+    ("openai/gpt-4o", "nonsense", "has neither text nor a tool call"),
+    ("openai/gpt-4o", "silent", "no answer within 2 s"),
+    pytest.param("openai/gpt-4o", "cut", "provider", marks=pytest.mark.slow),
+    *(pytest.param(CLAUDE, fault, told, marks=pytest.mark.slow) for fault, told in (
+        ("500", "InternalServerError"), ("429", "RateLimitError"), ("nonsense", "provider"),
+        ("silent", "no answer within 2 s"), ("cut", "provider")))])
 def test_a_provider_that_fails_ends_its_slot_in_one_line(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, told: str) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, fault: Fault,
+        told: str) -> None:
     monkeypatch.setattr(model_process, "RETRY_WAIT_S", 0.05)
-    report, provider = work(tmp_path, [ScriptedTurn(fault=fault, text="a b c d")] * 9,
+    report, provider = work(tmp_path, [ScriptedTurn(fault=fault, text="a b c d")] * 9, model,
                             answer_s=2.0)
     assert told in report.cut and told in report.summary and "\n" not in report.summary
     assert len(provider.requests) == (1 if fault == "silent" else 1 + model_process.RETRIES)
+
+
+@pytest.mark.parametrize("model", [
+    "openai/gpt-4o", pytest.param(CLAUDE, marks=pytest.mark.slow)])
+def test_provider_may_stream_an_answer_for_longer_than_it_may_be_silent(
+        tmp_path: Path, model: str) -> None:
+    turns = [ScriptedTurn(text="I go slowly through it.", command="echo 1 > k.c", delay_s=0.5),
+             ScriptedTurn(command=SUBMIT)]
+    began = time.monotonic()
+    report, provider = work(tmp_path, turns, model, answer_s=1.5)
+    assert time.monotonic() - began > 1.5
+    assert report.ok and not report.cut and len(provider.requests) == 2, report
+    assert (tmp_path / "tree/k.c").read_text() == "1\n"
 
 
 STRAYS = """

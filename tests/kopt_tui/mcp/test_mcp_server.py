@@ -125,6 +125,36 @@ async def test_client_gets_verdicts_and_an_error_for_invalid_arguments(tmp_path:
             assert refused.is_error and "cannot be passed on" in text(refused)
 
 
+MODULE = """import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, 1)
+
+
+def get_inputs():
+    return [torch.randn(8, 64)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.mark.slow
+async def test_client_writes_a_manifest_and_searches_knobs(tmp_path: Path) -> None:
+    root = campaigns.project(tmp_path / "p").parent
+    (root / "problem.py").write_text(MODULE)
+    async with started(root, tmp_path / "w") as client:
+        found = await data(client, "loop", budget=4, only="PASSES")
+        assert found["best"]["PASSES"] < 16 and found["verdict"]["correct"], found
+        assert found["verdict"]["speedup"] > 1.5
+        written = await data(client, "new", what="problem.py", manifest="module.yaml")
+    assert Path(written["manifest"]) == root / "module.yaml" and "problem" in str(written)
+    assert "target_lang: python" in (root / "module.yaml").read_text()
+
+
 @pytest.mark.slow
 async def test_projects_outside_the_folder_are_refused_and_nothing_is_overwritten(
         tmp_path: Path) -> None:
