@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup
+from engine.journal import database
 from engine.manifest.pool_schema import CliSpec
 from engine.task import Task
 from engine.verify.fleet import Fleet
+from engine.workers import cli
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import WorkerBench
 from harness.errors import InputError
@@ -29,29 +31,45 @@ PLANTED = "sk-planted-0123456789abcdef"
 NEVER_PASSED = "sk-not-passed-0123456789"
 
 
+NEIGHBOUR = "neighbour"
+"""A slot that is not attacked, beside each that is."""
+
+
 def slot_bench(setup: Setup, name: str) -> WorkerBench:
     fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
+    worktree, scratch = setup.repo.worktree(name, setup.repo.base), setup.folder.fresh_scratch(name)
     return WorkerBench(
-        target=setup.target, device=setup.device, worktree=str(setup.repo.worktree(
-            name, setup.repo.base)), baseline="", base_commit=setup.repo.base, fleet=fleet,
-        scratch=str(setup.folder.path / "scratch" / name), edit=("scale.c",))
+        target=setup.target, device=setup.device, worktree=str(worktree), baseline="",
+        base_commit=setup.repo.base, fleet=fleet, scratch=str(scratch), edit=("scale.c",),
+        hidden=(*database.files(setup.workspace), str(scratch.parent), str(worktree.parent)))
+
+
+def with_neighbour(root: Path) -> Setup:
+    """Make a campaign in which a slot has files in its worktree and its scratch folder."""
+    setup = campaigns.create(root)
+    bench = slot_bench(setup, NEIGHBOUR)
+    (Path(bench.worktree) / "scale.c").write_text("its candidate")
+    (Path(bench.scratch) / "worker.log").write_text("its log")
+    return setup
 
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setup, dict[str, str], str]:
     """Return a campaign, the result of each attack, and the digests from before all attacks."""
     root = tmp_path_factory.mktemp("attacked")
-    setup, marker = campaigns.create(root), root / "harm"
+    setup, marker = with_neighbour(root), root / "harm"
     before, results = outside_of_slots(setup), {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLANTED_API_KEY", PLANTED)
         patch.setenv("ANOTHER_API_KEY", NEVER_PASSED)
         for name in hostile_agent.SCRIPTS:
-            worker = CliWorker([CliSpec(
-                name=name, command=f"{{python}} {AGENT} {name} {{prompt}} {marker}",
-                env=("PLANTED_API_KEY",), timeout_s=60)])
-            results[name] = outcome(setup, worker, name)
+            results[name] = outcome(setup, attacker(name, marker), name)
     return setup, results, before
+
+
+def attacker(name: str, marker: Path) -> CliWorker:
+    return CliWorker([CliSpec(name=name, timeout_s=60, env=("PLANTED_API_KEY",), command=(
+        f"{{python}} {AGENT} {name} {{prompt}} {marker}"))])
 
 
 def outcome(setup: Setup, worker: CliWorker, name: str) -> str:
@@ -73,10 +91,14 @@ def outcome(setup: Setup, worker: CliWorker, name: str) -> str:
 
 
 def outside_of_slots(setup: Setup) -> str:
-    """Return the digests of what no worker may change: the project, the clone, the records."""
+    """Return the digests of what no worker may change.
+
+    That is the project, the clone, the records, the journal, and the files of another slot.
+    """
     user, campaign = setup.repo.project, setup.folder.path
-    clone = campaign / "repo.git"
-    paths = [user, *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
+    clone, bench = campaign / "repo.git", campaign / "scratch" / NEIGHBOUR
+    paths = [user, bench, campaign / "worktrees" / NEIGHBOUR,
+             Path(database.files(setup.workspace)[0]), *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
               clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
     files = [path for each in paths
              for path in ([each] if each.is_file() else sorted(each.rglob("*")))]
@@ -109,6 +131,18 @@ def test_attacks_leave_project_and_clone_unchanged(
     assert campaigns.processes(setup.workspace) == []
     with campaigns.reading(setup) as reader:
         assert not reader.controls(setup.id)  # the settings that `approves` asked for
+
+
+@pytest.mark.parametrize("name", ["other-slots", "project", "journal"])
+def test_attack_without_confinement_is_noticed(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Else `test_attacks_leave_project_and_clone_unchanged` could not fail."""
+    (root := tmp_path / "1/2/3/4").mkdir(parents=True)  # the attacks climb up
+    setup = with_neighbour(root)
+    before = outside_of_slots(setup)
+    monkeypatch.setattr(cli, "Confine", lambda **_: None)
+    outcome(setup, attacker(name, root / "harm"), name)
+    assert outside_of_slots(setup) != before
 
 
 def test_keys_are_in_no_file_of_the_workspace(
