@@ -98,7 +98,8 @@ def outside_of_slots(setup: Setup) -> str:
     user, campaign = setup.repo.project, setup.folder.path
     clone, bench = campaign / "repo.git", campaign / "scratch" / NEIGHBOUR
     paths = [user, bench, campaign / "worktrees" / NEIGHBOUR,
-             Path(database.files(setup.workspace)[0]), *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
+             Path(database.files(setup.workspace)[0]),
+             *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
               clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
     files = [path for each in paths
              for path in ([each] if each.is_file() else sorted(each.rglob("*")))]
