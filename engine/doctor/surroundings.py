@@ -48,8 +48,8 @@ def namespaces() -> MachineCheck:
     if allowed:
         return MachineCheck("user namespaces", "ok", f"allowed, {bubblewrap}")
     return MachineCheck("user namespaces", "note", f"not allowed, {bubblewrap}",
-                        "workers are confined by resource limits and clean-up only, and a model's "
-                        "program may connect to any address")
+                        "allow user namespaces: until then workers are confined by resource limits "
+                        "and clean-up only, and a model's program may connect to any address")
 
 
 def container() -> MachineCheck:
@@ -59,8 +59,8 @@ def container() -> MachineCheck:
     facts += filter(None, (_cpu_limit(), _memory_limit(), _process_limit()))
     return MachineCheck("container", "note" if facts else "ok",
                         ", ".join(facts) or "none, and no control-group limits",
-                        "a campaign ends with the container; its results survive if the "
-                        "workspace does" if names else "")
+                        "keep the workspace on a volume: a campaign ends with the container"
+                        if names else "")
 
 
 def slurm() -> MachineCheck:
@@ -126,13 +126,16 @@ def terminal() -> MachineCheck:
     return MachineCheck("terminal", "ok", ", ".join([*facts, f"host {this_host().split(' ')[0]}"]))
 
 
-def _kills_by_file() -> bool:
-    """Read logind's configuration files in its own order: the last assignment wins."""
-    files = [Path("/etc/systemd/logind.conf")]
-    for folder in ("/usr/lib/systemd", "/run/systemd", "/etc/systemd"):
-        files += sorted(Path(folder).glob("logind.conf.d/*.conf"))
+def _kills_by_file(root: Path = Path("/")) -> bool:
+    """Return what logind's files say, read in its own order: the last assignment wins.
+
+    Of files of one name in several folders the last folder's counts (man logind.conf).
+    """
+    by_name: dict[str, Path] = {}
+    for folder in ("usr/lib/systemd", "run/systemd", "etc/systemd"):
+        by_name |= {file.name: file for file in (root / folder).glob("logind.conf.d/*.conf")}
     kills = False
-    for file in files:
+    for file in (root / "etc/systemd/logind.conf", *(by_name[name] for name in sorted(by_name))):
         for value in re.findall(r"^\s*KillUserProcesses\s*=\s*(\w+)", read(file), re.MULTILINE):
             kills = value.lower() in ("yes", "true", "1", "on")
     return kills
@@ -187,7 +190,7 @@ def _marked(root: Path) -> list[str]:
 
 
 def _enroot(root: Path) -> list[str]:
-    """Look for the lock that enroot mounts into containers, under a pyxis_ folder with pyxis."""
+    """Look for enroot's mount /.lock; if pyxis made it, its source has a folder pyxis_..."""
     mounts = _mounts(root)
     if "/.lock" not in mounts:
         return []

@@ -98,8 +98,8 @@ def compiler() -> MachineCheck:
         if done.returncode:
             why = (done.stderr.strip().splitlines() or ["no error message"])[0]
             return MachineCheck("compiler", "missing", f"{version}: {why}",
-                                "install the C library's headers, for example apt install "
-                                "libc6-dev")
+                                "install the C library's development files, for example "
+                                "apt install libc6-dev")
         if output(sys.executable, "-c", LOAD, str(library)) is None:
             return MachineCheck("compiler", "missing",
                                 f"{version}: the library that it built does not load",

@@ -143,7 +143,7 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ended_at(self) -> float:
-        """The time of the newest record that a report shows."""
+        """The time of the newest stop, decision or round."""
         return max([self.row.created_at, *(at for at, _ in self.stops),
                     *(d.at for d in self.history.decisions),
                     *(r.ended_at or r.started_at for r in self.history.rounds)])

@@ -23,14 +23,14 @@ from harness.errors import Refused
 
 
 class LeaseLost(Refused):
-    """Another engine has taken over the campaign; this one may not write any more."""
+    """This connection does not hold the campaign's lease, so it may not write."""
 
 
 class LeasedConnection:
     """A writing connection to a workspace's journal, for the one thread that made it.
 
-    Every write checks the campaign's lease epoch inside its transaction and raises LeaseLost when
-    another engine has taken over; a campaign that never had a lease may be written without one.
+    Every write checks the campaign's lease epoch inside its transaction and raises LeaseLost if
+    this connection does not hold it; a campaign that never had a lease may be written without one.
     Raises EnvironmentFault when the disk is full or the workspace cannot be written.
     """
 
@@ -80,7 +80,7 @@ class LeasedConnection:
             store(connection, lease, verb="INSERT OR REPLACE")
 
     def hold(self, campaign: str, epoch: int | None) -> None:
-        """Write the campaign under this epoch from now on; None gives the lease up."""
+        """Write the campaign under this epoch from now on; None for no longer."""
         if epoch is None:
             self._epochs.pop(campaign, None)
         else:
@@ -105,7 +105,7 @@ class LeasedConnection:
         return number
 
     def add(self, record: JournalRow, *, numbered: str = "") -> int:
-        """Insert a record in the open transaction; return SQLite's number for `numbered`."""
+        """Insert a record in the open transaction; return its number, by SQLite in `numbered`."""
         cursor = store(self._connection.get(), record, without=numbered)
         if cursor.lastrowid is None:
             raise AssertionError("the statement inserted no row")
@@ -160,7 +160,8 @@ def acquire(writer: LeasedConnection, campaign: str) -> Lease:
     if before is not None and before.pid:
         with writer.change(campaign):
             writer.append(campaign, "log", "", {"message": (
-                f"taken over from process {before.pid} on {host_name(before)}, which has ended")})
+                f"taken over from process {before.pid} on {host_name(before)}, which "
+                f"{'has ended' if before.host == this_host() else 'no longer answers'}")})
     return lease
 
 

@@ -1,4 +1,4 @@
-"""What language models cost: a row for each attempt, and the sum as a number and as text."""
+"""What language models cost: a row for each attempt and model, and the sum, also as text."""
 
 from __future__ import annotations
 

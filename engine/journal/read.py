@@ -226,7 +226,7 @@ class Reader:
                          *parameters, -1 if limit is None else limit)
 
     def _open(self) -> sqlite3.Connection | None:
-        """Return the connection, opened again if the file appeared, vanished or was replaced."""
+        """Return the connection, opened again if the file was replaced; None without a file."""
         identity = database.identity(self.path)
         if self._connection is not None and identity == self._identity:
             return self._connection.get()

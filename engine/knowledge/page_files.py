@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # jinja2 is imported when a page is read
 
 BUILT_IN = Path(__file__).resolve().parents[2] / "knowledge"
 MAX_PAGE = 5000
-"""Most characters of a page."""
+"""The maximum number of characters of a page."""
 CHECKS = "--- checks ---"
 """In a snippet, what follows a comment with this text is for tests only."""
 _HEAD = re.compile(r"\A---\n(.*?\n)---\n+", re.DOTALL)
@@ -60,7 +60,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(path: Path, root: Path) -> Page:
     """Return the page at `path` below the folder `root`. Raises InputError or OSError."""
-    if not path.is_file() or path.stat().st_size > 4 * MAX_PAGE:
+    if not path.is_file():
+        raise InputError("expected a file", where=str(path))
+    if path.stat().st_size > 4 * MAX_PAGE:
         raise InputError(f"expected a page of at most {MAX_PAGE} characters", where=str(path))
     try:
         raw = path.read_text(encoding="utf-8")

@@ -64,7 +64,7 @@ class NvmlReader:
                         if (instance := self._instance(handle, index, number)))]
 
     def state(self, device: Device) -> DeviceState:
-        """Read one device; unsupported fields are None. Raises NVMLError if the device is lost."""
+        """Read one device; unsupported fields are None or empty. Raises NVMLError if it is lost."""
         nvml, handle = self.nvml, self.nvml.nvmlDeviceGetHandleByUUID(device.uuid)
         used, total = self._memory(handle)
         ask = self.ask

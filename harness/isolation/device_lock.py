@@ -5,15 +5,15 @@ holder passes its descriptors to the supervisors that it starts: the lock is hel
 them has killed its job.
 
 A cleaner of /tmp may remove a locked file, and the next process would lock a new one. Therefore a
-lock counts only while its file is the one at its path, and it has a second part that is freed
-only when its holder ends: a bound address in Linux's abstract socket namespace. Containers with
-separate network namespaces do not share that address: between them only the file counts.
+lock counts only while its file is the one at its path, and it has a second part that no cleaner
+removes: a bound address in Linux's abstract socket namespace. Containers with separate network
+namespaces do not share that address: between them only the file counts.
 
-The first process in line holds `next` until it gets `turn`. So a process that frees a lock and
-requests it again comes after the first in line.
+Each device has three lock files: `next`, `turn`, `active`. The first process in line locks `next`
+until it has `turn`. So a process that frees a lock and requests it again comes after the first.
 
-A measurement must not overlap other work: on the CPU that of any kopt process, on a card that of an
-agent that may use the card. The process that measures holds `turn` exclusively. Yielding processes
+Nothing may run beside a measurement: on the CPU no process of kopt, on a card no agent that may use
+the card. The process that measures holds `turn` exclusively. Yielding processes
 hold `active` shared while they run, and stop while `turn` is taken.
 """
 
@@ -203,7 +203,7 @@ class _LockWait:
             self.on_wait = None
         if self.timeout_s is not None and waited > self.timeout_s:
             raise EnvironmentFault(f"still busy after {self.timeout_s:g} s", where=stem,
-                                   fix="another kopt is measuring on it: wait until it finishes")
+                                   fix="another process of kopt uses it: wait until that ends")
         if self._pause.wait(POLL_S) and self.cancel is not None:
             raise Cancelled("stopped while waiting", where=stem)
 
@@ -254,7 +254,7 @@ def _address(name: str) -> bytes:
 
 
 def _describe_holder(device: str) -> str:
-    """Return who holds the turn of a device, from the file of its lock."""
+    """Return in words that a device is waited for, and who holds its turn."""
     with os.fdopen(open_file(f"{device}.turn")[0]) as file:
         return _describe_wait(device, file.fileno())
 

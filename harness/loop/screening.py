@@ -1,8 +1,8 @@
 """Screen configurations one after the other: build, check and time each of them briefly.
 
-Triton kernels for a GPU are compiled ahead on cores that a measurement leaves idle. A configuration
+Triton kernels for a GPU are compiled ahead on cores that a measurement leaves idle. Such a kernel
 that the GPU cannot launch never runs; one whose first blocks are far slower than the best is not
-timed further. With `foresight`, latencies are predicted for a card that need not be present.
+timed further. With `foresight`, latencies are predicted where this machine cannot measure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from harness.timing.timed_block import TamperedTiming
 from harness.verdict import Config, Value
 
 MOST_EXPECTED = 400
-"""Most compiled sources that are kept for later trials."""
+"""The maximum number of compiled sources that are kept for later trials."""
 
 
 class Screening:
@@ -50,10 +50,10 @@ class Screening:
                  zygote: Zygote | None = None, foresight: SourcePredictor | None = None,
                  on_wait: Callable[[str], None] | None = None) -> None:
         self.job, self.source, self.foresight = job, source, foresight
-        rewritten = imports_triton(target, job.tree)
-        self.has_triton = rewritten or target.language == "triton"
+        python_imports_triton = imports_triton(target, job.tree)
+        self.has_triton = python_imports_triton or target.language == "triton"
         self.session = Session(target, device, settings, cancel, zygote,
-                               base=Path(job.reference), has_triton=rewritten)
+                               base=Path(job.reference), has_triton=python_imports_triton)
         if self.session.lacks:
             self.session.close()
             raise InputError(self.session.lacks, where="--device")

@@ -30,11 +30,11 @@ def open_journal(args: argparse.Namespace) -> closing[Reader]:
 
 
 def choose_campaign(reader: Reader, name: str | None) -> Campaign:
-    """Return the campaign of this name or the only one with this prefix; the newest if None."""
+    """Return the campaign of this name or the only one with this prefix; None: the last active."""
     campaigns = reader.campaigns()
     if not campaigns:
         raise InputError("there is no campaign yet", where=str(reader.path.parent),
-                         fix="kopt demo runs one, kopt new starts your own")
+                         fix="kopt demo runs one; kopt new, then kopt run, starts your own")
     if name is None:
         return campaigns[0]
     matching = [campaign for campaign in campaigns if campaign.id == name] or \

@@ -31,7 +31,7 @@ _UNCOMMITTED = {
     True: "no commit was made: files here were changed but not committed when the campaign "
           "started, and still are; look at git diff, and commit them with the result",
     False: "no commit was made: this folder is not the root of a git repository with a commit"}
-"""Why the result of a campaign on uncommitted files is only applied, by `is_own`."""
+"""Why the result is applied without a commit; the keys are UserRepository.is_own."""
 
 
 class TakenResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +91,8 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
     files = tuple(file.path for file in change.files)
     clone = Clone(Path(chosen.path) / "repo.git")
     from_snapshot = project.path.is_dir() and bool(clone.git.find(SNAPSHOT))
-    why = "commit it there: its knobs were declared in the campaign only" \
+    why = "no commit was made: the campaign declared knobs that your branch does not have; " \
+        "commit it yourself" \
         if clone.git.find(declared_knobs.BEFORE) else \
         _UNCOMMITTED[project.is_own] \
         if from_snapshot and not project.has_committed(files) else ""

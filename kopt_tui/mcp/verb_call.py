@@ -68,11 +68,12 @@ class VerbCall:
         project = load.load(Path(whole)).project
         if not Path(project).resolve().is_relative_to(self.root):
             raise InputError(f"its project {plain(project, 200)!r} is outside the folder of this "
-                             "server", where=plain(path, 200), fix="start kopt mcp with --root")
+                             "server", where=plain(path, 200),
+                             fix="start kopt mcp with --root DIR, a folder that contains both")
         return whole
 
     def kernel(self, what: str) -> list[str]:
-        """Return arguments for a FILE, FILE:FUNCTION or FOLDER; the project lies in our folder.
+        """Return arguments for a FILE, FILE:FUNCTION or FOLDER, in a project of the server.
 
         Raises InputError for a path outside the server's folder.
         """
@@ -101,7 +102,7 @@ class VerbCall:
             return await self.run(verb, *arguments, stdin=stdin)
 
     async def run(self, verb: str, *arguments: str, stdin: str = "", lines: bool = False) -> Any:
-        """Return the JSON of a verb, with `lines` a list. Raises VerbFailed with its error."""
+        """Return a verb's JSON, or with `lines` that of each line. Raises VerbFailed."""
         process = await asyncio.create_subprocess_exec(
             *_START, str(os.getpid()), verb, *arguments, "--json", "--workspace",
             str(self._workspace), cwd=self.root, start_new_session=True,

@@ -52,7 +52,7 @@ class PaneLayout:
             self._front = pane
 
     def place(self) -> None:
-        """Show the focused pane if zoomed, else all panes, but of a narrow deck only one."""
+        """Show the focused pane if zoomed, else all; on a narrow terminal only one of the deck."""
         deck, narrow = self.deck, self._screen.size.width < WIDE
         if self._front not in deck:
             self._front = deck[0] if deck else None
@@ -164,7 +164,7 @@ class KoptScreen(InCurrentSize[None]):
         """Show the devices of this machine."""
 
     def labels(self) -> dict[str, str]:
-        """Return labels that actions have instead of the table's, "" for a refused action."""
+        """Return labels that replace those of the key table, "" to hide an action's key."""
         return {}
 
     def action_open(self) -> None:

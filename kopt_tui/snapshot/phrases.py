@@ -1,4 +1,4 @@
-"""Texts of one line: words with signs, speedups, times, events.
+"""Texts of one line: words with signs, speedups, times, progress.
 
 Every text that came from a worker passes through `clean` before it reaches a terminal.
 """
@@ -38,7 +38,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "stopped": ("■", "plain"), "new": ("·", "dim"), "flag": ("!", "warn"), "note": ("·", "dim"),
     "warning": ("!", "warn"),
 }
-"""Sign and tone of each word; neither a sign nor a tone appears without its word."""
+"""Sign and tone of each word; neither appears without a word."""
 
 ITSELF = "the unchanged code against itself"
 """What the baseline's verdict compares."""

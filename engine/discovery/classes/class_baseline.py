@@ -1,7 +1,8 @@
 """Find a command campaign's classes and shapes in its baseline, and store them in its manifest.
 
-Values that a person wrote in the manifest stay: classes, representative shapes, a quick command,
-comments, order. Writing the same classes twice changes nothing.
+Values that a person wrote in the manifest stay: classes, representative shapes, a quick command.
+Comments and order inside a key that is rewritten are lost. Writing the same classes twice changes
+nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _TOP_KEY = re.compile(r"^([A-Za-z_]\w*)\s*:", re.MULTILINE)
 
 
 def is_settled(setup: Setup) -> bool:
-    """Return whether the manifest has classes, core classes and shapes, as after a baseline."""
+    """Return whether the manifest has classes, core classes and shapes: none must be found."""
     target = setup.manifest.target
     return bool(target.configs and target.core) and \
         setup.manifest.representative_shapes is not None

@@ -31,7 +31,8 @@ class RowBehaviour:
     costs: tuple[float, ...]
     others: tuple[tuple[float, ...], ...] = ()
     shares: tuple[float, ...] = ()
-    """By row, its weight when core classes are chosen: calls, times cost if `is_timed`."""
+    """By row, its weight when core classes are chosen: its calls, multiplied by its cost if
+    `is_timed`."""
     scored: tuple[float, ...] = ()
     """By row, its weight in the score."""
     is_timed: bool = True

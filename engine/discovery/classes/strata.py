@@ -20,15 +20,15 @@ from harness.formats.quantities import counted
 MOST_CLASSES = 12
 MOST_COLUMNS = 3
 FEW_ROWS = 6
-"""If no column explains a table of at most this many rows, each row is a class of its own."""
+"""If no column explains a table of at most this many rows, the columns that identify rows do."""
 LEAST = 0.1
 """Least share of the differences between rows that classes must explain."""
 MOST_CUTS = 2
 """Cuts of one column, which give three ranges."""
 CUTS = 7
-"""Most values of a column at which a cut is tried."""
+"""The maximum number of values of a column at which a cut is tried."""
 CORE_SHARE = 0.8
-"""Core classes are the most expensive ones that together take this share of the time."""
+"""Core classes are the heaviest that together have this share of the weight of all rows."""
 WORK = 300_000
 """Approximate rows that one step of the search evaluates: longer tables get a narrower beam."""
 BEAM = 8
@@ -36,7 +36,7 @@ BEAM = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Stratum:
-    """One config class: its rows, and its share of the time that all rows take."""
+    """One config class: its rows, and its share of the weight of all rows."""
 
     name: str
     rows: tuple[int, ...]
@@ -109,7 +109,8 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
         grouped = table_rules.group_rows(columns_of_classes, names, rows)
     share = _explained(signals, grouped)
     measure = ("time" if is_timed else "rate") + (" for their size" if signals[0].work else "") + (
-        ", also against the table's other times" if len(signals) > 1 else "")
+        f", also against the table's other {'times' if is_timed else 'rates'}"
+        if len(signals) > 1 else "")
     if configs:
         why = f"by {', '.join(configs)}, as the manifest says; {_share_in_words(share, measure)}"
     else:
@@ -221,7 +222,9 @@ def _search(features: Sequence[_Feature], signals: Sequence[RowSignal],
 
 def _common(features: Sequence[_Feature], signals: Sequence[RowSignal],
             n: int) -> tuple[_Feature, ...]:
-    """Return the best column that kernels are commonly specialised by, for tables of few rows."""
+    """Return the whole column that explains most, among those by which kernels are commonly
+    specialised; () if it explains too little.
+    """
     whole = [feature for feature in features
              if feature.column.preferred and feature.entry == feature.column.name]
     best = max(
@@ -272,6 +275,8 @@ def _share_in_words(share: float, measure: str) -> str:
 def _why(chosen: Sequence[_Feature], n: int, share: float, count: int, measure: str) -> str:
     """Return in words what the classes are based on; `measure` is what rows differ in."""
     if not chosen:
+        if 1 < count < n:  # the classes are those of an uneven grouping
+            return f"no other column tells which rows differ in {measure}"
         result = "all rows are one class" if count == 1 else "each row is a class of its own"
         return f"{result}: no column tells which rows differ in {measure}"
     names = list(dict.fromkeys(feature.column.name for feature in chosen))

@@ -37,7 +37,7 @@ def draft(project: Path, source: str, folder: str, scratch: Path, *,
         args=tuple(Arg(name=each.name, dtype=each.dtype, shape=each.shape, low=each.low,
                        high=each.high, structure=each.structure,
                        role="inout" if each.written else "input") for each in facts.args),
-        classes=(ConfigClass(name="small" if facts.changed else "full", shape=facts.sizes),),
+        classes=(ConfigClass(name="resized" if facts.changed else "full", shape=facts.sizes),),
         flops=facts.flops, bytes=facts.bytes, float64=facts.float64, backend="PYTORCH",
         description=f"PyTorch module of {source}; a candidate may define ModelNew")
     check(target)

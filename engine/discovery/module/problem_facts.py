@@ -86,6 +86,7 @@ def learn(file: Path, scratch: Path, *, sizes: Mapping[str, Size], small: bool,
         return msgspec.convert(answer, ModuleFacts)
     except (PeerError, PeerDied) as error:
         raise InputError(error.what.removeprefix("Unsupported: "), where=str(file),
-                         fix="set a size with --size NAME=VALUE") from None
+                         fix="set a size with --size NAME=VALUE" if "sizes" in error.what or
+                         isinstance(error, PeerDied) else "") from None
     except msgspec.ValidationError as error:
         raise InputError(f"the module's facts are not usable: {error}", where=str(file)) from None

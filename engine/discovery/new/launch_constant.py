@@ -1,4 +1,4 @@
-"""Makes the block size of a task's launch a constant of the source, so that it can be a knob."""
+"""Names the block size in a task's launch, so that the source may define it as a knob."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from harness.tasks.target import Launch
 def with_block_constant(launch: Launch, kernel: str, source: str) -> Launch:
     """Return a launch whose number of threads in a block is a constant that the source may define.
 
-    The launch is returned unchanged if blocks have several dimensions, if their size is an
-    expression or no usual one, if the source has the constant's name already, or if the source
+    The constant also replaces that number in the grid and in the size of shared memory. The launch
+    is returned unchanged if blocks have several dimensions, if their size is an expression or not
+    from WARP to MOST_THREADS, if the source has the constant's name already, or if the source
     itself launches the kernel with another size.
     """
     threads, *others = launch.block

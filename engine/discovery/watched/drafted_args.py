@@ -30,8 +30,8 @@ def tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written
         blank = all(value.low is None or value.low == value.high for value in values)
         role = "output" if blank or name.lower().strip("_") in OUTPUTS or \
             name.lower().startswith("out") else "inout"
-    if any(not value.is_contiguous for value in values):
-        remarks.append(f"{name} was a view with strides {list(first.stride)} at times: kopt calls "
+    if view := next((value for value in values if not value.is_contiguous), None):
+        remarks.append(f"{name} was a view with strides {list(view.stride)} at times: kopt calls "
                        "with contiguous tensors; `strided: true` in the task checks views too")
     return Arg(name=name, dtype=first.dtype, role=role,
                shape=sizes.shape(name, [value.shape for value in values]))
@@ -39,7 +39,10 @@ def tensor(name: str, values: Sequence[ObservedValue], sizes: SizeNames, written
 
 def with_bounds(arg: Arg, calls: Sequence[ObservedCall], sizes: SizeNames,
                 remarks: list[str]) -> Arg:
-    """Return a tensor with the bounds and the structure that its values had in every call."""
+    """Return a tensor with bounds of its values, and if they are integers with their structure.
+
+    Outputs, bools and floats around 0 get no bounds; those of other floats are rounded.
+    """
     values = [call.args[arg.name] for call in calls]
     known = [(value.low, value.high) for value in values
              if value.low is not None and value.high is not None]
@@ -99,7 +102,10 @@ def _dimensions(call: ObservedCall, excluded: str) -> set[int]:
 
 def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least: Sequence[int],
            sizes: SizeNames) -> int | str | None:
-    """Return the smallest varying size above the values in every call, None if they do not vary."""
+    """Return the smallest varying size above the values in every call.
+
+    None if the highest value is the same in every call, or if there is no such size.
+    """
     if len(set(highs)) == 1:
         return None
     fitting = [values for values in {sizes.symbols[name] for name in sizes.symbols}

@@ -84,8 +84,8 @@ def _measured(context: EngineContext, candidate: Candidate) -> str:
     verdict = verdict_of(rows[0]) if rows else None
     if verdict is None:
         return "- nothing"
-    lines = [f"{row.config_class}: {row.outcome}, {quantities.latency(row.latency_us)} after "
-             f"{quantities.latency(row.incumbent_us)}" for row in verdict.rows
+    lines = [f"{row.config_class}: {row.outcome}, from {quantities.latency(row.incumbent_us)} "
+             f"to {quantities.latency(row.latency_us)}" for row in verdict.rows
              if row.latency_us is not None and row.incumbent_us is not None]
     return "\n".join(f"- {plain(line, 300)}" for line in (
         *lines, *(f"{finding.severity}: {finding.detail}" for finding in verdict.audit)))

@@ -28,7 +28,7 @@ class CMemory:
         self.mapped = entry in source.functions
 
     def keys(self) -> list[CacheKey]:
-        """Return the comparisons and lookups by which an argument's address is recognised."""
+        """Return the comparisons and lookups that recognise an argument by address or contents."""
         by_label: dict[tuple[int, str], CacheKey] = {}
         for index, label, kind in self._evidence():
             token = self.source.tokens[index]
@@ -112,20 +112,32 @@ class CMemory:
 def _kept(source: CSource) -> Iterator[int]:
     """Yield the token index of each variable that outlives a call and can change."""
     depth, start = 0, 0
+    opened: list[int] = []
+    """By open brace, what it adds to the depth: 0 for a namespace and for `extern "C"`."""
     for index, token in enumerate(source.tokens):
         if token.directive:
             start = index + 1 if depth == 0 else start
             continue
         if token.text == "{" and token.kind == "mark":
-            depth += 1
+            opened.append(0 if _is_scope_of_declarations(source, index) else 1)
+            start = index + 1 if not opened[-1] and depth == 0 else start
+            depth += opened[-1]
         elif token.text == "}" and token.kind == "mark":
-            depth = max(0, depth - 1)
+            depth -= opened.pop() if opened else 0
             start = index + 1 if depth == 0 and not source.follows(index, ";") else start
         if token.kind == "name" and token.text in NAMES["storage"] and depth:
             yield from _declared(source, index, index + 80)
         elif token.text == ";" and depth == 0:
             yield from _declared(source, start, index + 1)
             start = index + 1
+
+
+def _is_scope_of_declarations(source: CSource, brace: int) -> bool:
+    """Return whether a brace opens a namespace or an `extern "C"` block."""
+    before = source.tokens[max(0, brace - 2):brace]
+    texts = [token.text for token in before]
+    return "namespace" in texts or (
+        len(before) == 2 and texts[0] == "extern" and before[1].kind == "string")
 
 
 def _declared(source: CSource, start: int, end: int) -> Iterator[int]:

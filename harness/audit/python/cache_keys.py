@@ -52,7 +52,7 @@ class _CacheKeyFinder(Flow):
         keys: dict[tuple[int, frozenset[Probe]], CacheKey] = {}
         for node in self.module.nodes:
             probes = frozenset(self._key(node))
-            if probes and node not in self.module.guarded:
+            if probes and node not in self.module.in_main:
                 line = getattr(node, "lineno", 0)
                 names = {name for probe in probes for name in probe.args}
                 keys[line, probes] = CacheKey(

@@ -36,7 +36,7 @@ class EntryPath:
             stack = [top]
             while stack:
                 node = stack.pop()
-                if node in module.guarded or node in jit:
+                if node in module.in_main or node in jit:
                     continue
                 self.nodes.append(node)
                 stack += [c for c in ast.iter_child_nodes(node) if c not in reached or c is top]

@@ -103,7 +103,7 @@ class _Scan(SourceChecks):
     def _is_exempt(self, node: ast.AST, name: str) -> bool:
         parent = self.module.parents.get(node)
         if name == "sys.exit" or name.startswith("signal.SIG"):
-            return node in self.module.guarded
+            return node in self.module.in_main
         return name.startswith("sys.modules.") or (
             name in ("sys.modules", "os.environ")
             and isinstance(parent, ast.Subscript | ast.Compare))

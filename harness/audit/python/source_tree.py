@@ -43,10 +43,10 @@ class SourceTree:
 
     def see(self, node: ast.AST, rule: AuditRule, name: str = "", *,
             severity: Severity | None = None, runs: bool = False) -> Sighting:
-        """Return a sighting at a node, as a note if the node is `guarded` and not `runs`."""
-        is_guarded = not runs and node in self.guarded
+        """Return a sighting at a node: a note in a main program, unless the node `runs`."""
+        is_in_main = not runs and node in self.in_main
         return Sighting(
-            rule=rule.rule, severity="note" if is_guarded else severity or rule.severity,
+            rule=rule.rule, severity="note" if is_in_main else severity or rule.severity,
             what=f"{rule.why}: {name}" if name else rule.why, file=self.file,
             line=getattr(node, "lineno", 0), text=self.text(node))
 
@@ -84,7 +84,7 @@ class SourceTree:
                          if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load))
 
     @cached_property
-    def guarded(self) -> frozenset[ast.AST]:
+    def in_main(self) -> frozenset[ast.AST]:
         """Return the nodes below `if __name__ == "__main__"`, which never run in a kernel."""
         return frozenset() if "__name__" in self.stored else frozenset(
             inner for node in self.tree.body if isinstance(node, ast.If)

@@ -23,7 +23,8 @@ from harness.verdict import Evidence, KernelShare
 
 T = TypeVar("T")
 MOST_FILES, MOST_NAMES, NAME_LENGTH = 512, 4096, 300
-"""Limits of a run's files and different kernels; a run beyond them is not measured."""
+"""Limits of a run's files and different kernels, beyond which it is not measured; longer names are
+cut."""
 MOST_KERNELS, SHOWN_KERNELS = 8, 3
 """Most kernels that a verdict lists, and that its evidence names."""
 
@@ -36,7 +37,7 @@ class KernelTimeUnavailable(KoptError):
 
 @dataclass(frozen=True, kw_only=True)
 class KernelLaunches:
-    """All launches of the kernels of one name; `blocks` is their sum."""
+    """All launches of the kernels of one name; `blocks` counts the thread blocks of all of them."""
 
     launches: int
     total_ns: int

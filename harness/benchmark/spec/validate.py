@@ -1,4 +1,4 @@
-"""Check a benchmark target where text becomes data: in a manifest, and in a request."""
+"""Check a benchmark target when a manifest or a request is read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
         if metric.name in [other.name for other in target.metrics[:index]]:
             yield ("metrics", index), f"{metric.name!r} is declared twice", ""
         if not (0 < metric.weight < math.inf or (metric.weight == 0 and is_scored)):
-            yield ("metrics", index, "weight"), "a weight must be a number above 0", ""
+            yield ("metrics", index, "weight"), \
+                "weights must be finite, not negative, and not all 0", ""
         yield from _metric_faults(("metrics", index), metric)
     if not target.check.column.strip():
         yield ("check",), "the check names no column", "such as: err == 0, or ok == PASS"
@@ -77,14 +78,14 @@ def _metric_faults(key: tuple[str | int, ...], metric: Metric) -> Iterator[Field
         metric_units.resolve(metric)
     except ValueError as error:
         yield key, f"{metric.name!r}: {error}", (
-            "units are ns, us, ms, s, GFLOPS, TFLOPS, GB/s, or any with a direction: "
-            f"{{name: {metric.name}, direction: lower}}, or higher")
+            "known units are, for example, us, TFLOPS and GB/s; any other needs a direction, lower "
+            f"or higher: {{name: {metric.name}, direction: lower}}")
 
 
 def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:
     """Yield columns whose roles exclude each other.
 
-    Config and ignored columns may not be measured; weight columns neither measured nor ignored.
+    Config and ignored columns may not be measured, weight columns neither measured nor ignored.
     """
     measured = {metric.name for metric in target.metrics} | {target.check.column}
     for key in ("configs", "ignore"):
@@ -95,7 +96,7 @@ def _column_faults(target: CommandTarget) -> Iterator[FieldFault]:
     for column in target.weights.columns if target.weights else ():
         if column in measured or column in target.ignore:
             yield ("weights",), f"{column!r} is not a config column of the benchmark", \
-                "a shape's columns are those that the benchmark neither measures nor ignores"
+                "name a column that is neither a metric, the check nor ignored"
 
 
 def _bases(target: CommandTarget) -> set[str]:

@@ -28,7 +28,7 @@ _JUMP = re.compile(r"\b(?:bra(?:\.uni)?|s_c?branch\w*)\s+(\$?[.\w]+)")
 WARPS_OF_WGMMA = 4
 NV_INFO = 0x70000000
 SIZED, REGISTER_COUNT, FRAME_SIZE = 4, 0x2F, 0x11
-"""NV_INFO is the type of a section of attributes. An attribute of form SIZED carries a size."""
+"""NV_INFO is the type of an ELF section with attributes. One of form SIZED carries a size."""
 
 
 def resources(compiled: Any, report: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def loads(text: str) -> list[int]:
 
 
 def flops(text: str) -> int:
-    """Return the operations of one warp in the matrix instructions of the text."""
+    """Return the operations of one warp in mma, wgmma and mfma instructions of the text."""
     total = 0
     for match in _PRODUCT.finditer(text):
         kind, *sizes = [group for group in match.groups() if group]

@@ -4,8 +4,8 @@ Requests arrive on a packet socket that several processes may share. The first p
 import. Each later packet carries the descriptors of a guard: its control socket, two outputs, a
 pipe that reports the pid and closes when the guard ends, then the descriptors of its program and of
 device locks. Each fork becomes a `supervisor`. The zygote contains nothing of any candidate and
-never touches a GPU, because a CUDA context cannot be forked. Standard library, torch and triton,
-and what a request names.
+never touches a GPU, because a CUDA context cannot be forked. It imports the standard library,
+torch, triton or numpy, and what a request names.
 """
 
 from __future__ import annotations

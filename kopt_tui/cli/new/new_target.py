@@ -49,7 +49,7 @@ def place(args: argparse.Namespace) -> tuple[Path, Path]:
         project = project or _project_of(path)
         if not path.is_relative_to(project.resolve()):
             raise InputError("the file lies outside the project", where=str(path),
-                             fix=f"set --project, which is {project}")
+                             fix=f"set --project to a folder that contains it, not {project}")
         args.source = path.relative_to(project.resolve()).as_posix()
         args.entry = entry if colon else args.entry
     project = (project or Path(".")).resolve()

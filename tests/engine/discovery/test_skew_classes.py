@@ -56,6 +56,14 @@ def test_uneven_groups_are_classes_of_their_own(
     assert any(dict(shape)[column] == cells[1] for shape in map(_cells, made.shapes))
 
 
+def test_reason_of_classes_by_uneven_groups_alone_is_true() -> None:
+    rows = [{"m": 64 + number, "distribution": ("uniform", "skewed")[number % 2]}
+            for number in range(20)]
+    result = strata.find_strata(case.columns_of(rows), [1.0] * 20)
+    assert len(result.classes) == 2 and "each row" not in result.why
+    assert result.why.startswith("no other column tells which rows differ in time"), result.why
+
+
 def _cells(shape: str | dict[str, int]) -> dict[str, str]:
     if isinstance(shape, dict):
         return {name: str(value) for name, value in shape.items()}

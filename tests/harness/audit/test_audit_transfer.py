@@ -70,6 +70,10 @@ C_SOURCES = {
     "static scratch": (c("static float *t; if (!t) t = out;"), "K1", None),
     "packed weights": (c("static const float *w; if (weight != w) w = weight;"), "W1", "flag"),
     "last input": (c("static const float *last; if (x == last) return; last = x;"), "W3", "reject"),
+    "last input in a namespace": (c("if (x == last) return; last = x;",
+                                    "namespace {\nconst float *last;\n}"), "W3", "reject"),
+    "last input in extern C": (c("if (x == last) return; last = x;",
+                                 'extern "C" {\nconst float *last;\n}'), "W3", "reject"),
 }
 
 
