@@ -118,7 +118,8 @@ def _check_size(git: Git, top: Path, prefix: str, index: Path) -> None:
         largest = max(sizes, key=lambda name: sizes[name])
         raise InputError(
             f"{counted(len(sizes), 'file')} of {data_size(sum(sizes.values()))} are neither "
-            f"committed nor ignored, the largest {largest}", where=str(top),
+            f"committed nor ignored, more than kopt copies ({MOST_FILES:,} files, "
+            f"{data_size(MOST_BYTES)}); the largest is {largest}", where=str(top),
             fix="commit what the kernel needs, and name the rest in .gitignore")
 
 

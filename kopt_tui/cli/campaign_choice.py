@@ -55,8 +55,9 @@ def find_candidate(reader: Reader, name: str | None) -> Candidate | None:
     try:
         return reader.candidate(name)
     except InputError as error:
-        if "ambiguous" in error.what or not reader.campaigns():
+        if "ambiguous" in error.what:
             raise
+        choose_campaign(reader, None)  # raises InputError if there is no campaign yet
         raise InputError(f"no campaign or candidate {name!r}", where=str(reader.path.parent),
                          fix="kopt status lists campaigns, kopt show CAMPAIGN its candidates"
                          ) from None

@@ -36,9 +36,9 @@ class Parser(argparse.ArgumentParser):
         raise InputError(message, fix=f"see {self.prog} --help")
 
 
-def add_campaign(parser: argparse.ArgumentParser) -> None:
+def add_campaign(parser: argparse.ArgumentParser, default: str = "the newest campaign") -> None:
     parser.add_argument("campaign", metavar="CAMPAIGN", nargs="?", default=None,
-                        help="its name or the start of it (default: the newest campaign)")
+                        help=f"its name or the start of it (default: {default})")
 
 
 def add_manifest(parser: argparse.ArgumentParser) -> None:

@@ -48,21 +48,24 @@ DECISIONS = ("approve", "reject")
 def add(parser: argparse.ArgumentParser) -> None:
     if parser.get_default("verb") in DECISIONS:
         parser.add_argument("candidate", metavar="CANDIDATE", nargs="?", default=None,
-                            help="its id or the start of it (default: the only one that waits); "
-                                 "a gain that is built on another one can only be approved after "
-                                 "it")
+                            help="its id or the start of it (default: the only one that waits in "
+                                 "the newest campaign or in --campaign)" + (
+                                 "; a gain that is built on another one can only be approved "
+                                 "after it" if parser.get_default("verb") == "approve" else ""))
         parser.add_argument("--campaign", metavar="ID", default=None,
                             help="the candidate's campaign, where the id alone is ambiguous")
         if parser.get_default("verb") == "reject":
             parser.add_argument("--reason", metavar="TEXT", default="",
                                 help="why; the records and the agents of later rounds quote it")
     elif parser.get_default("verb") == "set":
+        parser.usage = "kopt set [CAMPAIGN] LIMIT=VALUE [LIMIT=VALUE ...] [--flags]"
         parser.add_argument("words", metavar="[CAMPAIGN] LIMIT=VALUE", nargs="+",
                             help="CAMPAIGN defaults to the newest one; the value none removes a "
                                  "limit")
         parser.epilog = f"Limits: {', '.join(limits.LIMITS)}."
     else:
-        add_campaign(parser)
+        add_campaign(parser, "the only one that an engine runs"
+                     if parser.get_default("verb") != "resume" else "the newest campaign")
     parser.add_argument("--wait", metavar="SECONDS", type=float, default=WAIT_S,
                         help=f"how long to wait for the engine's answer (default {WAIT_S:g})")
     add_json(parser, ControlAnswer)

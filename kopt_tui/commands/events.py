@@ -12,7 +12,7 @@ LINES = 50
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add_campaign(parser)
+    add_campaign(parser, "all campaigns")
     parser.add_argument("--follow", "-f", action="store_true",
                         help="print new events too; of one campaign until its engine has ended")
     parser.add_argument("--after", metavar="SEQ", type=count, default=None,

@@ -37,8 +37,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="a name or the start of one, or baseline (default: the newest "
                         "campaign)")
     parser.add_argument("--file", metavar="NAME", default=None,
-                        help=f"a file of the logs folder (default {' or '.join(DEFAULT)}), or one "
-                        "of the candidate's files")
+                        help=f"a file of the logs folder (default: the first of "
+                        f"{', '.join(DEFAULT)} that exists), or one of the candidate's files")
     parser.add_argument("--lines", "-n", metavar="N", type=count, default=200,
                         help="only the last N lines (default 200, 0 for all)")
     parser.add_argument("--follow", "-f", action="store_true",

@@ -71,16 +71,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--manifest", metavar="FILE", type=Path, default=None,
                         help="where to write it (default: manifest.yaml in the project)")
     parser.add_argument("--project", metavar="DIR", type=Path, default=None,
-                        help="the kernel's git repository (default: the one that contains WHAT, or "
-                        "the manifest's folder)")
+                        help="the kernel's git repository (default: the one that contains the file "
+                        "WHAT; the folder WHAT; else the manifest's folder)")
     parser.add_argument("--each", action="store_true",
                         help="WHAT is a folder: write one manifest per file in it")
     parser.add_argument("--task", metavar="FILE", default=None,
                         help="the task file, inside the project (default: the one found there)")
     parser.add_argument("--device", metavar="DEVICE", default=None, help="auto, cpu, cuda:0, UUID")
     parser.add_argument("--approval", choices=("auto", "review", "flagged"), default=None,
-                        help="who approves a gain: auto (kopt), review (you), flagged (you, if the "
-                        "audit flags it)")
+                        help="who approves a gain: review (you), flagged (you, where a flag, a "
+                        "gain above 2x, other files or a loss calls for it), auto (you only for a "
+                        "loss and two flags)")
     parser.add_argument("--rounds", metavar="N", type=int, default=None,
                         help=f"the most rounds (default {ROUNDS})")
     parser.add_argument("--backends", metavar="A,B", default=None,
@@ -96,7 +97,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="the hosts that it may reach, `all` for the whole network (default: "
                         "the providers of its keys and URLs)")
     parser.add_argument("--yes", "-y", action="store_true", help="take every default, ask nothing")
-    parser.add_argument("--force", action="store_true", help="overwrite an existing manifest")
+    parser.add_argument("--force", action="store_true",
+                        help="overwrite an existing manifest and task")
     parser.add_argument("--no-check", dest="first_check", action="store_false", default=True,
                         help="skip the verdict on the unmodified kernel")
     add_json(parser, WrittenManifest, new_batch.WrittenManifests)

@@ -45,7 +45,8 @@ class StartedCampaign(msgspec.Struct, frozen=True, kw_only=True):
 
 def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("manifest", metavar="MANIFEST", nargs="?", default=str(MANIFEST),
-                        help="a manifest file, or the name of a campaign to continue; with "
+                        help="a manifest file (starts a campaign) or the name of a campaign to "
+                        "continue; with "
                         f"--each a folder (default: ./{MANIFEST})")
     parser.add_argument("--each", action="store_true",
                         help="run the manifests that kopt new FOLDER --each wrote, one after the "

@@ -52,7 +52,7 @@ HEADERS = ("campaign", "state", "round", "best", "last")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    add_campaign(parser)
+    add_campaign(parser, "all campaigns")
     add_json(parser, WorkspaceStatus)
 
 

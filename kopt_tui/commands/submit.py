@@ -55,11 +55,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("patch", metavar="PATCH", nargs="?",
                         help="a file with a diff, - for standard input; or a file that "
                         "replaces the kernel's source, such as one with ModelNew")
-    add_campaign(parser)
+    add_campaign(parser, "the newest; with --from CANDIDATE, the candidate's own")
     parser.add_argument("--from", metavar="SOURCE", dest="source", default="",
-                        help="instead of PATCH: measure a candidate again, or judge what an "
-                        "earlier campaign measured as faster, the patches of a folder, or a commit "
-                        "or branch of the project")
+                        help="instead of PATCH: a candidate (measured again), an earlier campaign "
+                        "(what it measured as faster), a folder of patches, or a commit or branch "
+                        "of the project")
     parser.add_argument("--hypothesis", metavar="TEXT", default="",
                         help="why the patch should be faster, in one line")
     add_json(parser, SubmittedChanges)

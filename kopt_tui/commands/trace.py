@@ -87,8 +87,8 @@ class TraceTarget:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    parser.usage = ("kopt trace MANIFEST [--of PLACE:FUNCTION] [--output FILE] [--json] "
-                    "[--workspace DIR] -- COMMAND ARG...")
+    parser.usage = ("kopt trace [MANIFEST] [--of PLACE:FUNCTION] [--output FILE] [--json] "
+                    "[--schema] [--workspace DIR] -- COMMAND ARG...")
     parser.epilog = ("Not counted: calls inside torch.compile, replays of CUDA graphs, and "
                      "programs that start Python with -I, -E or -S.")
     add_manifest(parser)

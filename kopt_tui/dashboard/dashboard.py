@@ -223,7 +223,7 @@ class Dashboard(App[None]):
 
     def _stop_engine(self, engine: Engine) -> None:
         engine.stop()
-        self.say("· the engine stops after its current step; this takes a moment", "info")
+        self.say("· the engine stops; this takes a moment", "info")
 
         def wait() -> None:
             engine.join()

@@ -20,7 +20,7 @@ from kopt_tui.widgets.tones import Line, Span
 EFFECTS = {
     "pause": "the campaign pauses as soon as this round ends; resume starts the next round",
     "resume": "the next round starts",
-    "stop": "the campaign ends after the current step; everything recorded is kept",
+    "stop": "the campaign ends now; what is under way is cut off, all that is recorded stays",
 }
 
 

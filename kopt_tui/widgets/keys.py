@@ -54,7 +54,7 @@ KEYS: tuple[Key, ...] = (
     Key(keys="p", action="pause", label="pause", scopes=OF_CAMPAIGN, hint=True, control=True,
         help="Pause, resume, or undo a pause; asks first"),
     Key(keys="S", action="stop", label="stop", scopes=OF_CAMPAIGN, control=True,
-        help="Stop after the current step; asks first"),
+        help="Stop the campaign; asks first"),
     Key(keys="j,down", action="move(1)", label="down", scopes=SCROLLED, help="Next line"),
     Key(keys="k,up", action="move(-1)", label="up", scopes=SCROLLED, help="Previous line"),
     Key(keys="ctrl+d,pagedown", action="page(1)", label="page down", scopes=SCROLLED,

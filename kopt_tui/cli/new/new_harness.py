@@ -162,6 +162,9 @@ def _author(kernel: KernelToBenchmark, folder: Path, device: Device,
 def _check_again(kernel: KernelToBenchmark, folder: Path, device: Device,
                  args: argparse.Namespace) -> int:
     """Check the harness that is in the project, and whether it is still the frozen one."""
+    if not (kernel.project / generated_harness.NAME).exists():
+        raise Refused(f"{generated_harness.NAME} does not exist", where=str(kernel.project),
+                      fix="--agent NAME has it written")
     harness = generated_harness.read(kernel.project)
     frozen = generated_harness.recorded(kernel.project)
     is_changed = frozen is not None and frozen.sha256 != hashlib.sha256(harness).hexdigest()

@@ -135,7 +135,7 @@ BAD_TARGETS = [
     ({"quick_command": "sh 'a"}, ("quick_command",), "not well quoted"),
     ({"metrics": ()}, ("metrics",), "no metric is named"),
     ({"metrics": (Metric(name="us"), Metric(name="us"))}, ("metrics", 1), "is declared twice"),
-    ({"metrics": (Metric(name="us", weight=0.0),)}, ("metrics", 0, "weight"), "above 0"),
+    ({"metrics": (Metric(name="us", weight=0.0),)}, ("metrics", 0, "weight"), "not all 0"),
     ({"metrics": (Metric(name="us", unit="parsecs"),)}, ("metrics", 0), "does not say which"),
     ({"check": CheckColumn(column="err", rule="<= many")}, ("check",), "needs a number"),
     ({"check": CheckColumn(column="err", rule="==")}, ("check",), "has no value to compare with"),

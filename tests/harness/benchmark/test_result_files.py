@@ -145,8 +145,9 @@ BAD_MANIFESTS = [
      "m:3: target.check: '<= many' needs a number (such as: err == 0, or ok == PASS)"),
     ("[tflops]", "[tflops, tflops]", "m:3: target.metrics[1]: 'tflops' is declared twice"),
     ("[tflops]", "[{name: t, unit: us, direction: higher}]",
-     "m:3: target.metrics[0]: 't': lower us is better, not higher (units are ns, us, ms, s, "
-     "GFLOPS, TFLOPS, GB/s, or any with a direction: {name: t, direction: lower}, or higher)"),
+     "m:3: target.metrics[0]: 't': lower us is better, not higher (known units are, "
+     "for example, us, TFLOPS and GB/s; any other needs a direction, lower or higher: "
+     "{name: t, direction: lower})"),
     ("csv: out.csv", "csv: /tmp/out.csv",
      "m:3: target.csv: '/tmp/out.csv' is not a file inside the project (the benchmark runs in the "
      "project's folder and writes its CSV there)"),

@@ -36,8 +36,8 @@ def test_help_of_a_verb_states_its_purpose() -> None:
     [
         (("stauts",), "unknown command 'stauts' (did you mean 'status'?)"),
         (("--workspace", "x", "frobnicate"), "unknown command 'frobnicate' (see kopt --help)"),
-        (("approve",), "workspace: there is no campaign yet (kopt demo runs one, kopt new starts "
-                       "your own)"),
+        (("approve",), "workspace: there is no campaign yet (kopt demo runs one; kopt new, then "
+                       "kopt run, starts your own)"),
         (("submit",), "give either PATCH or --from SOURCE (see kopt submit --help)"),
         (("events", "--lines", "many"), "argument --lines/-n: invalid count value: 'many' (see "
                                         "kopt events --help)"),
