@@ -22,6 +22,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
     ("attention_prefill_fp8", "attention"), ("scaled_dot_product_attention", "attention"),
     ("grouped_gemm", "MoE"), ("moe_gemm", "MoE"), ("FusedMoE", "MoE"), ("topk_experts", "MoE"),
     ("moe_align_block_size", "MoE"), ("ck_moe_stage2", "MoE"), ("topk_gating", "MoE"),
+    ("spmv", "sparse product"), ("csr_matvec", "sparse product"),
     ("gemm", "GEMM"), ("matmul", "GEMM"), ("bf16_mm", "GEMM"), ("linear", "GEMM"),
     ("batched_gemm_a8w8", "GEMM"), ("gemm_a16w16_quant", "GEMM"), ("ScaledMM", "GEMM"),
     ("conv2d", "convolution"), ("depthwise_Conv1d", "convolution"),
@@ -63,6 +64,11 @@ __global__ void run(float *c, const float *a, const float *b) {
 def test_file_names_and_comments_do_not_decide_the_class() -> None:
     assert classify([], COPY, "flash_attention.cu").name == "embedding"
     assert classify(["run"], TILED, "x.cu").name == "GEMM"
+
+
+def test_product_with_gathered_values_is_no_matrix_product() -> None:
+    sparse = TILED.replace("b[k]", "b[col[k]]")
+    assert classify(["run"], sparse, "x.cu").name == "sparse product"
 
 
 def test_ambiguous_word_decides_last() -> None:
