@@ -76,10 +76,10 @@ class EntryRows:
         parts: list[Span] = [("▸" if is_hit else "─", "accent bold" if is_hit else "dim"),
                              (f" step {entry.step} " if entry.step else " ", "bold"),
                              (f"{name} ", f"{tones} bold")]
-        if entry.role == "tool":
+        if entry.role == "tool" and entry.exit_code is not None:  # an agent's stream states none
             is_ok = entry.exit_code == 0
-            code = "no exit code" if entry.exit_code is None else f"exit {entry.exit_code}"
-            parts.append((f"{'✓' if is_ok else '✗'} {code} ", "good" if is_ok else "bad bold"))
+            parts.append((f"{'✓' if is_ok else '✗'} exit {entry.exit_code} ",
+                          "good" if is_ok else "bad bold"))
         if entry.cost_usd and entry.role == "assistant":
             parts.append((f"${entry.cost_usd:.4f} ", "plain"))
         parts.append((f"{phrases.clock(entry.at)} ", "dim"))

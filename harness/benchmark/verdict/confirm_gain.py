@@ -34,9 +34,9 @@ from harness.verdict import (
 )
 
 UNCONFIRMED = Finding(rule="reported", severity="flag", detail=(
-    "reported by the candidate's own benchmark: not confirmed by kernel time"))
+    "only the benchmark's own times show the gain, not confirmed by kernel time"))
 BY_OWN_TIMES = Finding(rule=OWN_TIMES, severity="flag", detail=(
-    "only the candidate's own benchmark shows the gain, as nothing here measures kernel time; your "
+    "only the benchmark's own times show the gain, as nothing here measures kernel time; your "
     "first approval settles this for the campaign"))
 
 
