@@ -25,7 +25,7 @@ from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict
 
 AGAIN = "again-"
-"""Prefix of the purpose of a verdict whose repetition a person requested."""
+"""Prefix of the purpose of a verdict that repeats an earlier one on the same candidate."""
 OF_CANDIDATE = ("verify", "format", AGAIN)
 """Prefixes of the purposes of verdicts that decide about a candidate."""
 NO_PROFILER_ANSWER = "answer.no-profiler"

@@ -66,7 +66,7 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
             cut=report.cut):
         if report.cut and (task.repair or task.split):
             _end_failed(round, finished)
-        elif task.backend == "inbox" and _may_measure_again(round, entry.id):
+        elif _may_measure_again(round, entry.id, asked=task.backend == "inbox"):
             _measure_again(round, task, entry.id)
         elif not _start_retry(round, task, f"the same change as candidate {entry.id}", entry.id):
             round.slots.end_repeat(task, entry.id)
@@ -77,18 +77,23 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
     request(round, entry)
 
 
-def _may_measure_again(round: ActiveRound, identity: str) -> bool:
-    """Return whether a known candidate may be measured again."""
+def _may_measure_again(round: ActiveRound, identity: str, *, asked: bool) -> bool:
+    """Return whether a known candidate may be measured again: a person has `asked`, or a
+    worker has proposed a near gain once more that was measured only once.
+    """
     reader, campaign = round.context.reader, round.setup.id
     newest = next(iter(reader.decisions(campaign, candidate=identity, limit=1)), None)
-    return reader.candidate(identity, campaign).state == "closed" and newest is not None \
-        and newest.measured_only and identity not in round.verifying
+    if reader.candidate(identity, campaign).state != "closed" or newest is None \
+            or not newest.measured_only or identity in round.verifying:
+        return False
+    return asked or (newest.near_gain is not None and
+                        len(reader.verdicts(campaign, candidate=identity, limit=2)) == 1)
 
 
 def _measure_again(round: ActiveRound, task: Task, identity: str) -> None:
     """Request another verdict on a known candidate, which spends its own share of the error rate.
 
-    The submission stays in the inbox until it is decided, so that a killed engine loses no request.
+    A submission stays in the inbox until it is decided, so that a killed engine loses no request.
     """
     reader, campaign = round.context.reader, round.setup.id
     known = candidates.load(round.setup, reader.candidate(identity, campaign))
@@ -164,7 +169,8 @@ def take_verdict(round: ActiveRound, result: VerdictResult) -> None:
     if task := round.remeasured.pop(entry.id, None):
         newest = round.context.reader.candidate(entry.id, round.setup.id)
         round.slots.end(task.slot, "measured", f"again: {newest.reason}", entry.id)
-        _empty_inbox(round, task)
+        if task.backend == "inbox":
+            _empty_inbox(round, task)
 
 
 def take_ruling(round: ActiveRound, judged: JudgedCandidate) -> None:

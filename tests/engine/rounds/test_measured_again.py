@@ -1,4 +1,4 @@
-"""Tests that a near gain is measured again when a person asks for it, and only then."""
+"""A near gain is measured again when a person asks, and once when a worker proposes it again."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ from tests.support.dashboard_pilot import open_app, shown, until
 NEAR = "near gain of 3.0%, not sure"
 
 
+def blur(monkeypatch: pytest.MonkeyPatch, *purposes: str) -> None:
+    """Let verdicts of these purposes, by default the first ones, be 3 % faster within the noise."""
+    instant_verdicts.install(monkeypatch)
+    instant = Verifier._verdict
+
+    def blurred(verifier: Verifier, job: VerdictRequest) -> Verdict:
+        verdict = instant(verifier, job)
+        return verdict if job.purpose not in (purposes or ("verify",)) else replace(
+            verdict, speedup=1.03, speedup_low=0.99, speedup_high=1.07,
+            rows=tuple(replace(row, outcome="tie", log_ratio=0.03, low=-0.01, high=0.07)
+                       for row in verdict.rows))
+
+    monkeypatch.setattr(Verifier, "_verdict", blurred)
+
+
 @pytest.fixture
 def near_gain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     """Return a finished campaign whose candidate was measured as 3 % faster, within the noise."""
     setup = campaigns.create_with_patch(tmp_path, max_iterations=1)
     with monkeypatch.context() as patched:
-        instant_verdicts.install(patched)
-        instant = Verifier._verdict
-
-        def blurred(verifier: Verifier, job: VerdictRequest) -> Verdict:
-            verdict = instant(verifier, job)
-            return verdict if job.purpose != "verify" else replace(
-                verdict, speedup=1.03, speedup_low=0.99, speedup_high=1.07,
-                rows=tuple(replace(row, outcome="tie", log_ratio=0.03, low=-0.01, high=0.07)
-                           for row in verdict.rows))
-
-        patched.setattr(Verifier, "_verdict", blurred)
+        blur(patched)
         assert campaigns.run(setup).error is None
     [candidate] = campaigns.candidates(setup, "closed")
     assert NEAR in candidate.reason
@@ -88,6 +93,19 @@ async def test_key_in_the_dashboard_has_a_near_gain_measured_again(near_gain: Se
         await pilot.press("m")
         await until(pilot, "only a near gain is measured again")
     campaigns.until(lambda: host.owner(near_gain.workspace, near_gain.id) is None)
+
+
+def test_near_gain_that_a_worker_proposes_again_is_measured_again_once(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blur(monkeypatch, "verify", "again-2")
+    setup = campaigns.create(tmp_path, max_iterations=4, stop={"no_gain_rounds": 9}, pool={
+        "slots": 1, "workers": 1, "backends": ["cli"], "cli": [{
+            "name": "again",
+            "command": "sh -c \"sed -i 's/PASSES 16/PASSES 15/' scale.c\" {prompt}"}]})
+    assert campaigns.run(setup).error is None
+    assert purposes(setup) == ["again-2", "verify"]
+    stages = {n: next(iter(campaigns.slots(setup, n).values()))[0] for n in (2, 3, 4)}
+    assert (stages[3], stages[4]) == ("measured", "repeat"), stages
 
 
 def test_measurement_that_a_stop_has_cut_short_is_made_by_the_next_engine(
