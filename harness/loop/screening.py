@@ -60,8 +60,8 @@ class Screening:
         self.session.on_wait = on_wait
         self.target = self.session.target
         self.oracle = self.session.oracle(Path(job.reference), None)
-        self.ahead = self._compiler()
-        self.builds = self._builder()
+        self.triton_builds = self._compiler()
+        self.device_builds = self._builder()
         self.summary = ScreenSummary(self.session)
         self.method: TurnScreening | PairScreening | None = None
         self._expected: dict[str, None] = {}
@@ -97,12 +97,12 @@ class Screening:
         Triton's first one is compiled in any case. Call this before each trial with its
         configuration and those planned after it.
         """
-        ahead = self.ahead
-        if self.builds is not None:
+        ahead = self.triton_builds
+        if self.device_builds is not None:
             for source in filter(None, map(self.source.configured, configs)):
-                if self.builds.room <= 0:
+                if self.device_builds.room <= 0:
                     return
-                self.builds.expect(source)
+                self.device_builds.expect(source)
         if ahead is None:
             return
         for number, config in enumerate(configs):
@@ -144,10 +144,10 @@ class Screening:
         """End every process."""
         if isinstance(self.method, TurnScreening):  # the session ends other runners
             self.method.close()
-        if self.ahead is not None:
-            self.ahead.close()
-        if self.builds is not None:
-            self.builds.close()
+        if self.triton_builds is not None:
+            self.triton_builds.close()
+        if self.device_builds is not None:
+            self.device_builds.close()
         self.session.close()
         self.oracle.close()
 
@@ -166,11 +166,11 @@ class Screening:
         except BuildError as error:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
-        if self.ahead is None or session.several or initial.tunes_itself:
-            return PairScreening(session, self.oracle, tolerance, self.ahead, cases, initial, tree,
+        if self.triton_builds is None or session.several or initial.tunes_itself:
+            return PairScreening(session, self.oracle, tolerance, self.triton_builds, cases, initial, tree,
                                  self.summary)
-        self._initial_key = self.ahead.expect(self.source.text)
-        return TurnScreening(session, self.oracle, tolerance, self.ahead, cases, tree,
+        self._initial_key = self.triton_builds.expect(self.source.text)
+        return TurnScreening(session, self.oracle, tolerance, self.triton_builds, cases, tree,
                              self._initial_key, self.summary)
 
     def measure(self, config: Config) -> Screened:

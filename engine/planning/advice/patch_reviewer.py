@@ -22,7 +22,7 @@ from harness.formats import quantities
 from harness.formats.text import plain, read_text
 
 SUBAGENT = "reviewer"
-MOST_LINES, MOST_CHARACTERS, MOST_CONCERNS = 48, 6_000, 300
+MOST_LINES, MOST_CHARACTERS, CONCERNS_CHARACTERS = 48, 6_000, 300
 MAX_PATCH, MAX_SOURCE = 60_000, 40_000
 _TASK = """\
 # Your task
@@ -101,4 +101,4 @@ def read(answer: RequestAnswer, candidate: str, model: str) -> PatchReview:
     concerns = stated[-1].strip(" *`").partition(":")[2].strip(" *`") if stated else \
         "none stated: read the review"
     return PatchReview(candidate=candidate, model=model, lines=tuple(lines[:MOST_LINES]),
-                       concerns=plain(concerns, MOST_CONCERNS))
+                       concerns=plain(concerns, CONCERNS_CHARACTERS))
