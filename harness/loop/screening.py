@@ -167,8 +167,8 @@ class Screening:
             raise InputError(f"does not compile: {error.what}",
                              where=self.target.source) from None
         if self.triton_builds is None or session.several or initial.tunes_itself:
-            return PairScreening(session, self.oracle, tolerance, self.triton_builds, cases, initial, tree,
-                                 self.summary)
+            return PairScreening(session, self.oracle, tolerance, self.triton_builds, cases,
+                                 initial, tree, self.summary)
         self._initial_key = self.triton_builds.expect(self.source.text)
         return TurnScreening(session, self.oracle, tolerance, self.triton_builds, cases, tree,
                              self._initial_key, self.summary)

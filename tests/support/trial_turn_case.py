@@ -55,7 +55,7 @@ def open_screening(folder: Path, wall_s: float, source: str = WORK) -> Screening
                   Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
                      TunableSource.parse(source, language="python"),
                      zygote=shared_zygotes.zygote("python"))
-    made.ahead = NoPrecompiler(task, Path(at), "sm_90", folder / "ahead")
+    made.triton_builds = NoPrecompiler(task, Path(at), "sm_90", folder / "ahead")
     return made
 
 

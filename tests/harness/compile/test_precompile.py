@@ -195,14 +195,14 @@ def test_screening_refuses_unlaunchable_configurations_before_they_run(tmp_path:
         zygote=zygote,
     )
     try:
-        assert screen.ahead is not None
+        assert screen.triton_builds is not None
         screen.expect([{"WARPS": 4}, {"WARPS": 64}, {"WARPS": 5}, {"NONE": 1}])
-        assert len(screen.ahead._futures) == 2
-        key = screen.ahead.expect(screen.source.apply({"WARPS": 4}))
-        require_launchable(screen.ahead, key)
-        key = screen.ahead.expect(screen.source.apply({"WARPS": 64}))
+        assert len(screen.triton_builds._futures) == 2
+        key = screen.triton_builds.expect(screen.source.apply({"WARPS": 4}))
+        require_launchable(screen.triton_builds, key)
+        key = screen.triton_builds.expect(screen.source.apply({"WARPS": 64}))
         with pytest.raises(Infeasible, match=r"cannot be launched.*2048 threads"):
-            require_launchable(screen.ahead, key)
+            require_launchable(screen.triton_builds, key)
     finally:
         screen.close()
 
