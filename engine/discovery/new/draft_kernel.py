@@ -20,6 +20,7 @@ from harness.formats.json_codec import to_builtins
 from harness.tasks.target import Arg, ConfigClass, Role, Target
 from harness.tasks.task_file import check
 
+ZERO_ONE = "drawn from 0 and 1: write low and high in the task for others"
 ROLES: dict[str, Role | None] = {"input": None, "output": "output", "inout": "inout"}
 
 
@@ -117,15 +118,18 @@ def can_build(function: CFunction) -> bool:
         return False
 
 
-def explain(task: Target) -> Iterator[str]:
-    """Yield a line on each inferred part of a task, with its reason."""
+def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
+    """Yield a line on each inferred part of a task, with its reason.
+
+    `tries` tells that the ranges of its integers are yet to be found by running the kernel.
+    """
     reasons = {"input": "a pointer to const", "output": "written to",
                "inout": "written to, and read before"}
     for arg in task.args:
         shape = "" if arg.shape is None else f" [{', '.join(map(str, arg.shape))}]"
         reason = reasons.get(arg.kind) or ("a size" if arg.value == arg.name else "a scalar")
-        if arg.kind in ("input", "inout") and "int" in arg.dtype and arg.high is None:
-            reason += "; drawn from 0 and 1: write low and high in the task for others"
+        if is_undeclared(arg) and not tries:
+            reason += f"; {ZERO_ONE}"
         yield f"{arg.name:18} {arg.kind} {arg.dtype}{shape}  ({reason})"
     if task.by_baseline:
         yield "reference          baseline  (reference.py has no function of this name)"
@@ -135,6 +139,12 @@ def explain(task: Target) -> Iterator[str]:
             yield f"{name:18} {', '.join(map(str, sizes))}  (<<<...>>> in the source, or flags)"
         for name, value in task.launch.defaults.items():
             yield f"{name:18} {value}  (where the source does not define it)"
+
+
+def is_undeclared(arg: Arg) -> bool:
+    """Return whether an argument is an integer input without a range: it is drawn from 0 and 1."""
+    return arg.kind in ("input", "inout") and "int" in arg.dtype and arg.structure is None \
+        and arg.low is None and arg.high is None
 
 
 def parse_dims(text: str) -> tuple[int | str, ...]:

@@ -115,7 +115,8 @@ def check(drafted: DraftedTarget, project: Path, device: Device, python: str | N
 
 
 def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
-          warm: WarmStart, scratch: str, progress: Callable[[Progress], None]) -> FirstCheck:
+          warm: WarmStart, scratch: str, progress: Callable[[Progress], None],
+          limit_s: float | None = None) -> FirstCheck:
     """Judge the kernel itself by a task; calls with the same `scratch` compile and tune it once."""
     tree = str(project)
     request = EvaluateRequest(
@@ -123,7 +124,8 @@ def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | N
             candidate=tree, incumbent=tree, reference=tree),
         settings=Settings(scratch=scratch, python=python, distributions=("normal",)))
     try:
-        verdict = harness_client.evaluate(request, warm=warm, progress=progress)
+        verdict = harness_client.evaluate(request, warm=warm, progress=progress,
+                                          limit_s=limit_s)
     except HarnessFault as fault:
         failed = "cannot be judged here" if fault.exit_code == EnvironmentFault.exit_code else \
             "fails"

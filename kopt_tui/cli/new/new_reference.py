@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from engine.discovery.new import integer_ranges
 from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.project import sources
 from engine.discovery.watched import first_check
@@ -27,6 +28,11 @@ from kopt_tui.cli.stage_line import stages
 
 QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
 ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
+SETTLES_S = 60.0
+"""Seconds after which no other range of integers is tried."""
+SLOWER, TRIAL_S = 2.0, 8.0
+"""A trial may take so many times the seconds of the first verdict, and so many more: a range that
+makes the kernel far slower is not the one that people use."""
 
 
 def choose(given: str | None, project: Path, function: sources.CFunction, prompt: Prompt) -> str:
@@ -91,13 +97,31 @@ def _parameters(source: str, name: str) -> list[str]:
 
 
 def judge(task: Target, project: Path, device: Device, *, python: str | None,
-          quiet: bool) -> FirstCheck:
-    """Judge the kernel in the project by the task; show stages unless `quiet`."""
+          quiet: bool, settles: bool = False) -> FirstCheck:
+    """Judge the kernel in the project by the task; show stages unless `quiet`.
+
+    With `settles`, the result's task has ranges of integer inputs with which the kernel and its own
+    reference agree. Where the baseline is the reference, nothing would notice an index that is out
+    of bounds, so these ranges stay.
+    """
     began, drafted = time.monotonic(), DraftedTarget(target=task, files={})
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
             harness_client.warm_start(task, device, python, {})) as warm, \
             stages(quiet=quiet) as progress:
         result = first_check.judge(drafted, project, device, python, warm, scratch, progress)
+        first_s = time.monotonic() - began
+
+        def accepts(trial: Target) -> bool:
+            nonlocal result
+            if time.monotonic() - began > SETTLES_S:
+                return False
+            tried = first_check.judge(replace(drafted, target=trial), project, device, python, warm,
+                                      scratch, progress, limit_s=SLOWER * first_s + TRIAL_S)
+            result = tried if tried.correct else result
+            return tried.correct
+
+        if settles and result.correct and not task.by_baseline:
+            integer_ranges.settle(task, accepts)
     return replace(result, seconds=time.monotonic() - began)
 
 
@@ -106,6 +130,8 @@ def describe(result: FirstCheck) -> str:
     task = result.drafted.target
     faulty = "the kernel" if task.by_baseline else f"the kernel, {task.reference}"
     advice = "" if result.verdict is None else f"; fix {faulty} or the task"
+    narrow = ", ".join(integer_ranges.undeclared(task))
     return result.describe(
-        f"{counted(len(task.classes), 'config class')} ({result.seconds:.0f} s)",
-        f"the kernel itself {result.problem}{advice}")
+        counted(len(task.classes), "config class")
+        + (f" (integer inputs of 0 and 1 only: {narrow})" if narrow else "")
+        + f" ({result.seconds:.0f} s)", f"the kernel itself {result.problem}{advice}")

@@ -234,15 +234,6 @@ def test_reference_may_append_an_underscore_to_an_argument_that_is_a_python_keyw
     assert verdict["correct"] is True, verdict
 
 
-def test_new_names_integer_inputs_without_a_range(folder: Path) -> None:
-    bytes_in = CONVOLUTION.replace("const float *in", "const unsigned char *in")
-    (folder / "blur.c").write_text(bytes_in)
-    done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("  in ")]
-    assert "uint8" in line and "write low and high in the task" in line
-
-
 @pytest.mark.parametrize(("reference", "why"), [
     ("gone.py:blur", "the reference's file 'gone.py' does not exist (write FILE:FUNCTION)"),
     ("right.py:sharpen", "there is no function 'sharpen' (write FILE:FUNCTION)"),
