@@ -62,8 +62,9 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
                                   pairs(args.role, "--role"))
 
+    free = [name for name in sizes if name not in scalars]
     task = drafted(args.classes or _classes(
-        prompt, drafted, _example_class([*sizes, *shapes.values()])))
+        prompt, drafted, _example_class([*free, *shapes.values()])))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task, tries=args.first_check):

@@ -234,6 +234,30 @@ def test_reference_may_append_an_underscore_to_an_argument_that_is_a_python_keyw
     assert verdict["correct"] is True, verdict
 
 
+MEAN = """void blur(const float *in, const float *weight, float *out, int n, int k) {
+    for (int i = 0; i < n; i++) out[i] = in[i] * k * weight[k - 1];
+}
+"""
+
+
+@pytest.mark.parametrize(("weight", "value", "shape"), [
+    ("weight=7", 7, {"n": 64}), ("weight=k", "k", {"n": 64, "k": 7})])
+def test_scalar_of_an_integer_argument_holds_for_all_classes(
+        weight: str, value: int | str, shape: dict[str, int], folder: Path) -> None:
+    (folder / "blur.c").write_text(MEAN)
+    (folder / "right.py").write_text("def blur(in_, weight, k):\n    return in_ * k * weight[-1]\n")
+    flags = ("--reference", "right.py:blur", "--shape", weight, *OF_BLUR)
+    done = kopt("new", "blur.c", "--scalar", "k=7", *flags, cwd=folder)
+    assert done.returncode == 0 and "first verdict: correct" in done.stdout, done.stderr
+    task = task_file.load(folder.parent / "task.yaml")
+    assert (task.args[-1].value, task.classes[0].shape) == (value, shape)
+    for scalar, why in {"k=7.5": "the value of k is '7.5', a whole number is needed",
+                        "kay=7": "'kay' is no argument of blur"}.items():
+        done = kopt("new", "blur.c", "--scalar", scalar, "--task", "other.yaml", "--force", *flags,
+                    cwd=folder)
+        assert done.returncode == 2 and why in error_text(done)
+
+
 @pytest.mark.parametrize(("reference", "why"), [
     ("gone.py:blur", "the reference's file 'gone.py' does not exist (write FILE:FUNCTION)"),
     ("right.py:sharpen", "there is no function 'sharpen' (write FILE:FUNCTION)"),
