@@ -282,5 +282,5 @@ def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[Cal
         yield f"- not in the task: {other.describe()} (--calls {groups.index(other) + 1})"
     if verdict := result.describe(
             f"{counted(len(target.classes), 'config class')} ({result.seconds:.0f} s)",
-            f"the kernel itself {result.problem}; edit the task, then kopt evaluate"):
+            f"{result.failing} {result.problem}; edit the task, then kopt evaluate"):
         yield verdict

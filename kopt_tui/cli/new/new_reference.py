@@ -130,8 +130,9 @@ def describe(result: FirstCheck) -> str:
     task = result.drafted.target
     faulty = "the kernel" if task.by_baseline else f"the kernel, {task.reference}"
     advice = "" if result.verdict is None else f"; fix {faulty} or the task"
+    failing = result.failing + f" {task.reference}" * result.reference_fails
     narrow = ", ".join(integer_ranges.undeclared(task))
     return result.describe(
         counted(len(task.classes), "config class")
         + (f" (integer inputs of 0 and 1 only: {narrow})" if narrow else "")
-        + f" ({result.seconds:.0f} s)", f"the kernel itself {result.problem}{advice}")
+        + f" ({result.seconds:.0f} s)", f"{failing} {result.problem}{advice}")

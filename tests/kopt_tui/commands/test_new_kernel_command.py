@@ -125,6 +125,20 @@ def test_wrong_reference_is_reported_in_the_first_verdict(project: Path) -> None
     assert "verdict:" not in done.stdout and "next: kopt evaluate" in done.stdout
 
 
+@pytest.mark.parametrize(("body", "why"), [
+    ("    x = x\n    return x.undefined\n",
+     "AttributeError: 'numpy.ndarray' object has no attribute 'undefined' (reference.py:3)"),
+    ("    import os\n    os._exit(3)\n", "exited with 3")])
+def test_reference_that_fails_is_blamed_with_its_line(
+        body: str, why: str, project: Path) -> None:
+    (project / "reference.py").write_text(f"def rmsnorm(x, weight, eps):\n{body}")
+    done = kopt("new", "--project", str(project), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"first verdict: the reference reference.py:rmsnorm fails: {why}\n" in done.stdout
+    assert done.stdout.splitlines()[-1] == \
+        f"next: correct the reference, then kopt evaluate {project}/manifest.yaml"
+
+
 def test_terminal_shows_each_parameter_once_and_breaks_lines_between_words(project: Path) -> None:
     (project / "reference.py").write_text("def rmsnorm(x, weight, eps):\n    return x * weight\n")
     path = str(project / "manifest.yaml")
