@@ -36,6 +36,7 @@ from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """The advice for a source without knobs that kopt cannot change by itself."""
+MOST_NAMED = 3
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 
 
@@ -128,7 +129,9 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
 def without_knobs(source: str, language: str) -> str:
     """Return, in words, what a campaign changes in a source that declares no knobs."""
     changes = transformation_registry.applicable(source, language)
-    listed = "; ".join(change.what for change in changes[:3])
+    listed = "; ".join(change.what for change in changes[:MOST_NAMED])
+    if (more := len(changes) - MOST_NAMED) > 0:
+        listed += f"; and {more} more"
     mark = "#" if language in ("python", "triton") else "//"
     comment = f"with a comment such as  {mark} kopt: knob TILE in [16, 32]"
     if not changes:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from engine.discovery.project import sources
 from engine.manifest import load
 from harness.tasks import task_file
+from kopt_tui.cli.new import new_kernel
 from tests.support import repos
 from tests.support.command_line import EXAMPLE, answer, converse, error_text, kopt
 
@@ -283,6 +285,16 @@ def test_reference_that_cannot_be_called_is_refused_before_anything_is_written(
     done = kopt("new", "blur.c", "--reference", reference, *OF_BLUR, cwd=folder)
     assert done.returncode == 2 and why in error_text(done)
     assert not (folder.parent / "task.yaml").exists()
+
+
+@pytest.mark.parametrize(("count", "listed"), [
+    (3, "3 built-in changes (a 0; a 1; a 2)"),
+    (5, "5 built-in changes (a 0; a 1; a 2; and 2 more)")])
+def test_changes_that_are_not_listed_are_counted(
+        count: int, listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [SimpleNamespace(what=f"a {number}") for number in range(count)]
+    monkeypatch.setattr(new_kernel.transformation_registry, "applicable", lambda *_: changes)
+    assert f"a campaign tries {listed}; or declare" in new_kernel.without_knobs("", "c")
 
 
 def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:
