@@ -16,6 +16,7 @@ import msgspec
 
 from engine.discovery.new import draft_kernel, integer_ranges, knob_trials
 from engine.discovery.new.parameters import Parameters
+from engine.discovery.watched import kernel_check
 from engine.discovery.watched.first_check import FirstCheck
 from engine.manifest.schema import Manifest
 from engine.transformations import transformation_registry
@@ -26,7 +27,7 @@ from harness.formats.quantities import counted
 from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
-from kopt_tui.cli.new import new_facts, new_reference, new_task, parameter_list
+from kopt_tui.cli.new import new_facts, new_task, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
 from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
@@ -36,6 +37,7 @@ from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """The advice for a source without knobs that kopt cannot change by itself."""
+ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
 MOST_NAMED = 3
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 
@@ -159,15 +161,16 @@ def _first_check(project: Path, task_path: str, task: target.Target, known: Para
     A task that was drafted gets the ranges of integers that the kernel and its reference accept.
     """
     to = sys.stderr if args.json else sys.stdout
-    print(new_reference.ANNOUNCEMENT, file=to, flush=True)
-    check = new_reference.judge(task, project, _device(known), settles=is_drafted,
-                                python=known["python"].value or None, quiet=args.json)
+    print(ANNOUNCEMENT, file=to, flush=True)
+    with stages(quiet=args.json) as progress:
+        check = kernel_check.judge(task, project, _device(known), settles=is_drafted,
+                                   python=known["python"].value or None, progress=progress)
     settled = check.drafted.target
     if is_drafted:
         (project / task_path).write_text(draft_kernel.dump_task(settled), encoding="utf-8")
         for line in integer_ranges.describe(task, settled):
             print_text(clean(line), to)
-    print_text(clean(new_reference.describe(check)), to)
+    print_text(clean(kernel_check.describe(check)), to)
     return check
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import keyword
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -15,14 +18,15 @@ from engine.discovery.new import draft_kernel
 from engine.discovery.new.draft_kernel import check_shape
 from engine.discovery.new.launch_constant import with_block_constant
 from engine.discovery.project import device_sources, sources
+from engine.routing.source_language import top_level
 from harness.errors import InputError
 from harness.tasks import target, task_file
 from harness.tasks.target import Launch
-from kopt_tui.cli.new import new_reference
 from kopt_tui.cli.new.parameter_list import pairs
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.text_lines import print_text
 
+QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
 EXAMPLE = "tall: rows=1024 cols=64"
 
 
@@ -44,7 +48,7 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     """Write a task file; without a terminal raises InputError naming the missing flag."""
     source = _source(project, args, prompt)
     function = _function(project / source, args, prompt)
-    reference = new_reference.choose(args.reference, project, function, prompt)
+    reference = _reference(args.reference, project, function, prompt)
     function = msgspec.structs.replace(function, launch=_launch(
         function, args, prompt, sources.read_source(project / source)))
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
@@ -71,6 +75,68 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         print(f"  {line}", file=sys.stderr)
     print_text(f"wrote {path}; add a tolerance, flops or weights where the defaults do not fit",
                sys.stderr)
+
+
+def _reference(given: str | None, project: Path, function: sources.CFunction,
+               prompt: Prompt) -> str:
+    """Return the reference as the task names it: given, found in reference.py, or asked for.
+
+    For a CUDA or HIP kernel it may be the baseline itself. Raises InputError.
+    """
+    entry = function.name.partition("<")[0]
+    if given:
+        return _checked(given, project, function)
+    if f"def {entry}(" in sources.read_source(project / "reference.py"):
+        return f"reference.py:{entry}"
+    inputs = ", ".join(arg.name for arg in function.args
+                       if arg.kind != "output" and not isinstance(arg.value, str))
+    answer = prompt.text(QUESTION, "--reference FILE:FUNCTION, or write "
+                         f"`def {entry}({inputs})` in reference.py, which returns the outputs",
+                         target.BASELINE if function.language in target.OF_CARD else "",
+                         check=lambda text: _checked(text, project, function))
+    return _checked(answer, project, function)
+
+
+def _checked(text: str, project: Path, function: sources.CFunction) -> str:
+    """Return a reference, its file relative to the project.
+
+    `text` may name the file relative to the project or to the current folder. Raises InputError if
+    it does not exist, or has parameters that are no arguments of the kernel.
+    """
+    if text == target.BASELINE and function.language in target.OF_CARD:
+        return text
+    file, _, name = text.partition(":")
+    name = name or function.name.partition("<")[0]
+    root = project.resolve()
+    path = next((path for path in (root / file, Path(os.path.abspath(file))) if path.is_file()),
+                None)
+    if path is None:
+        raise InputError(f"the reference's file {file!r} does not exist", where=str(project),
+                         fix="write FILE:FUNCTION")
+    if not path.is_relative_to(root):
+        raise InputError("the reference's file lies outside the project", where=str(path),
+                         fix=f"copy it to {project}")
+    source = sources.read_source(path)
+    if name not in source:
+        raise InputError(f"there is no function {name!r}", where=str(path),
+                         fix="write FILE:FUNCTION")
+    known = {f"{arg.name}_" if keyword.iskeyword(arg.name) else arg.name for arg in function.args}
+    if other := [each for each in _parameters(source, name) if each not in known]:
+        raise InputError(f"parameter {', '.join(other)} is not an argument of {function.name}",
+                         where=f"{path}:{name}", fix=f"it may take {', '.join(sorted(known))}")
+    return f"{path.relative_to(root).as_posix()}:{name}"
+
+
+def _parameters(source: str, name: str) -> list[str]:
+    """Return the parameters of a function that have no default; none if the text has no `def`."""
+    for node in top_level(source):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            named, spec = [*node.args.posonlyargs, *node.args.args], node.args
+            needed = named[:len(named) - len(spec.defaults)]
+            needed += [each for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
+                       if value is None]
+            return [each.arg for each in needed]
+    return []
 
 
 def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
