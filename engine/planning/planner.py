@@ -39,6 +39,7 @@ from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
 from engine.workers import inbox
+from harness.formats.quantities import counted
 
 FRUITLESS = 2
 """After this many rounds in a row without a new candidate, only a new direction can bring one."""
@@ -278,6 +279,10 @@ def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> s
         return f"no slot has anything to do{empty}; add `search` to pool.backends, or {AGENT}"
     if view.knobs:
         return "no slot has anything to do"
+    if view.untimed:
+        return f"{counted(view.untimed, 'rewrite')} of {source} found correct, but without a GPU " \
+               "no rewrite can be timed, so none can be kept: run the campaign on a machine with " \
+               f"a GPU, or add {AGENT}"
     if view.unmatched:
         return f"no rewrite fits {source}: {view.unmatched}; add {AGENT}"
     if view.unread:

@@ -46,6 +46,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The number of config classes that were measured."""
     unmatched: str = ""
     """Why no template fits a module, "" if one does or the target is no module."""
+    untimed: int = 0
+    """How many rewrites of a module are correct and cannot be timed, as there is no GPU."""
     unread: str = ""
     """Why the source's knobs cannot be read, "" if they can."""
     routing: Routing = Routing(op=OpClass(UNKNOWN), source="unknown")
@@ -77,6 +79,7 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
                   changes=transformation_registry.applicable(source, language),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(measured_best(context).rows), unread=unread,
+                  untimed=_untimed_rewrites(context),
                   routing=kernel_routing.of_target(
                       setup, tree, kernel_routing.spent(context.reader, setup.id)))
 
@@ -159,6 +162,18 @@ def _templates(context: EngineContext, again: bool) -> tuple[tuple[Offer, ...], 
         target, setup.tree(setup.repo.tip), setup.tree(setup.repo.base),
         setup.folder.scratch("graph"), python=setup.manifest.python)
     return tuple(offer for offer in offers if f"rewrite-{offer.name}" not in tried), why
+
+
+def _untimed_rewrites(context: EngineContext) -> int:
+    """Return how many rewrites of a module were found correct and not timed for want of a GPU."""
+    setup = context.setup
+    if setup.device.kind != "cpu" or isinstance(setup.target, CommandTarget) \
+            or not setup.target.is_module:
+        return 0
+    rewrites = {c.id for c in context.reader.candidates(setup.id)
+                if c.slot.startswith("rewrite-")}
+    return len({row.candidate for row in context.reader.verdicts(setup.id)
+                if row.candidate in rewrites and row.correct and row.latency_us is None})
 
 
 def reached(context: EngineContext) -> float | None:

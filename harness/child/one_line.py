@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 
 
@@ -15,6 +16,13 @@ def one_line(error: BaseException) -> str:
         root = root.__cause__
     last = lines[-1] if root is error else _lines(root)[-1]
     return first if last == lines[0] else f"{first} … {last}"
+
+
+def line_in(path: str, error: BaseException) -> str:
+    """Return ` (FILE:LINE)`, the line of a file in which an error was raised, "" if in none."""
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__)
+             if path and frame.f_code.co_filename == path]
+    return f" ({os.path.basename(path)}:{lines[-1]})" if lines else ""
 
 
 def _lines(error: BaseException) -> list[str]:

@@ -140,8 +140,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_next(path: str, facts: NewFacts) -> None:
     """Print the commands to run next."""
-    if facts.problem and facts.first_verdict is not None:
-        print_text(f"next: correct it, then kopt evaluate {path}")
+    if facts.problem and (facts.reference_fails or facts.first_verdict is not None):
+        what = "the reference" if facts.reference_fails else "it"
+        print_text(f"next: correct {what}, then kopt evaluate {path}")
         return
     print(f"next: kopt evaluate {path}   (one verdict)")
     if facts.knobs or facts.proposed_knobs:

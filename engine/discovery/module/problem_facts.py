@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from harness.errors import InputError
+from engine.doctor import declared_packages
+from engine.doctor.declared_packages import DeclaredPackage
+from harness.errors import EnvironmentFault, InputError
 from harness.isolation.confinement import Confine
 from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
@@ -75,6 +78,8 @@ def learn(file: Path, scratch: Path, *, sizes: Mapping[str, Size], small: bool,
           training: bool | None, zygote: Zygote | None = None) -> ModuleFacts:
     """Run a file's functions under the guard. Raises InputError if it cannot be a task.
 
+    Raises EnvironmentFault if torch is not installed.
+
     `small` chooses sizes that suit a CPU; None for `training` prefers training mode, as KernelBench
     does.
     """
@@ -84,9 +89,23 @@ def learn(file: Path, scratch: Path, *, sizes: Mapping[str, Size], small: bool,
             answer = child.ask("learn", path=str(file), sizes=dict(sizes), small=small,
                                training=training)
         return msgspec.convert(answer, ModuleFacts)
-    except (PeerError, PeerDied) as error:
+    except PeerDied as error:
+        if package := _absent(error):
+            raise EnvironmentFault(f"{package.name} is not installed for {sys.executable}, and "
+                                   f"{file.name} needs it", where=str(file),
+                                   fix=package.fix) from None
+        raise InputError(error.what, where=str(file), fix="" if error.outcome.ended == "exit" else
+                         "set a size with --size NAME=VALUE") from None
+    except PeerError as error:
         raise InputError(error.what.removeprefix("Unsupported: "), where=str(file),
-                         fix="set a size with --size NAME=VALUE" if "sizes" in error.what or
-                         isinstance(error, PeerDied) else "") from None
+                         fix="set a size with --size NAME=VALUE" if "sizes" in error.what
+                         else "") from None
     except msgspec.ValidationError as error:
         raise InputError(f"the module's facts are not usable: {error}", where=str(file)) from None
+
+
+def _absent(died: PeerDied) -> DeclaredPackage | None:
+    """Return the package of the extra `torch` whose absence ended the process, None if none did."""
+    printed = died.outcome.stderr.decode(errors="replace")
+    return next((package for package in declared_packages.declared("torch")
+                 if f"No module named '{package.module}'" in printed), None)

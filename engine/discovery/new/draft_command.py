@@ -59,7 +59,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("target_lang", kernel.language, ""),
         ("target_gpu", "", ""),
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
-        ("benchmark_command", detected.command if detected else "", "it writes a CSV"),
+        ("benchmark_command", detected.command if detected else "", "it writes a table"),
         ("csv", *_csv(overrides.get("benchmark_command", ""), detected)),
         ("check", guessed.check, "a column that says whether a row is correct"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),

@@ -20,6 +20,7 @@ from harness.formats.json_codec import to_builtins
 from harness.tasks.target import Arg, ConfigClass, Role, Target
 from harness.tasks.task_file import check
 
+ZERO_ONE = "drawn from 0 and 1: write low and high in the task for others"
 ROLES: dict[str, Role | None] = {"input": None, "output": "output", "inout": "inout"}
 
 
@@ -79,13 +80,27 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     """Return a task. Raises InputError for what is missing or does not fit.
 
     A shape is "rows, cols", a scalar "1e-6", a class "tall: rows=1024 cols=64", a role "inout".
+    The scalar of a size holds for every class that does not give it.
     """
-    args = tuple(_filled(arg, shapes, scalars, roles) for arg in function.args)
+    config_classes = tuple(map(parse_config_class, classes))
+    if unknown := sorted(scalars.keys() - {arg.name for arg in function.args}):
+        raise InputError(f"{unknown[0]!r} is no argument of {function.name}", where="--scalar",
+                         fix=f"its arguments are {', '.join(arg.name for arg in function.args)}")
+    sizes = {arg.name: _whole_scalar(arg.name, scalars[arg.name]) for arg in function.args
+             if isinstance(arg.value, str) and arg.name in scalars}
+    named = {name for each in config_classes for name in each.shape}.union(
+        *(names_of(dim) for shape in shapes.values() for dim in parse_dims(shape)
+          if isinstance(dim, str)))
+    config_classes = tuple(replace(each, shape={**each.shape, **{
+        name: size for name, size in sizes.items() if name in named and name not in each.shape}})
+        for each in config_classes)
+    args = tuple(replace(arg, value=sizes[arg.name]) if arg.name in sizes.keys() - named else
+                 _filled(arg, shapes, scalars, roles) for arg in function.args)
     for name, shape in shapes.items():
         check_shape(function, name, shape)
     task = Target(op=function.name.partition("<")[0], language=function.language,
                   source=source.as_posix(), entry=function.name, reference=reference, args=args,
-                  launch=function.launch, classes=tuple(map(parse_config_class, classes)))
+                  launch=function.launch, classes=config_classes)
     check(task)
     for config_class in task.classes:
         tensors = task.tensors(config_class)
@@ -117,15 +132,18 @@ def can_build(function: CFunction) -> bool:
         return False
 
 
-def explain(task: Target) -> Iterator[str]:
-    """Yield a line on each inferred part of a task, with its reason."""
+def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
+    """Yield a line on each inferred part of a task, with its reason.
+
+    `tries` tells that the ranges of its integers are yet to be found by running the kernel.
+    """
     reasons = {"input": "a pointer to const", "output": "written to",
                "inout": "written to, and read before"}
     for arg in task.args:
         shape = "" if arg.shape is None else f" [{', '.join(map(str, arg.shape))}]"
         reason = reasons.get(arg.kind) or ("a size" if arg.value == arg.name else "a scalar")
-        if arg.kind in ("input", "inout") and "int" in arg.dtype and arg.high is None:
-            reason += "; drawn from 0 and 1: write low and high in the task for others"
+        if is_undeclared(arg) and not tries:
+            reason += f"; {ZERO_ONE}"
         yield f"{arg.name:18} {arg.kind} {arg.dtype}{shape}  ({reason})"
     if task.by_baseline:
         yield "reference          baseline  (reference.py has no function of this name)"
@@ -135,6 +153,12 @@ def explain(task: Target) -> Iterator[str]:
             yield f"{name:18} {', '.join(map(str, sizes))}  (<<<...>>> in the source, or flags)"
         for name, value in task.launch.defaults.items():
             yield f"{name:18} {value}  (where the source does not define it)"
+
+
+def is_undeclared(arg: Arg) -> bool:
+    """Return whether an argument is an integer input without a range: it is drawn from 0 and 1."""
+    return arg.kind in ("input", "inout") and "int" in arg.dtype and arg.structure is None \
+        and arg.low is None and arg.high is None
 
 
 def parse_dims(text: str) -> tuple[int | str, ...]:
@@ -183,6 +207,14 @@ def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str],
                              fix=f"--scalar {arg.name}=1e-6")
         return replace(arg, value=value)
     return arg
+
+
+def _whole_scalar(name: str, text: str) -> int:
+    value = yaml_document.scalar(text)
+    if type(value) is not int:
+        raise InputError(f"the value of {name} is {text!r}, a whole number is needed",
+                         where="--scalar", fix=f"--scalar {name}=8")
+    return value
 
 
 def _brief(value: Target | Arg | ConfigClass) -> dict[str, Any]:

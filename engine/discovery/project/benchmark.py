@@ -1,4 +1,4 @@
-"""Read a project's benchmark from its sources: the script, its CSV and columns, the tests.
+"""Read a project's benchmark from its sources: the script, its table and columns, the tests.
 
 The project's code does not run. The module `columns` guesses what the columns of a real run mean.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from harness.benchmark.spec import metric_units
 from harness.formats.text import plain
 
 WRITES = re.compile(r"csv\.(?:Dict)?[Ww]riter|\.to_csv\(|\.csv[\"'][^\n]*[\"']w")
-_HEADER_BYTES = 1 << 16
+_WRITES_JSON = re.compile(r"json\.dumps?\(|\.to_json\(")
+_HEADER_BYTES, _JSON_BYTES = 1 << 16, 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """A script that writes a CSV; `columns` are those known without running it.
+    """A script that writes a table, CSV or JSON; `columns` are those known without running it.
 
     `has_quick_option` tells whether it takes `--quick`.
     """
@@ -40,13 +42,19 @@ class Benchmark:
 
 
 def find_benchmarks(project: Path) -> list[Benchmark]:
-    """Return the scripts that write a CSV of times or rates, the likeliest first."""
+    """Return the scripts that write a table of times or rates, the likeliest first.
+
+    Much else is written as JSON: such a script must also name a column of times or rates.
+    """
     scored = []
     for path in sources.project_files(project):
         source = sources.read_source(path) if path.suffix == ".py" else ""
-        if not WRITES.search(source) or path.name == "quick_test_bench.py":
+        is_csv = bool(WRITES.search(source))
+        if not (is_csv or _WRITES_JSON.search(source)) or path.name == "quick_test_bench.py":
             continue
         script = read_benchmark(project, path.relative_to(project).as_posix(), source)
+        if not is_csv and not (script.csv and _is_timed(script)):
+            continue
         scored.append((_likelihood(script), script))
     return [script for score, script in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
 
@@ -54,7 +62,10 @@ def find_benchmarks(project: Path) -> list[Benchmark]:
 def read_benchmark(project: Path, script: str, source: str) -> Benchmark:
     """Return a benchmark from its script's text."""
     tree = parse_python(source) or ast.Module(body=[], type_ignores=[])
-    name = _csv(tree)
+    name, is_written = _table(tree, ".csv")
+    if not (is_written or (name and WRITES.search(source))) and _WRITES_JSON.search(source):
+        other, is_written = _table(tree, ".json")
+        name = other if is_written or not name else name
     header = _header(project / name) if name else ()
     return Benchmark(script=script, csv=name, columns=header or _written(tree),
                      has_quick_option="--quick" in source)
@@ -81,30 +92,40 @@ def op_name(script: str, files: Sequence[str], project: Path) -> str:
     return next((name for name in names if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", name)), "op")
 
 
+def _is_timed(script: Benchmark) -> bool:
+    return any(metric_units.unit_in(name) for name in script.columns)
+
+
 def _likelihood(script: Benchmark) -> float:
     """Return a score above 0 for a script that seems to be a benchmark."""
     name_words = words(script.script)
-    is_timed = any(metric_units.unit_in(name) for name in script.columns)
+    is_timed = _is_timed(script)
     return (2.0 * bool(name_words & BENCH) + 1.0 * bool(name_words & TEST) + 3.0 * is_timed
             + bool(script.csv) if is_timed or name_words & (BENCH | TEST) else 0.0)
 
 
-def _csv(tree: ast.AST) -> str:
-    """Return the CSV that a script opens for writing, else the first that it names, else ""."""
+def _table(tree: ast.AST, suffix: str) -> tuple[str, bool]:
+    """Return the table that a script opens for writing, else the first that it names, else "".
+
+    The second value tells whether it opens that table for writing.
+    """
     mentioned: list[str] = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else \
             node.func.id if isinstance(node.func, ast.Name) else ""
-        arguments = [text for part in (*node.args, *(word.value for word in node.keywords))
-                 for text in string_constants(part)]
-        csv_names = [text for text in arguments if text.endswith(".csv")]
-        if csv_names and (name == "to_csv" or (name == "open" and {"w", "wt"} & set(arguments))):
-            return csv_names[0]
-        mentioned += csv_names
-    anywhere = [text for text in string_constants(tree) if text.endswith(".csv")]
-    return next((text for text in (*mentioned, *anywhere) if _inside(text)), "")
+        path = [node.func.value] if isinstance(node.func, ast.Attribute) \
+            and name in ("open", "write_text") else []  # Path("a.json").write_text(...)
+        arguments = [text for part in (*path, *node.args, *(word.value for word in node.keywords))
+                     for text in string_constants(part)]
+        names = [text for text in arguments if text.endswith(suffix)]
+        if names and (name in ("to_csv", "to_json", "write_text") or (
+                name == "open" and {"w", "wt"} & set(arguments))):
+            return names[0], True
+        mentioned += names
+    anywhere = [text for text in string_constants(tree) if text.endswith(suffix)]
+    return next((text for text in (*mentioned, *anywhere) if _inside(text)), ""), False
 
 
 def _inside(name: str) -> bool:
@@ -130,11 +151,22 @@ def _written(tree: ast.AST) -> tuple[str, ...]:
 
 
 def _header(path: Path) -> tuple[str, ...]:
-    """Return the header of an earlier run's CSV, empty if there is none."""
+    """Return the column names of an earlier run's table, empty if there is none."""
     try:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            line = file.readline(_HEADER_BYTES)
-        names = next(csv.reader([line]), [])
-    except (OSError, csv.Error):
+            names = _keys(file.read(_JSON_BYTES)) if path.suffix == ".json" else \
+                next(csv.reader([file.readline(_HEADER_BYTES)]), [])
+    except (OSError, csv.Error, ValueError, RecursionError):
         return ()
     return tuple(plain(name.strip(), 80) for name in names if name.strip())
+
+
+def _keys(text: str) -> list[str]:
+    """Return the keys of the first object in a JSON list, alone or in an object.
+
+    Raises ValueError if the text is no JSON.
+    """
+    value = json.loads(text)
+    lists = list(value.values()) if isinstance(value, dict) else [value]
+    return next((list(rows[0]) for rows in lists
+                 if isinstance(rows, list) and rows and isinstance(rows[0], dict)), [])

@@ -16,7 +16,7 @@ from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.call_trace.watched_calls import PROGRAM_LIMITS, WatchedProgram
 from harness.devices.device import Device
-from harness.errors import EnvironmentFault, KoptError, Refused
+from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 from harness.formats.text import plain
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import EvaluateRequest, Progress
@@ -35,12 +35,19 @@ class FirstCheck:
     drafted: DraftedTarget
     verdict: Verdict | None = None
     problem: str = ""
+    reference_fails: bool = False
+    """Whether `problem` is the reference's: it raised an error or ended."""
     changes: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def correct(self) -> bool:
         return self.verdict is not None and self.verdict.correct
+
+    @property
+    def failing(self) -> str:
+        """What `problem` is about."""
+        return "the reference" if self.reference_fails else "the kernel itself"
 
     @property
     def is_final(self) -> bool:
@@ -115,7 +122,8 @@ def check(drafted: DraftedTarget, project: Path, device: Device, python: str | N
 
 
 def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | None,
-          warm: WarmStart, scratch: str, progress: Callable[[Progress], None]) -> FirstCheck:
+          warm: WarmStart, scratch: str, progress: Callable[[Progress], None],
+          limit_s: float | None = None) -> FirstCheck:
     """Judge the kernel itself by a task; calls with the same `scratch` compile and tune it once."""
     tree = str(project)
     request = EvaluateRequest(
@@ -123,11 +131,17 @@ def judge(drafted: DraftedTarget, project: Path, device: Device, python: str | N
             candidate=tree, incumbent=tree, reference=tree),
         settings=Settings(scratch=scratch, python=python, distributions=("normal",)))
     try:
-        verdict = harness_client.evaluate(request, warm=warm, progress=progress)
+        verdict = harness_client.evaluate(request, warm=warm, progress=progress,
+                                          limit_s=limit_s)
     except HarnessFault as fault:
         failed = "cannot be judged here" if fault.exit_code == EnvironmentFault.exit_code else \
             "fails"
-        return FirstCheck(drafted=drafted, problem=f"{failed}: {fault.what}")
+        reference = drafted.target.reference
+        if reference == BASELINE or (fault.where, fault.exit_code) != (
+                reference, InputError.exit_code):
+            return FirstCheck(drafted=drafted, problem=f"{failed}: {fault.what}")
+        what = fault.what.removeprefix("the reference ").removeprefix("failed: ")
+        return FirstCheck(drafted=drafted, problem=f"{failed}: {what}", reference_fails=True)
     wrong = [f"{row.config_class}: {row.note}" for row in verdict.rows if not row.correct]
     problem = f"fails: {verdict.rejected_reason}" if verdict.rejected_reason else \
         f"disagrees: {'; '.join(wrong[:1])}"

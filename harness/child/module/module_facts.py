@@ -53,8 +53,9 @@ class ModuleLearner:
         if unknown := sorted(set(requested) - set(declared)):
             raise Unsupported(f"no size {unknown[0]!r}: sizes are {', '.join(declared) or 'none'}")
         self.sizes = {**requested, **(small or {})} if job["small"] else requested
-        if job["small"] and small is None:
-            self.notes.append("no smaller sizes work: all sizes stay as they are")
+        if job["small"] and small is None and self._cost(requested) > 1:
+            self.notes.append("no smaller sizes work: all " + "other " * bool(requested)
+                              + "sizes stay as they are")
         self.declared = declared
         self.real = self.source.open({**requested, **(small or {})})
         self.problem = self.source.open(self.sizes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..channel import Channel
-from ..one_line import one_line
+from ..one_line import line_in, one_line
 from . import versions
 from .expected import Contents, ExpectedValues, NoAnswer
 from .inputs import SPIKED, draw
@@ -238,9 +238,11 @@ def open_arrays(job: dict[str, Any]) -> Any:
 def main(descriptor: int) -> None:
     channel = Channel(descriptor)
     oracle: OracleProgram | None = None
+    reference = ""
     for job, _ in channel.requests():
         try:
             if job["op"] == "load":
+                reference = job.get("reference") or ""
                 oracle = OracleProgram(job)
                 answer: dict[str, Any] = {"libraries": versions.of_libraries()}
             elif oracle is not None and oracle.expected.lost:
@@ -248,5 +250,6 @@ def main(descriptor: int) -> None:
             else:
                 answer = getattr(oracle, job["op"])(job)
         except BaseException as error:
-            answer = {"error": one_line(error), "kind": type(error).__name__}
+            answer = {"error": one_line(error) + line_in(reference, error),
+                      "kind": type(error).__name__}
         channel.answer(answer, answer.pop("share", ()))

@@ -116,6 +116,7 @@ def _show(definition: Definition, draft: DraftedTarget, result: FirstCheck, to: 
     lines.append(result.describe(
         counted(count, "config class") + (
             ", the smallest (no GPU here)" if count < len(target.classes) else ""),
+        f"the reference {result.problem}" if result.reference_fails else
         f"the baseline {result.problem}; --solution FILE names another"))
     for line in filter(None, lines):
         print_text(clean(line), to, 4)

@@ -59,6 +59,8 @@ class NewFacts(msgspec.Struct, frozen=True, kw_only=True):
     first_verdict: FirstVerdict | None = None
     problem: str = ""
     """Why there is no first verdict, or it is not correct."""
+    reference_fails: bool = False
+    """Whether that is because the reference raised an error or ended."""
     seconds: float | None = None
 
 
@@ -71,6 +73,7 @@ def with_check(facts: NewFacts, check: FirstCheck) -> NewFacts:
     """Return the facts with what the first verdict said."""
     verdict = check.verdict
     return msgspec.structs.replace(
-        facts, problem=check.problem, first_verdict=None if verdict is None else FirstVerdict(
+        facts, problem=check.problem, reference_fails=check.reference_fails,
+        first_verdict=None if verdict is None else FirstVerdict(
             correct=check.correct, not_judged=verdict.not_judged,
             classes=tuple(row.config_class for row in verdict.rows)))

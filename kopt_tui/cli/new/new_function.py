@@ -45,7 +45,7 @@ from harness.formats.quantities import counted
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
 from harness.tasks.target import Language
-from kopt_tui.cli.new import new_facts, new_kernel, new_reference
+from kopt_tui.cli.new import new_facts, new_kernel
 from kopt_tui.cli.new.parameter_list import NewManifest, pairs
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
@@ -112,7 +112,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     group = _chosen(groups, args.calls, kernel)
     drafted = draft_task.draft(group, kernel.entry, kernel.title, backward=args.backward)
     if args.first_check:
-        print(new_reference.ANNOUNCEMENT, file=to, flush=True)
+        print(new_kernel.ANNOUNCEMENT, file=to, flush=True)
     result = _settled(kernel, args, prompt, observed, group, drafted)
     first_check.write_files(result.drafted, project)
     (project / task_file).write_text(dump_task(result.drafted.target), encoding="utf-8")
@@ -282,5 +282,5 @@ def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[Cal
         yield f"- not in the task: {other.describe()} (--calls {groups.index(other) + 1})"
     if verdict := result.describe(
             f"{counted(len(target.classes), 'config class')} ({result.seconds:.0f} s)",
-            f"the kernel itself {result.problem}; edit the task, then kopt evaluate"):
+            f"{result.failing} {result.problem}; edit the task, then kopt evaluate"):
         yield verdict

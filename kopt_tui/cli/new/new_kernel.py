@@ -8,19 +8,15 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from engine.discovery.new import draft_kernel, knob_trials
-from engine.discovery.new.draft_kernel import check_shape
-from engine.discovery.new.launch_constant import with_block_constant
+from engine.discovery.new import draft_kernel, integer_ranges, knob_trials
 from engine.discovery.new.parameters import Parameters
-from engine.discovery.project import device_sources, sources
+from engine.discovery.watched import kernel_check
 from engine.discovery.watched.first_check import FirstCheck
 from engine.manifest.schema import Manifest
 from engine.transformations import transformation_registry
@@ -31,10 +27,9 @@ from harness.formats.quantities import counted
 from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
-from harness.tasks.target import Launch
-from kopt_tui.cli.new import new_facts, new_reference, parameter_list
+from kopt_tui.cli.new import new_facts, new_task, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
-from kopt_tui.cli.new.parameter_list import NewManifest, pairs
+from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.stage_line import stages
 from kopt_tui.cli.text_lines import print_text
@@ -42,8 +37,9 @@ from kopt_tui.snapshot.phrases import clean
 
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """The advice for a source without knobs that kopt cannot change by itself."""
+ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
+MOST_NAMED = 3
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
-EXAMPLE = "tall: rows=1024 cols=64"
 
 
 def add_task_flags(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +66,7 @@ def add_task_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--shared", metavar="BYTES", default=None,
                        help="its dynamic shared memory (default: what the source launches, or 0)")
     group.add_argument("--class", dest="classes", metavar="CLASS", action="append", default=[],
-                       help=f"a config class such as '{EXAMPLE}'; three or more are best")
+                       help=f"a config class such as '{new_task.EXAMPLE}'; three or more are best")
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
@@ -85,7 +81,7 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     If `judged`, the kernel itself is judged by its task. Raises InputError for an unknown parameter
     or a wrong value.
     """
-    task_path = _task_file(project, args, prompt)
+    task_path, is_drafted = new_task.choose(project, args, prompt)
     task = task_file.load(project / task_path)
     if not (project / task.source).is_file():
         raise InputError(f"its source {task.source!r} does not exist", where=task_path)
@@ -106,7 +102,9 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     known = parameter_list.confirm(known, flags, prompt, change)
     source = (project / task.source).read_text(errors="replace")
     declared = knobs.find(source, language=task.language, where=task.source)
-    check = _first_check(project, task, known, args) if judged else None
+    check = _first_check(project, task_path, task, known, args, is_drafted=is_drafted) \
+        if judged else None
+    task = check.drafted.target if check else task
     may_try = args.first_check and not declared and not (check and check.problem)
     proposed = _proposed_knobs(project, task, known, quiet=args.json) if may_try else ()
     for line in knob_trials.describe(proposed):
@@ -133,7 +131,9 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
 def without_knobs(source: str, language: str) -> str:
     """Return, in words, what a campaign changes in a source that declares no knobs."""
     changes = transformation_registry.applicable(source, language)
-    listed = "; ".join(change.what for change in changes[:3])
+    listed = "; ".join(change.what for change in changes[:MOST_NAMED])
+    if (more := len(changes) - MOST_NAMED) > 0:
+        listed += f"; and {more} more"
     mark = "#" if language in ("python", "triton") else "//"
     comment = f"with a comment such as  {mark} kopt: knob TILE in [16, 32]"
     if not changes:
@@ -154,14 +154,23 @@ def _table(args: argparse.Namespace, project: Path) -> str:
     return str(path.relative_to(project.resolve()).as_posix())
 
 
-def _first_check(project: Path, task: target.Target, known: Parameters,
-                 args: argparse.Namespace) -> FirstCheck:
-    """Judge the kernel itself, and print the result."""
+def _first_check(project: Path, task_path: str, task: target.Target, known: Parameters,
+                 args: argparse.Namespace, *, is_drafted: bool) -> FirstCheck:
+    """Judge the kernel itself, and print the result.
+
+    A task that was drafted gets the ranges of integers that the kernel and its reference accept.
+    """
     to = sys.stderr if args.json else sys.stdout
-    print(new_reference.ANNOUNCEMENT, file=to, flush=True)
-    check = new_reference.judge(task, project, _device(known),
-                                python=known["python"].value or None, quiet=args.json)
-    print_text(clean(new_reference.describe(check)), to)
+    print(ANNOUNCEMENT, file=to, flush=True)
+    with stages(quiet=args.json) as progress:
+        check = kernel_check.judge(task, project, _device(known), settles=is_drafted,
+                                   python=known["python"].value or None, progress=progress)
+    settled = check.drafted.target
+    if is_drafted:
+        (project / task_path).write_text(draft_kernel.dump_task(settled), encoding="utf-8")
+        for line in integer_ranges.describe(task, settled):
+            print_text(clean(line), to)
+    print_text(clean(kernel_check.describe(check)), to)
     return check
 
 
@@ -177,123 +186,3 @@ def _proposed_knobs(project: Path, task: target.Target, known: Parameters, *,
     with stages(quiet=quiet) as progress:
         return knob_trials.declare(task, project, _device(known),
                                    python=known["python"].value or None, progress=progress)
-
-
-def _task_file(project: Path, args: argparse.Namespace, prompt: Prompt) -> str:
-    """Return the task file's path in the project, drafting one where there is none."""
-    if args.task is not None and (project / args.task).exists():
-        return str(args.task)
-    files = sources.task_files(project)
-    names = [file.relative_to(project).as_posix() for file in files if args.source is None
-             or task_file.load(file).source == args.source]
-    if args.task is None and names:
-        return prompt.choice("the task file", "--task", names)
-    name = args.task or (f"{Path(args.source).stem}_task.yaml" if files else "task.yaml")
-    _draft_task(project, project / name, args, prompt)
-    return str(name)
-
-
-def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prompt) -> None:
-    """Write a task file; without a terminal raises InputError naming the missing flag."""
-    source = _source(project, args, prompt)
-    function = _function(project / source, args, prompt)
-    reference = new_reference.choose(args.reference, project, function, prompt)
-    function = msgspec.structs.replace(function, launch=_launch(
-        function, args, prompt, sources.read_source(project / source)))
-    shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
-    sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
-    for name in [arg.name for arg in function.args if arg.shape is not None]:
-        if name not in shapes:  # a C signature does not have them
-            shapes[name] = prompt.text(
-                f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
-                sizes[0] if len(sizes) == 1 else "", check=partial(check_shape, function, name))
-    for name in [arg.name for arg in function.args if arg.shape is None and arg.value is None]:
-        if name not in scalars:
-            scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
-
-    def drafted(classes: list[str]) -> target.Target:
-        return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
-                                  pairs(args.role, "--role"))
-
-    task = drafted(args.classes or _classes(
-        prompt, drafted, _example_class([*sizes, *shapes.values()])))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
-    for line in draft_kernel.explain(task):
-        print(f"  {line}", file=sys.stderr)
-    print_text(f"wrote {path}; add a tolerance, flops or weights where the defaults do not fit",
-               sys.stderr)
-
-
-def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
-    if args.source is not None:
-        if not (project / args.source).is_file():
-            raise InputError(f"the source {args.source!r} does not exist", where=str(project))
-        return Path(args.source)
-    names = [path.relative_to(project).as_posix() for path in sources.kernel_sources(project)]
-    if not names:
-        raise InputError("there is no task.yaml and no C kernel to write one for",
-                         where=str(project),
-                         fix="name a function, FILE:FUNCTION; or the project's benchmark: "
-                         "--benchmark COMMAND --csv FILE")
-    return Path(prompt.choice("the kernel's source", "--source", names))
-
-
-def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
-    text, is_for_gpu = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
-    functions = {entry.name: entry for entry in (
-        device_sources.functions(source.name, text) if is_for_gpu else sources.c_functions(text))}
-    if args.entry is not None:
-        if args.entry not in functions:
-            raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
-                             where=str(source),
-                             fix=f"supported: {', '.join(functions) or 'none'}")
-        return functions[args.entry]
-    if not functions:
-        raise InputError("no function with arguments that kopt supports", where=str(source),
-                         fix=device_sources.advice(text) if is_for_gpu else
-                         "write a task file as in examples/*/task.yaml")
-    default = source.stem if source.stem in functions else next(
-        (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
-        if is_for_gpu else ""
-    return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
-
-
-def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Prompt,
-            source: str) -> Launch | None:
-    """Return the launch of a `__global__` function: the source's, except where flags override it.
-
-    If the source can define a constant for the block, a knob may change it.
-    """
-    if not function.is_global:
-        return None
-    known, names = function.launch, "the sizes, scalars and constants of the source"
-    grid, block, shared = (
-        draft_kernel.parse_dims(flag) if flag is not None else dims
-        for flag, dims in ((args.grid, known and known.grid), (args.block, known and known.block),
-                          (args.shared, (known.shared_bytes,) if known else (0,))))
-    grid = grid or draft_kernel.parse_dims(prompt.text(f"grid (in {names})", "--grid DIMS"))
-    block = block or draft_kernel.parse_dims(prompt.text(f"block (in {names})", "--block DIMS"))
-    return with_block_constant(Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0]),
-                               function.name, source)
-
-
-def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
-             example: str) -> list[str]:
-    """Return the config classes that a person names; ask again for one that does not fit."""
-    classes: list[str] = []
-    while True:
-        if classes and not prompt.interactive:
-            return classes
-        text = prompt.text("another config class, or nothing" if classes else
-                           f"a config class, such as {example}", "--class", optional=bool(classes),
-                           check=lambda text: draft([*classes, text]))
-        if not text:
-            return classes
-        classes.append(text)
-
-
-def _example_class(sizes: Sequence[str]) -> str:
-    """Return a config class that names the sizes of this kernel."""
-    names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
-    return f"small: {' '.join(f'{name}=64' for name in names)}" if names else EXAMPLE

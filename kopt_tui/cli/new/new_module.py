@@ -32,6 +32,8 @@ from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
 
 MODES = {"train": True, "eval": False}
+UNTIMED = "no knobs: without a GPU kopt run checks its rewrites of the module for " \
+    "correctness, but cannot time them, so it keeps none"
 
 
 def add_module_flags(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +56,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     if task.exists() and not args.force:
         raise Refused("the task already exists", where=str(task), fix="--force overwrites it")
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
-    small = args.sizes == "small" or (
-        args.sizes is None and inventory.find(args.device or "auto").kind == "cpu")
+    on_cpu = inventory.find(args.device or "auto").kind == "cpu"
+    small = args.sizes == "small" or (args.sizes is None and on_cpu)
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, \
             stages(quiet=args.json) as progress:
         progress(Progress(stage="running", detail=f"{args.source} to learn its inputs and results"))
@@ -64,8 +66,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
             small=small, training=MODES.get(args.mode or ""), zygote=zygote)
         draft.write(project)
         progress(Progress(stage="matching", detail=f"{args.source} with kopt's templates"))
-        outlook = _outlook(args, draft.target, project, Path(scratch), zygote) \
-            if args.first_check else new_kernel.OF_MODULE
+        outlook = _outlook(args, draft.target, project, Path(scratch), zygote, on_cpu=on_cpu) \
+            if args.first_check else UNTIMED if on_cpu else new_kernel.OF_MODULE
     _show(draft, args, to, small=small)
     args.task = f"{folder}/task.yaml"
     new = new_kernel.of_task(args, prompt, project, path)
@@ -75,9 +77,12 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
 
 
 def _outlook(args: argparse.Namespace, target: Target, project: Path, scratch: Path,
-             zygote: Zygote | None) -> str:
+             zygote: Zygote | None, *, on_cpu: bool) -> str:
     """Return how kopt's templates rewrite a module, or which is closest and why it does not fit."""
     found = module_rewrite.find(target, project, project, scratch, zygote=zygote)
+    if found.rewrites and on_cpu:
+        return f"{UNTIMED} ({found.rewrites[0].hypothesis})" \
+            + ("" if args.agent else f"; {new_kernel.BY_AGENT.removeprefix('or ')}")
     if found.rewrites:
         return f"no knobs: kopt run rewrites the module: {found.rewrites[0].hypothesis}"
     return f"no knobs, no rewrite: {found.nothing}" \

@@ -225,6 +225,17 @@ def test_loss_over_probabilities_and_labels_is_judged_with_all_distributions(
     assert "classes=" in held_out, held_out
 
 
+@pytest.mark.parametrize(("sizes", "notes"), [
+    ({}, []), ({"rows": 8}, []),
+    ({"rows": 1 << 20}, ["no smaller sizes work: all other sizes stay as they are"])])
+def test_note_that_no_smaller_sizes_work_is_about_large_calls_only(
+        sizes: Mapping[str, int], notes: list[str], tmp_path: Path) -> None:
+    text = CHOOSING.replace("torch.rand(6, 8)", "torch.rand(rows, 8)").replace(
+        "def get_inputs", "rows = 6\n\ndef get_inputs")
+    facts = learn(tmp_path, text, small=True, sizes=sizes)
+    assert [note for note in facts.notes if "sizes" in note] == notes
+
+
 def test_mask_of_infinite_values_has_finite_bounds() -> None:
     import torch
 

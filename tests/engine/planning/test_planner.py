@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from engine.manifest.pool_schema import PoolSpec
@@ -39,6 +40,13 @@ def test_unreadable_knobs_are_not_called_missing() -> None:
     reason = nothing_to_do(unread, PoolSpec(), "scale.c", "c")
     assert "knobs cannot be read: scale.c:3: knob 'A' has no choices" in reason
     assert "declares no" not in reason
+
+
+def test_rewrites_that_cannot_be_timed_are_the_reason_and_not_missing_knobs() -> None:
+    view = msgspec.structs.replace(survey(), untimed=2)
+    reason = nothing_to_do(view, PoolSpec(), "gate.py", "python")
+    assert reason.startswith("2 rewrites of gate.py found correct, but without a GPU no ")
+    assert "declares no" not in reason and "pool.cli" in reason
 
 
 def test_reserved_knobs_are_not_searched() -> None:

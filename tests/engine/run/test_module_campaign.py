@@ -63,6 +63,24 @@ def test_faster_model_new_is_kept_compared_with_torch_compile_and_merged(tmp_pat
     assert "class ModelNew(Model)" in (project / "problem.py").read_text()
 
 
+def test_campaign_without_a_gpu_ends_because_rewrites_cannot_be_timed(tmp_path: Path) -> None:
+    project = tmp_path / "p"
+    small = module_case.PROBLEM.replace("range(40)", "range(1)").replace("512", "8")
+    repos.project(project, {"problem.py": small})
+    done = kopt("new", "problem.py", "--yes", "--rounds", "3", "--device", "cpu", "--backends",
+                "search,rewrite-template", cwd=project)
+    assert done.returncode == 0, done.stderr
+    assert "cannot time them, so it keeps none" in done.stdout
+    manifest = project / "manifest.yaml"
+    manifest.write_text(manifest.read_text() + "\nbudget: {pairs: 4}\n")
+    repos.git(project, "add", "-A")
+    repos.git(project, "commit", "-q", "-m", "task")
+    setup = campaigns_of.create(tmp_path / "w", manifest)
+    assert campaigns.run(setup, limit_s=900.0).error is None
+    reason = campaigns.campaign(setup).reason
+    assert "found correct, but without a GPU no rewrite can be timed" in reason, reason
+
+
 def _check_export(setup: Setup, out: Path) -> None:
     """Check the table, and that the solution runs beside the problem as KernelBench runs both."""
     done = kopt("report", setup.id, "--format", "kernelbench", "--output", str(out),

@@ -104,6 +104,13 @@ def test_column_without_times_is_not_a_metric() -> None:
      ("m", "us_x", "err")),
     ('open("/tmp/a.csv", "w")', "/tmp/a.csv", ()),
     ("def broken(:", "", ()),
+    ('out = [dict(m=1, us=2)]\nwith open("r.json", "w") as f: json.dump(out, f)', "r.json",
+     ("m", "us")),
+    ('Path("r.json").write_text(json.dumps([{"m": 1, "ms": 2}]))', "r.json", ("m", "ms")),
+    ('OUT = "r.json"; open(OUT, "w").write(json.dumps(rows))', "r.json", ()),
+    ('json.dump(seed, open("seed.json", "w")); rows.to_csv("a.csv")', "a.csv", ()),
+    ('json.dump(seed, open("seed.json", "w")); o(default="a.csv"); csv.writer(f)', "a.csv", ()),
+    ('json.load(open("shapes.json"))', "", ()),
 ])
 def test_output_is_inferred_from_the_script(source: str, csv: str, columns: tuple[str, ...],
                                       tmp_path: Path) -> None:
@@ -115,6 +122,26 @@ def test_columns_are_inferred_from_an_earlier_table(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('"Forward Time (ms)",Check\n1,PASS\n')
     found = benchmark.read_benchmark(tmp_path, "bench.py", 'open("a.csv", "w")')
     assert found.columns == ("Forward Time (ms)", "Check")
+
+
+def test_columns_are_inferred_from_an_earlier_json_table(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"when": "now", "rows": [{"m": 1, "us": 2.5}]}')
+    found = benchmark.read_benchmark(tmp_path, "bench.py",
+                                     'Path("a.json").write_text(json.dumps(value))')
+    assert found.columns == ("m", "us")
+
+
+def test_script_that_writes_times_as_json_is_the_benchmark_and_another_is_not(
+        tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text("float twice(float x) { return x + x; }\n")
+    (tmp_path / "test_config.py").write_text('json.dump({"size": 3}, open("config.json", "w"))\n')
+    assert benchmark.find_benchmarks(tmp_path) == []
+    (tmp_path / "measure.py").write_text(
+        'out = [dict(rows=1, us=t(), ok="PASS")]\njson.dump(out, open("results.json", "w"))\n')
+    assert [each.script for each in benchmark.find_benchmarks(tmp_path)] == ["measure.py"]
+    done = kopt("new", "--project", str(tmp_path), "--yes", "--edit", "k.c")
+    assert done.returncode == 0, done.stderr
+    assert load(tmp_path / "manifest.yaml").target.csv == "results.json"
 
 
 @pytest.mark.parametrize(("files", "build"), [

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from engine.discovery.project import sources
 from engine.manifest import load
 from harness.tasks import task_file
+from kopt_tui.cli.new import new_kernel
 from tests.support import repos
 from tests.support.command_line import EXAMPLE, answer, converse, error_text, kopt
 
@@ -125,6 +127,20 @@ def test_wrong_reference_is_reported_in_the_first_verdict(project: Path) -> None
     assert "verdict:" not in done.stdout and "next: kopt evaluate" in done.stdout
 
 
+@pytest.mark.parametrize(("body", "why"), [
+    ("    x = x\n    return x.undefined\n",
+     "AttributeError: 'numpy.ndarray' object has no attribute 'undefined' (reference.py:3)"),
+    ("    import os\n    os._exit(3)\n", "exited with 3")])
+def test_reference_that_fails_is_blamed_with_its_line(
+        body: str, why: str, project: Path) -> None:
+    (project / "reference.py").write_text(f"def rmsnorm(x, weight, eps):\n{body}")
+    done = kopt("new", "--project", str(project), "--yes")
+    assert done.returncode == 0, done.stderr
+    assert f"first verdict: the reference reference.py:rmsnorm fails: {why}\n" in done.stdout
+    assert done.stdout.splitlines()[-1] == \
+        f"next: correct the reference, then kopt evaluate {project}/manifest.yaml"
+
+
 def test_terminal_shows_each_parameter_once_and_breaks_lines_between_words(project: Path) -> None:
     (project / "reference.py").write_text("def rmsnorm(x, weight, eps):\n    return x * weight\n")
     path = str(project / "manifest.yaml")
@@ -234,13 +250,28 @@ def test_reference_may_append_an_underscore_to_an_argument_that_is_a_python_keyw
     assert verdict["correct"] is True, verdict
 
 
-def test_new_names_integer_inputs_without_a_range(folder: Path) -> None:
-    bytes_in = CONVOLUTION.replace("const float *in", "const unsigned char *in")
-    (folder / "blur.c").write_text(bytes_in)
-    done = kopt("new", "blur.c", "--reference", "right.py:blur", *OF_BLUR, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    [line] = [line for line in done.stderr.splitlines() if line.startswith("  in ")]
-    assert "uint8" in line and "write low and high in the task" in line
+MEAN = """void blur(const float *in, const float *weight, float *out, int n, int k) {
+    for (int i = 0; i < n; i++) out[i] = in[i] * k * weight[k - 1];
+}
+"""
+
+
+@pytest.mark.parametrize(("weight", "value", "shape"), [
+    ("weight=7", 7, {"n": 64}), ("weight=k", "k", {"n": 64, "k": 7})])
+def test_scalar_of_an_integer_argument_holds_for_all_classes(
+        weight: str, value: int | str, shape: dict[str, int], folder: Path) -> None:
+    (folder / "blur.c").write_text(MEAN)
+    (folder / "right.py").write_text("def blur(in_, weight, k):\n    return in_ * k * weight[-1]\n")
+    flags = ("--reference", "right.py:blur", "--shape", weight, *OF_BLUR)
+    done = kopt("new", "blur.c", "--scalar", "k=7", *flags, cwd=folder)
+    assert done.returncode == 0 and "first verdict: correct" in done.stdout, done.stderr
+    task = task_file.load(folder.parent / "task.yaml")
+    assert (task.args[-1].value, task.classes[0].shape) == (value, shape)
+    for scalar, why in {"k=7.5": "the value of k is '7.5', a whole number is needed",
+                        "kay=7": "'kay' is no argument of blur"}.items():
+        done = kopt("new", "blur.c", "--scalar", scalar, "--task", "other.yaml", "--force", *flags,
+                    cwd=folder)
+        assert done.returncode == 2 and why in error_text(done)
 
 
 @pytest.mark.parametrize(("reference", "why"), [
@@ -254,6 +285,16 @@ def test_reference_that_cannot_be_called_is_refused_before_anything_is_written(
     done = kopt("new", "blur.c", "--reference", reference, *OF_BLUR, cwd=folder)
     assert done.returncode == 2 and why in error_text(done)
     assert not (folder.parent / "task.yaml").exists()
+
+
+@pytest.mark.parametrize(("count", "listed"), [
+    (3, "3 built-in changes (a 0; a 1; a 2)"),
+    (5, "5 built-in changes (a 0; a 1; a 2; and 2 more)")])
+def test_changes_that_are_not_listed_are_counted(
+        count: int, listed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = [SimpleNamespace(what=f"a {number}") for number in range(count)]
+    monkeypatch.setattr(new_kernel.transformation_registry, "applicable", lambda *_: changes)
+    assert f"a campaign tries {listed}; or declare" in new_kernel.without_knobs("", "c")
 
 
 def test_end_of_input_at_a_question_is_one_line(project: Path) -> None:

@@ -1,0 +1,67 @@
+"""Judge a kernel by its new task, and find the ranges of integers that it accepts."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from engine.discovery.new import integer_ranges
+from engine.discovery.new.draft_kernel import DraftedTarget
+from engine.discovery.watched import first_check
+from engine.discovery.watched.first_check import FirstCheck
+from engine.verify import harness_client
+from harness.devices.device import Device
+from harness.formats.quantities import counted
+from harness.requests import Progress
+from harness.tasks.target import Target
+
+SETTLES_S = 60.0
+"""Seconds after which no other range of integers is tried."""
+SLOWER, TRIAL_S = 2.0, 8.0
+"""A trial may take so many times the seconds of the first verdict, and so many more: a range that
+makes the kernel far slower is not the one that people use."""
+
+
+def judge(task: Target, project: Path, device: Device, *, python: str | None,
+          progress: Callable[[Progress], None], settles: bool = False) -> FirstCheck:
+    """Judge the kernel in the project by the task.
+
+    With `settles`, the result's task has ranges of integer inputs with which the kernel and its own
+    reference agree. Where the baseline is the reference, nothing would notice an index that is out
+    of bounds, so these ranges stay.
+    """
+    began, drafted = time.monotonic(), DraftedTarget(target=task, files={})
+    with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
+            harness_client.warm_start(task, device, python, {})) as warm:
+        result = first_check.judge(drafted, project, device, python, warm, scratch, progress)
+        first_s = time.monotonic() - began
+
+        def accepts(trial: Target) -> bool:
+            nonlocal result
+            if time.monotonic() - began > SETTLES_S:
+                return False
+            tried = first_check.judge(replace(drafted, target=trial), project, device, python, warm,
+                                      scratch, progress, limit_s=SLOWER * first_s + TRIAL_S)
+            result = tried if tried.correct else result
+            return tried.correct
+
+        if settles and result.correct and not task.by_baseline:
+            integer_ranges.settle(task, accepts)
+    return replace(result, seconds=time.monotonic() - began)
+
+
+def describe(result: FirstCheck) -> str:
+    """Return the first verdict in one line."""
+    task = result.drafted.target
+    faulty = "the kernel" if task.by_baseline else f"the kernel, {task.reference}"
+    advice = "" if result.verdict is None else f"; fix {faulty} or the task"
+    failing = result.failing + f" {task.reference}" * result.reference_fails
+    narrow = ", ".join(integer_ranges.undeclared(task))
+    return result.describe(
+        counted(len(task.classes), "config class")
+        + (f" (integer inputs of 0 and 1 only: {narrow})" if narrow else "")
+        + f" ({result.seconds:.0f} s)", f"{failing} {result.problem}{advice}")
