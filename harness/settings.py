@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from harness.case import DISTRIBUTIONS
 from harness.timing.plan import Plan
+
+Canary = Literal["", "broken", "emptied"]
+"""A candidate whose files are invalid, or one that builds and computes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +51,8 @@ class Settings:
     """A kept compiler cache; both sides of a command target start with a copy of it."""
     keep_cache: str = ""
     """Where to store the incumbent's compiler cache, if there is none yet."""
-    canary: bool = False
-    """The candidate is broken on purpose: report whether the benchmark fails on it."""
+    canary: Canary = ""
+    """How the candidate is wrong on purpose: report whether the benchmark fails on it."""
     outputs: str = ""
     """A folder for what the processes print and write, "" to keep none of it."""
 

@@ -213,7 +213,8 @@ def harness_request(setup: Setup, job: VerdictRequest, device: str, scratch: Pat
                         static_audit=job.purpose != reference_lines.PURPOSE,
                         test_command=tests, full_test_command=all_tests,
                         test_wall_s=setup.manifest.limits.test_s,
-                        canary=job.purpose == canary.PURPOSE,
+                        canary="" if job.purpose != canary.PURPOSE else
+                        "emptied" if job.candidate == canary.EMPTIED else "broken",
                         outputs="" if job.purpose == SCREENING else f"{scratch}/outputs",
                         warm_cache=baseline_cache.warm_for(setup.folder.path, job.purpose),
                         keep_cache=baseline_cache.keep_for(setup.folder.path, job.purpose))
