@@ -18,7 +18,7 @@ from engine.campaign.setup import Setup
 from engine.globs import matches
 from engine.repository.checkouts import checkout
 from engine.repository.clone import Clone
-from engine.verify.emptied_source import KNOWN, emptied
+from engine.verify.emptied_source import KERNEL_MARK, KNOWN, emptied
 from harness.benchmark.verdict.canary_check import SHOWN, UNBUILT, UNSEEN
 from harness.errors import InputError
 from harness.formats.quantities import listed
@@ -84,7 +84,8 @@ def refusal(names: Sequence[str]) -> InputError:
 def emptied_tree(setup: Setup) -> str:
     """Return the baseline's tree with functions that compute nothing, "" if none can be emptied.
 
-    If the manifest names a source in which there are some, the other files stay as they are.
+    If the manifest names the kernel's source and some are there, the other files stay as they are;
+    else, if there are kernels of the device, the files without them do.
     """
     clone, base = setup.repo, setup.repo.base
     names = [name for name in watched(clone, base, setup.edit, setup.frozen)
@@ -92,9 +93,12 @@ def emptied_tree(setup: Setup) -> str:
     sources = {name: text.encode("utf-8", "surrogateescape") for name in names
                if (text := emptied(name, clone.read(base, name).decode(
                    "utf-8", "surrogateescape"))) is not None}
-    kernel = setup.target.source
+    kernel = setup.manifest.kernel_source
     if kernel in sources:
         sources = {kernel: sources[kernel]}
+    elif on_device := {name: text for name, text in sources.items()
+                       if KERNEL_MARK.encode() in text}:
+        sources = on_device
     return clone.with_files(base, sources) if sources else ""
 
 

@@ -26,7 +26,8 @@ would be as empty as the result, and equal to it."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _TEMPLATE = re.compile(r"\btemplate\s*<(?:[^<>;{}]|<[^<>;{}]*>)*>")
 """The head of a template, which the grammar of C does not know."""
-_KERNEL = re.compile(r"\b__global__\b")
+KERNEL_MARK = "__global__"
+"""What a kernel of the device begins with, in CUDA and HIP."""
 
 
 def emptied(path: str, source: str) -> str | None:
@@ -89,7 +90,7 @@ def _functions(source: str, root: Node) -> Iterator[tuple[Node, str]]:
 def _is_kernel(source: str, body: Node) -> bool:
     assert body.parent is not None  # it was found as the body of a function
     before = max(source.rfind(mark, 0, body.parent.start_byte) for mark in ";}")
-    return _KERNEL.search(source, before + 1, body.start_byte) is not None
+    return KERNEL_MARK in source[before + 1:body.start_byte]
 
 
 def _is_pointer(parameter: Node) -> bool:

@@ -262,14 +262,17 @@ def test_emptied_copy_that_does_not_build_or_run_is_noticed(tmp_path: Path) -> N
             ("it does not build" if changed else "the benchmark exited with 3") in evidence.detail
 
 
-@pytest.mark.parametrize(("source", "changed"), [
-    ("", {"kernel.c", "more.c"}), ("kernel.c", {"kernel.c"}), ("bench.py", {"kernel.c", "more.c"})])
-def test_only_the_declared_source_is_emptied_if_it_can_be(tmp_path: Path, source: str,
-                                                          changed: set[str]) -> None:
-    manifest = {**c_benchmark.MANIFEST, "edit": ["*.c", "*.txt"]}
-    manifest["target"] = {**manifest["target"], **({"source": source} if source else {})}
+@pytest.mark.parametrize(("source", "more", "changed"), [
+    ("", "void more(int *x) { *x = 1; }\n", {"kernel.c", "more.cu"}),
+    ("kernel.c", "void more(int *x) { *x = 1; }\n", {"kernel.c"}),
+    ("bench.py", "void more(int *x) { *x = 1; }\n", {"kernel.c", "more.cu"}),
+    ("", "__global__ void more(int *x) { *x = 1; }\n", {"more.cu"})])
+def test_named_source_is_emptied_else_kernels_of_the_device_else_all_files(
+        tmp_path: Path, source: str, more: str, changed: set[str]) -> None:
+    manifest = {**c_benchmark.MANIFEST, "edit": ["*.c", "*.cu", "*.txt"],
+                **({"kernel_source": source} if source else {})}
     repos.project(tmp_path / "p", {
-        **c_benchmark.HONEST, "more.c": "void more(int *x) { *x = 1; }\n", "notes.txt": "x\n",
+        **c_benchmark.HONEST, "more.cu": more, "notes.txt": "x\n",
         "manifest.yaml": yaml_document.dump(manifest)})
     setup = create(tmp_path / "w", tmp_path / "p" / "manifest.yaml")
     tree, base = canary.emptied_tree(setup), setup.repo.base
