@@ -34,7 +34,8 @@ class Settings:
     candidate_id: str = ""
     incumbent_tree: str = ""
     wall_s: float | None = None
-    """Seconds that one runner may take; None: the default for C, Python or GPU kernels."""
+    """Seconds that one runner may take; None: the default for C, Python or GPU kernels. For a
+    benchmark of an emptied copy, which may never end: those of its run; None: the target's."""
     static_audit: bool = True
     """Audit the candidate's sources before anything runs; off where a test needs later checks."""
     always_time: bool = False

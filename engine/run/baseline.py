@@ -20,6 +20,8 @@ from harness.verdict import BLIND_CHECK, Verdict, rejected
 
 NAME, CANARY = "baseline", "canary"
 """The names that stand for a candidate in the verdicts of the baseline and of the canary."""
+LEAST_RUN_S = 60.0
+"""The time that a run of a copy that computes nothing gets at least."""
 
 
 def prepare(campaign: RunningCampaign) -> None:
@@ -172,13 +174,21 @@ def run_emptied(campaign: RunningCampaign) -> None:
     campaign.set_state("running", in_phase("BASELINE", "checking that wrong results are noticed"))
     verdict = context.verdict(VerdictRequest(
         purpose=canary.PURPOSE, candidate=canary.EMPTIED, slot=canary.EMPTIED, candidate_tree=tree,
-        incumbent_tree=setup.repo.tree_of(setup.repo.base), alpha=setup.manifest.decision.alpha))
+        incumbent_tree=setup.repo.tree_of(setup.repo.base), alpha=setup.manifest.decision.alpha,
+        run_s=_emptied_run_s(context)))
     with context.writer.transaction():
         if canary.is_check_blind(verdict):
             context.writer.event(setup.id, "warning", CANARY, message=(
                 f"{BLIND_CHECK}: it cannot tell wrong results, so every gain waits for a person; "
                 "let the check compare with a reference, or name a test_command that does"))
         context.writer.add_verdict(setup.id, canary.EMPTIED, verdict, purpose=canary.PURPOSE)
+
+
+def _emptied_run_s(context: EngineContext) -> float:
+    """Return a limit for one run of a copy that may never end: all runs of the baseline's verdict.
+    """
+    baseline = recorded(context)
+    return max(LEAST_RUN_S, baseline.wall_s if baseline is not None else 0.0)
 
 
 def run_canary(context: EngineContext) -> None:

@@ -26,7 +26,7 @@ from harness.verdict import BLIND_CHECK, Verdict
 
 PURPOSE = "canary"
 """The purpose of its verdict request, and of its verdict in the journal."""
-EMPTIED = "canary-emptied"
+EMPTIED = "emptied"
 """The name that stands for a candidate in the verdict on the copy that computes nothing."""
 BROKEN = b""")( "this copy was broken on purpose, to see whether anything runs it
 #error broken on purpose

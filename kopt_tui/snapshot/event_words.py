@@ -92,7 +92,7 @@ def _outcome(payload: Mapping[str, object]) -> str:
 
 def _canary(name: str, payload: Mapping[str, object]) -> str:
     """Return what a canary showed; only a warning says more of a check that passed."""
-    if name == "canary-emptied":
+    if name == "emptied":
         reason = _text(payload, "reason")
         return f"✗ {reason}" if reason == BLIND_CHECK else \
             f"the copy that computes nothing was found wrong, as it must: {reason}"

@@ -252,6 +252,13 @@ def test_metric_of_zero_does_not_hide_a_blind_check(tmp_path: Path) -> None:
     assert evidence == Evidence(kind=harness_canary.UNSEEN, detail=BLIND_CHECK)
 
 
+def test_emptied_copy_whose_benchmark_never_ends_is_ended_and_noticed(tmp_path: Path) -> None:
+    waits = "        while not out[0]:\n            pass\n        wrong"
+    bench = c_benchmark.BLIND["bench.py"].replace("        wrong", waits)
+    evidence = evidence_on_emptied(tmp_path, {**c_benchmark.BLIND, "bench.py": bench}, wall_s=1.0)
+    assert evidence.kind == harness_canary.SHOWN and "ran past its limit" in evidence.detail
+
+
 def test_emptied_copy_that_does_not_build_or_run_is_noticed(tmp_path: Path) -> None:
     for name, changed in (("kernel", "#include \"gone.h\"\n"), ("bench", "")):
         (tmp_path / name).mkdir()

@@ -112,7 +112,7 @@ def test_verdicts_before_the_first_round_state_their_purpose() -> None:
     assert "uncertain [0.94, 1.07]" in event("verdict", purpose="verify", **numbers)
     assert event("verdict", purpose="canary", valid=True, correct=False) == \
         "verdict  canary  the broken copy failed, as it must: incorrect"
-    empty = "canary-emptied"
+    empty = "emptied"
     assert event("verdict", empty, purpose="canary", valid=False, reason="row 1: err is '8'") == (
         "verdict  canary  the copy that computes nothing was found wrong, as it must: "
         "row 1: err is '8'")
