@@ -177,11 +177,11 @@ def run_emptied(campaign: RunningCampaign) -> None:
         incumbent_tree=setup.repo.tree_of(setup.repo.base), alpha=setup.manifest.decision.alpha,
         run_s=_emptied_run_s(context)))
     with context.writer.transaction():
+        context.writer.add_verdict(setup.id, canary.EMPTIED, verdict, purpose=canary.PURPOSE)
         if canary.is_check_blind(verdict):
             context.writer.event(setup.id, "warning", CANARY, message=(
                 f"{BLIND_CHECK}: it cannot tell wrong results, so every gain waits for a person; "
                 "let the check compare with a reference, or name a test_command that does"))
-        context.writer.add_verdict(setup.id, canary.EMPTIED, verdict, purpose=canary.PURPOSE)
 
 
 def _emptied_run_s(context: EngineContext) -> float:
