@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from harness.case import DISTRIBUTIONS
 from harness.timing.plan import Plan
+
+Canary = Literal["", "broken", "emptied"]
+"""A candidate whose files are invalid, or one that builds and computes nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +34,8 @@ class Settings:
     candidate_id: str = ""
     incumbent_tree: str = ""
     wall_s: float | None = None
-    """Seconds that one runner may take; None: the default for C, Python or GPU kernels."""
+    """Seconds that one runner may take; None: the default for C, Python or GPU kernels. For a
+    benchmark of an emptied copy, which may never end: those of its run; None: the target's."""
     static_audit: bool = True
     """Audit the candidate's sources before anything runs; off where a test needs later checks."""
     always_time: bool = False
@@ -47,8 +52,8 @@ class Settings:
     """A kept compiler cache; both sides of a command target start with a copy of it."""
     keep_cache: str = ""
     """Where to store the incumbent's compiler cache, if there is none yet."""
-    canary: bool = False
-    """The candidate is broken on purpose: report whether the benchmark fails on it."""
+    canary: Canary = ""
+    """How the candidate is wrong on purpose: report whether the benchmark fails on it."""
     outputs: str = ""
     """A folder for what the processes print and write, "" to keep none of it."""
 

@@ -14,7 +14,15 @@ from harness.formats import quantities
 from harness.search.trials.trials import Trial
 from harness.timing.outcome import SURE, describe_row
 from harness.timing.stats import Estimate
-from harness.verdict import HELD_OUT, KERNEL_TIME, NO_PROFILER, OWN_TIMES, Row, Verdict
+from harness.verdict import (
+    BLIND_CHECK,
+    HELD_OUT,
+    KERNEL_TIME,
+    NO_PROFILER,
+    OWN_TIMES,
+    Row,
+    Verdict,
+)
 
 
 def verdict_of(row: VerdictRow) -> Verdict:
@@ -52,13 +60,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """The manifest's rules for a keep: when to ask, and which loss of a class is tolerable.
 
     `has_answer`: a person has approved, or has been asked about, a gain of this campaign without
-    kernel time, so that further gains without it raise no doubt.
+    kernel time, so that further gains without it raise no doubt. `is_check_blind`: the benchmark's
+    check passed on a copy that computes nothing, so that a person must look at every gain.
     """
 
     approval: Literal["auto", "review", "flagged"] = "flagged"
     margin: float = 0.01
     tolerance: float = 0.01
     has_answer: bool = False
+    is_check_blind: bool = False
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +196,8 @@ def _doubts(verdict: Verdict, policy: Policy, violations: Sequence[Violation],
     doubts = []
     if policy.approval == "review":
         doubts.append("every keep is reviewed")
+    if policy.is_check_blind:
+        doubts.append(f"{BLIND_CHECK}: it cannot tell wrong results")
     if worst_loss > policy.tolerance:
         doubts.append(f"a class loses {worst_loss:.1%}")
     flags = [finding for finding in verdict.audit if finding.severity == "flag"

@@ -20,6 +20,7 @@ from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, asks_once, rule, verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
+from engine.verify import canary
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict
@@ -77,8 +78,14 @@ class Keeper:
 
     def _policy_for(self, verdict: Verdict) -> Policy:
         """Return the policy; `has_answer` is set only for a verdict without kernel time."""
-        return msgspec.structs.replace(self.policy, has_answer=True) \
-            if asks_once(verdict) and self._has_answer() else self.policy
+        return msgspec.structs.replace(
+            self.policy, has_answer=asks_once(verdict) and self._has_answer(),
+            is_check_blind=self._is_check_blind())
+
+    def _is_check_blind(self) -> bool:
+        """Return whether the benchmark's check passed on a copy that computes nothing."""
+        rows = self.context.reader.verdicts(self.setup.id, candidate=canary.EMPTIED, limit=1)
+        return any(canary.is_check_blind(verdict_of(row)) for row in rows)
 
     def _has_answer(self) -> bool:
         """Return whether a person has approved, or is asked about, a gain without kernel time."""

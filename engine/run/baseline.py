@@ -1,4 +1,4 @@
-"""Before the first optimization round: config classes, baseline measurement, canary."""
+"""Before the first optimization round: config classes, baseline measurement, canaries."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from engine.verify import canary, reference_forms, reference_lines
 from engine.verify.reference_forms import ReferenceForm
 from engine.verify.verifier import VerdictRequest
 from harness.errors import EnvironmentFault, InputError, KoptError
-from harness.verdict import Verdict, rejected
+from harness.verdict import BLIND_CHECK, Verdict, rejected
 
 NAME, CANARY = "baseline", "canary"
 """The names that stand for a candidate in the verdicts of the baseline and of the canary."""
+LEAST_RUN_S = 60.0
+"""The time that a run of a copy that computes nothing gets at least."""
 
 
 def prepare(campaign: RunningCampaign) -> None:
-    """Find classes, measure the baseline, run the canary, unless recorded. Raises InputError."""
+    """Find classes, measure the baseline, run the canaries, unless recorded. Raises InputError."""
     context = campaign.context
     context.round = max(1, campaign.before.round)  # approvals applied now belong to the last round
     if recorded(context) is None:
@@ -36,6 +38,9 @@ def prepare(campaign: RunningCampaign) -> None:
     if context.recorded(CANARY, canary.PURPOSE) is None:
         campaign.set_state("running", in_phase("BASELINE", "checking that a broken copy fails"))
         run_canary(context)
+    if context.setup.command is not None and \
+            context.recorded(canary.EMPTIED, canary.PURPOSE) is None:
+        run_emptied(campaign)
     if pool_size.authors(context.setup.manifest.pool):
         measure_references(campaign)
 
@@ -156,6 +161,34 @@ def measure_reference(context: EngineContext, form: ReferenceForm) -> None:
         verdict = replace(rejected(error.what, candidate_id=form.key,
                                    device=setup.device.name), incumbent_tree=base)
     context.writer.add_verdict(setup.id, form.key, verdict, purpose=reference_lines.PURPOSE)
+
+
+def run_emptied(campaign: RunningCampaign) -> None:
+    """Judge a copy that computes nothing, if there can be one; warn if the check passes on it.
+
+    The verdict is recorded: `lineage.promote` reads it at each gain.
+    """
+    context, setup = campaign.context, campaign.context.setup
+    if not (tree := canary.emptied_tree(setup)):
+        return
+    campaign.set_state("running", in_phase("BASELINE", "checking that wrong results are noticed"))
+    verdict = context.verdict(VerdictRequest(
+        purpose=canary.PURPOSE, candidate=canary.EMPTIED, slot=canary.EMPTIED, candidate_tree=tree,
+        incumbent_tree=setup.repo.tree_of(setup.repo.base), alpha=setup.manifest.decision.alpha,
+        run_s=_emptied_run_s(context)))
+    with context.writer.transaction():
+        context.writer.add_verdict(setup.id, canary.EMPTIED, verdict, purpose=canary.PURPOSE)
+        if canary.is_check_blind(verdict):
+            context.writer.event(setup.id, "warning", CANARY, message=(
+                f"{BLIND_CHECK}: it cannot tell wrong results, so every gain waits for a person; "
+                "let the check compare with a reference, or name a test_command that does"))
+
+
+def _emptied_run_s(context: EngineContext) -> float:
+    """Return a limit for one run of a copy that may never end: all runs of the baseline's verdict.
+    """
+    baseline = recorded(context)
+    return max(LEAST_RUN_S, baseline.wall_s if baseline is not None else 0.0)
 
 
 def run_canary(context: EngineContext) -> None:

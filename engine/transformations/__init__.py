@@ -1,4 +1,4 @@
 """Changes of a kernel's own source that kopt makes without a model: one small class each.
 
-Face: transformation_registry.
+Face: transformation, transformation_registry.
 """

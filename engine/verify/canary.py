@@ -4,6 +4,9 @@ A benchmark that runs other files than candidates change would find every candid
 as the incumbent, for a whole campaign. The check costs one run at the baseline and, where there are
 several files, one more for each of the first few: that one file is read proves nothing about the
 others.
+
+A second canary builds and runs but computes nothing. If the benchmark's check calls it correct, the
+check cannot tell wrong results, and a person must look at every gain.
 """
 
 from __future__ import annotations
@@ -15,13 +18,16 @@ from engine.campaign.setup import Setup
 from engine.globs import matches
 from engine.repository.checkouts import checkout
 from engine.repository.clone import Clone
+from engine.verify.emptied_source import KERNEL_MARK, KNOWN, emptied
 from harness.benchmark.verdict.canary_check import SHOWN, UNBUILT, UNSEEN
 from harness.errors import InputError
 from harness.formats.quantities import listed
-from harness.verdict import Verdict
+from harness.verdict import BLIND_CHECK, Verdict
 
 PURPOSE = "canary"
 """The purpose of its verdict request, and of its verdict in the journal."""
+EMPTIED = "emptied"
+"""The name that stands for a candidate in the verdict on the copy that computes nothing."""
 BROKEN = b""")( "this copy was broken on purpose, to see whether anything runs it
 #error broken on purpose
 \t[{ <%
@@ -73,6 +79,32 @@ def refusal(names: Sequence[str]) -> InputError:
         f"{listed(names, NAMED)} broken", where="edit",
         fix="have it import and build from its own folder, not from an installed package, or name "
         "the files that it reads in edit")
+
+
+def emptied_tree(setup: Setup) -> str:
+    """Return the baseline's tree with functions that compute nothing, "" if none can be emptied.
+
+    If the manifest names the kernel's source and some are there, the other files stay as they are;
+    else, if there are kernels of the device, the files without them do.
+    """
+    clone, base = setup.repo, setup.repo.base
+    names = [name for name in watched(clone, base, setup.edit, setup.frozen)
+             if name.endswith(KNOWN)]
+    sources = {name: text.encode("utf-8", "surrogateescape") for name in names
+               if (text := emptied(name, clone.read(base, name).decode(
+                   "utf-8", "surrogateescape"))) is not None}
+    kernel = setup.manifest.kernel_source
+    if kernel in sources:
+        sources = {kernel: sources[kernel]}
+    elif on_device := {name: text for name, text in sources.items()
+                       if KERNEL_MARK.encode() in text}:
+        sources = on_device
+    return clone.with_files(base, sources) if sources else ""
+
+
+def is_check_blind(verdict: Verdict) -> bool:
+    """Return whether a verdict says that the copy that computes nothing passed."""
+    return any(fact.kind == UNSEEN and fact.detail == BLIND_CHECK for fact in verdict.evidence)
 
 
 def check_campaign(setup: Setup, judge: Callable[[str], Verdict]) -> tuple[str, ...]:

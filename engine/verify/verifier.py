@@ -56,6 +56,8 @@ class VerdictRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The round in whose folder its outputs are kept."""
     left_s: float | None = None
     """Seconds that all runs of the whole program may take together."""
+    run_s: float | None = None
+    """The `Settings.wall_s` of its harness."""
 
     def after(self, seconds: float) -> VerdictRequest:
         """Return the request with `seconds` subtracted from `left_s`."""
@@ -209,11 +211,12 @@ def harness_request(setup: Setup, job: VerdictRequest, device: str, scratch: Pat
     settings = Settings(scratch=str(scratch), plan=_plan(setup, job),
                         python=setup.manifest.python, env=setup.manifest.env,
                         candidate_id=job.candidate, incumbent_tree=job.incumbent_tree,
-                        always_time=job.always_time,
+                        always_time=job.always_time, wall_s=job.run_s,
                         static_audit=job.purpose != reference_lines.PURPOSE,
                         test_command=tests, full_test_command=all_tests,
                         test_wall_s=setup.manifest.limits.test_s,
-                        canary=job.purpose == canary.PURPOSE,
+                        canary="" if job.purpose != canary.PURPOSE else
+                        "emptied" if job.candidate == canary.EMPTIED else "broken",
                         outputs="" if job.purpose == SCREENING else f"{scratch}/outputs",
                         warm_cache=baseline_cache.warm_for(setup.folder.path, job.purpose),
                         keep_cache=baseline_cache.keep_for(setup.folder.path, job.purpose))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.formats import quantities
+from harness.verdict import BLIND_CHECK
 from kopt_tui.snapshot.phrases import ITSELF, clean, noise, ruled, short
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
@@ -27,8 +28,7 @@ def event(record: Event) -> str:
                      f"{ITSELF}", 400)
     if record.kind == "verdict" and payload.get("purpose") == "canary" and not (
             payload.get("valid") and payload.get("correct")):
-        return clean(f"verdict  canary  the broken copy failed, as it must: "
-                     f"{_outcome(payload).removeprefix('✗ ')}", 400)
+        return clean(f"verdict  canary  {_canary(record.ref, payload)}", 400)
     if record.kind == "verdict":
         words = short(record.ref), _text(payload, "slot"), _outcome(payload)
         return clean(f"verdict  {'  '.join(filter(None, words))}", 400)
@@ -88,6 +88,15 @@ def _outcome(payload: Mapping[str, object]) -> str:
     numbers = [payload.get(name) for name in ("speedup", "low", "high")]
     value, low, high = (float(n) if isinstance(n, int | float) else None for n in numbers)
     return quantities.speedup(value, low, high) or "correct, not timed"
+
+
+def _canary(name: str, payload: Mapping[str, object]) -> str:
+    """Return what a canary showed; only a warning says more of a check that passed."""
+    if name == "emptied":
+        reason = _text(payload, "reason")
+        return f"✗ {reason}" if reason == BLIND_CHECK else \
+            f"the copy that computes nothing was found wrong, as it must: {reason}"
+    return f"the broken copy failed, as it must: {_outcome(payload).removeprefix('✗ ')}"
 
 
 def _baseline_text(payload: Mapping[str, object]) -> str:

@@ -1,41 +1,47 @@
-"""Check that a benchmark runs the files that candidates change: it must fail on a broken copy.
+"""Check that a benchmark runs the files that candidates change, and that it tells wrong results.
 
 A benchmark that imports an installed package, or loads a library built elsewhere, would find every
-candidate exactly as fast as the incumbent.
+candidate exactly as fast as the incumbent: it must fail on a broken copy. A benchmark whose check
+always passes would find a candidate right that does a part of the work: its check must fail on a
+copy that computes nothing.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 from harness.benchmark.runs.command_session import CommandSession, Progress, environment_of
-from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
+from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, TableReading
 from harness.benchmark.runs.workdir import WorkingCopy
+from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
 from harness.devices.device import Device
 from harness.settings import Settings, Trees
-from harness.verdict import Evidence, Verdict, rejected
+from harness.verdict import BLIND_CHECK, Evidence, Verdict, rejected
 
 SHOWN, UNSEEN, UNBUILT = "canary-shown", "canary-unseen", "canary-unbuilt"
-"""The benchmark fails on the broken copy; passes; passes although the copy does not build."""
+"""The benchmark fails on the copy; passes; passes although the copy does not build."""
 
 
 def check_canary(target: CommandTarget, trees: Trees, device: Device, settings: Settings, *,
                  progress: Progress | None = None,
                  cancel: threading.Event | None = None) -> Verdict:
-    """Run the benchmark on the candidate's tree, which is broken, and return a rejection.
+    """Run the benchmark on the candidate's tree, wrong on purpose, and return a rejection.
 
     Its evidence says whether the benchmark failed. The code is the user's own: it runs unconfined,
     so that only its broken files can stop it.
     """
     with CanaryCheck(target, trees, device, settings, progress, cancel) as check:
-        evidence = check.evidence()
-        notes = check.test_notes() if evidence.kind == SHOWN else ()
-    return rejected(evidence.detail, evidence, candidate_id=settings.candidate_id, notes=notes,
-                    device=device.name)
+        is_emptied = settings.canary == "emptied"
+        evidence = check.evidence_of_check() if is_emptied else check.evidence()
+        notes = check.test_notes() if evidence.kind == SHOWN and not is_emptied else ()
+    return replace(rejected(
+        evidence.detail, evidence, candidate_id=settings.candidate_id, notes=notes,
+        device=device.name), incumbent_tree=settings.incumbent_tree)
 
 
 class CanaryCheck(CommandSession):
@@ -71,20 +77,47 @@ class CanaryCheck(CommandSession):
                                                  "passes anyway")
         return Evidence(kind=UNSEEN, detail="the benchmark passes on a broken copy")
 
+    def evidence_of_check(self) -> Evidence:
+        """Return whether a copy that computes nothing is noticed, and by what.
+
+        Only the check counts, not the metrics: a copy that takes no time at all is no proof.
+        """
+        emptied, rule = self.copy("emptied", self.trees.candidate), self.target.check
+        if build_error := self._build(emptied):
+            return Evidence(kind=SHOWN, detail=f"it {build_error}")
+        try:
+            table = self._table(emptied)
+            if rule.column not in table.columns or not table.rows:
+                return Evidence(kind=SHOWN, detail="the benchmark writes no results")
+        except BenchmarkFault as fault:
+            return Evidence(kind=SHOWN, detail=f"the benchmark {fault.what}")
+        passes = table_rules.parse(rule.rule).passes
+        for row, cell in enumerate(table.column(rule.column)):
+            if not passes(cell):
+                return Evidence(kind=SHOWN, detail=f"row {row + 1}: {rule.column} is {cell!r}")
+        if self._row_count_of_incumbent() not in (None, len(table.rows)):
+            return Evidence(kind=SHOWN, detail="the benchmark writes another number of rows")
+        if self.settings.test_command and not self._passes_tests():
+            return Evidence(kind=SHOWN, detail="the project's tests fail")
+        return Evidence(kind=UNSEEN, detail=BLIND_CHECK)
+
     def test_notes(self) -> tuple[str, ...]:
         """Return a note if the project's tests pass on the broken copy: they test other files."""
-        if not self.settings.test_command:
+        if not self.settings.test_command or not self._passes_tests():
             return ()
+        return ("the test command passes on a copy in which the files that candidates change are "
+                "broken: it does not test them",)
+
+    def _passes_tests(self) -> bool:
         copy = self.copy("tests", self.trees.candidate)
         self._build(copy)
-        self.progress("canary", "the tests on the broken copy", None)
+        self.progress("canary", f"the tests on the {self.settings.canary} copy", None)
         try:
             with self.lock() as held:
                 copy.run(self.settings.test_command, lock=held)
         except BenchmarkFault:
-            return ()
-        return ("the test command passes on a copy in which the files that candidates change are "
-                "broken: it does not test them",)
+            return False
+        return True
 
     def _row_count_of_incumbent(self) -> int | None:
         copy = self.copy("whole", self.trees.incumbent)
@@ -108,3 +141,10 @@ class CanaryCheck(CommandSession):
         self.progress("canary", f"the benchmark on the {copy.name} copy", None)
         with self.lock() as held:
             return self.measure(copy, mode, self.target, RowCost(self.target), held)
+
+    def _table(self, copy: WorkingCopy) -> ResultTable:
+        self.progress("canary", f"the benchmark on the {copy.name} copy", None)
+        with self.lock() as held:
+            table, _ = copy.benchmark(self.target.quick or self.target.full, self.reader, held,
+                                      self.settings.wall_s or math.inf)
+        return table

@@ -21,6 +21,7 @@ from harness.verdict import (
 )
 
 AUTO, REVIEW, FLAGGED = Policy(approval="auto"), Policy(approval="review"), Policy()
+BLIND = Policy(approval="auto", is_check_blind=True)
 
 
 def row(gain: float, outcome: ClassOutcome = "faster", *, name: str = "tall", core: bool = False,
@@ -43,6 +44,8 @@ def verdict(*rows: Row, speedup: float = 1.5, low: float | None = None,
     (verdict(row(0.5)), AUTO, "keep", "1.50x [1.45, 1.55]; tall 50.0% faster"),
     (verdict(row(0.5)), FLAGGED, "keep", "1.50x"),
     (verdict(row(0.5)), REVIEW, "ask", "1.50x"),
+    (verdict(row(0.5)), BLIND, "ask", "1.50x"),
+    (verdict(row(0.02), speedup=1.0, low=0.97), BLIND, "tie", "no significant gain"),
     (verdict(row(1.2), speedup=2.2), FLAGGED, "ask", "2.20x"),
     (verdict(row(1.2), speedup=2.2), AUTO, "keep", "2.20x"),
     (verdict(row(0.5), row(-0.004, "tie", name="odd")), AUTO, "keep", "odd tie"),

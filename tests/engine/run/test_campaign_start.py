@@ -80,6 +80,7 @@ def test_canary_runs_once_and_the_compiler_cache_is_kept(tmp_path: Path) -> None
     assert {p: p.read_bytes() for p in user.rglob("*") if p.is_file()} == before
     [verdict] = canaries(setup)
     assert [fact.kind for fact in verdict.evidence] == [SHOWN] and not verdict.valid
+    assert verdict.incumbent_tree == setup.base_tree  # a later start finds it, and runs none
     compiled = baseline_cache.cache_folder(setup.folder.path) / "triton" / "compiled"
     assert compiled.read_text() == "x"
     assert run(campaigns.open_campaign(setup.workspace, setup.id)).error is None

@@ -131,7 +131,7 @@ def test_cache_that_hides_changes_is_dropped(tmp_path: Path) -> None:
         trees = Trees(candidate=str(place / "broken"), incumbent=str(place / "whole"),
                       reference=str(place / "whole"))
         return harness_canary.check_canary(target(), trees, inventory.find("cpu"), Settings(
-            scratch=str(place / "scratch"), canary=True, **asked[-1]))
+            scratch=str(place / "scratch"), canary="broken", **asked[-1]))
 
     warnings = canary.check(ask, repo, repo.base, edit=("kernel.py",), frozen=("bench.py",),
                              drop_cache=lambda: baseline_cache.drop(tmp_path))

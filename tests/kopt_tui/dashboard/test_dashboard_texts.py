@@ -7,6 +7,7 @@ from rich.cells import cell_len
 
 from engine.journal.records import Event
 from engine.journal.rows import payload
+from harness.verdict import BLIND_CHECK
 from kopt_tui.snapshot import event_words, phrases
 from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
@@ -111,6 +112,12 @@ def test_verdicts_before_the_first_round_state_their_purpose() -> None:
     assert "uncertain [0.94, 1.07]" in event("verdict", purpose="verify", **numbers)
     assert event("verdict", purpose="canary", valid=True, correct=False) == \
         "verdict  canary  the broken copy failed, as it must: incorrect"
+    empty = "emptied"
+    assert event("verdict", empty, purpose="canary", valid=False, reason="row 1: err is '8'") == (
+        "verdict  canary  the copy that computes nothing was found wrong, as it must: "
+        "row 1: err is '8'")
+    assert event("verdict", empty, purpose="canary", valid=False, reason=BLIND_CHECK) == \
+        f"verdict  canary  ✗ {BLIND_CHECK}"
     assert event("baseline", "e3eaa5e64363", latency_us=99.21, noise=0.0910) == \
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
     assert event("baseline", "e3eaa5e64363", latency_us=153e3, per="GB") == \
