@@ -66,7 +66,7 @@ class ControlHandler:
 
     def _apply(self, control: Control) -> str:
         if control.verb not in SHORT_HOST_VERBS and self.decide_only:
-            return "refused: the campaign has ended: it cannot be paused or stopped"
+            return "refused: no engine runs the campaign: it cannot be paused or stopped"
         if control.verb in ("pause", "stop") and control.at < self.since:
             return "refused: the engine that it was sent to has ended"
         match control.verb:

@@ -14,7 +14,13 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb, pauses_soon
 from engine.manifest import limits, load
 from harness.errors import InputError, Refused
-from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
+from kopt_tui.cli.campaign_choice import (
+    choose_campaign,
+    choose_running,
+    is_live,
+    only_answers,
+    open_journal,
+)
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.cli.text_lines import print_text
@@ -110,6 +116,7 @@ def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:
         return ControlRequest(campaign=choose_running(reader, args.campaign).id, verb=args.verb)
     campaign = choose_campaign(reader, args.campaign)
     if campaign.state == "running" and is_live(reader, campaign.id) \
+            and not only_answers(reader, campaign.id) \
             and not pauses_soon(reader.controls(campaign.id)):
         raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it, "
                       "kopt resume CAMPAIGN resumes another")
@@ -165,7 +172,12 @@ def _limits(reader: Reader, settings: Sequence[str]) -> ControlRequest:
 def _busy(reader: Reader, campaign_id: str) -> str:
     """Return what a campaign's engine does before it answers, "" if that is not known."""
     campaign = choose_campaign(reader, campaign_id)
-    busy = is_live(reader, campaign_id) and campaign.state != "paused" and campaign.phase
+    if not is_live(reader, campaign_id):
+        return ""
+    if only_answers(reader, campaign_id):
+        doing = f": {campaign.phase}" if campaign.phase else ""
+        return f"a process answers one request after the other{doing}"
+    busy = campaign.state != "paused" and campaign.phase
     return f"the engine answers when it has finished this: {phrases.work(campaign)}" if busy else ""
 
 

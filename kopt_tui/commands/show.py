@@ -93,9 +93,10 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         print_json(shown)
         return
     plan, costs = shown.plan, shown.model_costs
-    live = engine_state(reader, name).word == "alive"
-    state = f"{phrases.signed(phrases.state(campaign, live=live))} " \
-        f"{phrases.phase(campaign, live=live)}"
+    engine = engine_state(reader, name)
+    live, answers = engine.word == "alive", engine.answers_only
+    state = f"{phrases.signed(phrases.state(campaign, live=live, answers_only=answers))} " \
+        f"{phrases.phase(campaign, live=live, answers_only=answers)}"
     print_facts([
         ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
         ("state", state.strip()), ("best", phrases.best(campaign)),

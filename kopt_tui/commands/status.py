@@ -39,6 +39,8 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     live: bool
     """Whether an engine runs it; `engine` is then its host and process."""
     engine: str
+    answers_only: bool = False
+    """Whether that only answers a request, and then ends."""
 
 
 class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,12 +91,14 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
         provisional=waiting_line.provisional(reader, campaign.id) if waiting else "",
         standing=measured.standing(history.read(reader, campaign.id))
         if reference_lines.read(reader, campaign.id) else "",
-        engine=f"{engine.host} {engine.pid}" if live else "")
+        engine=f"{engine.host} {engine.pid}" if live else "",
+        answers_only=live and engine.answers_only)
 
 
 def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:
     campaign = status.campaign
-    return (campaign.id, phrases.signed(phrases.state(campaign, live=status.live)),
+    return (campaign.id, phrases.signed(phrases.state(
+                campaign, live=status.live, answers_only=status.answers_only)),
             campaign.round_place, phrases.best(campaign),
             phrases.moment(campaign.updated_at, now))
 
@@ -106,7 +110,8 @@ def _notes(status: CampaignStatus) -> list[str]:
     requests, starts = ", ".join(status.unanswered), f"; kopt resume {campaign.id} starts an engine"
     notes = ((status.waiting, f"? {waits} (kopt approve, kopt reject)"),
              (requests, f"» not answered yet: {requests}{'' if status.live else starts}"),
-             (True, phrases.phase(campaign, live=status.live) + (
+             (True, phrases.phase(
+                 campaign, live=status.live, answers_only=status.answers_only) + (
                  ", pauses after this round" if status.pauses_soon else "")),
              (True, status.standing), (True, phrases.result(campaign)),
              (models and models.short, f"models {models.short if models else ''}"),
