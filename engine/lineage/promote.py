@@ -28,6 +28,8 @@ AGAIN = "again-"
 """Prefix of the purpose of a verdict whose repetition a person requested."""
 OF_CANDIDATE = ("verify", "format", AGAIN)
 """Prefixes of the purposes of verdicts that decide about a candidate."""
+REJECTED_BEFORE = "a person has rejected it before"
+"""Why a person is asked about a gain that raises no other doubt."""
 NO_PROFILER_ANSWER = "answer.no-profiler"
 """The event that a person approved a gain without kernel time; it holds for the campaign."""
 
@@ -73,6 +75,10 @@ class Keeper:
         """Record a verdict and rule on it."""
         number = self.context.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose)
         ruling = rule(verdict, self._policy_for(verdict), violations=entry.violations)
+        if ruling.kind == "keep" and any(decision.is_rejection for decision in
+                                         self.context.reader.decisions(self.setup.id,
+                                                                       candidate=entry.id)):
+            ruling = msgspec.structs.replace(ruling, kind="ask", doubts=(REJECTED_BEFORE,))
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
 
     def _policy_for(self, verdict: Verdict) -> Policy:

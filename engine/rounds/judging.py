@@ -82,7 +82,7 @@ def _may_measure_again(round: ActiveRound, identity: str) -> bool:
     reader, campaign = round.context.reader, round.setup.id
     newest = next(iter(reader.decisions(campaign, candidate=identity, limit=1)), None)
     return reader.candidate(identity, campaign).state == "closed" and newest is not None \
-        and newest.measured_only and identity not in round.verifying
+        and newest.allows_repeat and identity not in round.verifying
 
 
 def _measure_again(round: ActiveRound, task: Task, identity: str) -> None:

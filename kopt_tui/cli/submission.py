@@ -1,4 +1,4 @@
-"""Submit changes: write files to a campaign's inbox, or have a near gain measured again."""
+"""Submit changes: write files to a campaign's inbox, or have a candidate measured again."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> Earl
         return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
                              candidate.hypothesis)
     newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
-    if candidate.state != "closed" or newest is None or not newest.measured_only:
+    if candidate.state != "closed" or newest is None or not newest.allows_repeat:
         raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
                       fix=f"kopt show {name} says why")
     return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),

@@ -14,6 +14,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb, pauses_soon
 from engine.manifest import limits, load
 from harness.errors import InputError, Refused
+from kopt_tui.cli import rejected_changes
 from kopt_tui.cli.campaign_choice import (
     choose_campaign,
     choose_running,
@@ -131,16 +132,20 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     name = candidate.id[:12]
     if args.verb == "approve" and candidate.state in ("keeping", "kept"):
         return ControlRequest(campaign=candidate.campaign, verb="approve", candidate=candidate.id)
+    newest = next(iter(reader.decisions(candidate.campaign, candidate=candidate.id, limit=1)), None)
+    if candidate.state == "closed" and newest is not None and newest.is_rejection:
+        raise Refused(f"candidate {name} was {newest.reason}",
+                      fix=rejected_changes.ask_again(candidate.id))
     if candidate.state != "waiting":
         raise Refused(f"candidate {name} is {candidate.state} and does not wait for approval",
                       fix=f"kopt show {name} says why" if candidate.reason else "")
     if args.verb == "approve" and (reason := waiting_line.obstacle(
             waiting_line.read(reader, candidate.campaign), candidate)):
         raise Refused(f"candidate {name} cannot be approved yet: {reason}")
-    newest = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
+    verdicts = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
     return ControlRequest(
         campaign=candidate.campaign, verb=args.verb, candidate=candidate.id,
-        expected_base=candidate.base_commit, expected_verdict=newest[0].id if newest else None,
+        expected_base=candidate.base_commit, expected_verdict=verdicts[0].id if verdicts else None,
         reason=args.reason if args.verb == "reject" else "")
 
 

@@ -160,7 +160,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
     print_facts([
         ("candidate", candidate.id), ("campaign", candidate.campaign), ("round", candidate.round),
         ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
-        ("near gain", view.again), ("approval", waiting_line.obstacle(line, candidate)
+        ("again", view.again), ("approval", waiting_line.obstacle(line, candidate)
          if candidate.state == "waiting" else ""),
         ("built on it", waiting_line.resting(line, candidate.id)),
         ("a model", view.review.brief if view.review else ""),
