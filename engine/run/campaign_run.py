@@ -94,7 +94,7 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         if campaign.row().round > 1 and not unfinished:
             baseline.measure_references(campaign)
         reason = rollback.failing(campaign.context) or rollback.ended(
-            campaign.context.reader, campaign.setup.id) or campaign.planner.reason_to_stop()
+            campaign.context.reader, campaign.setup.id) or campaign.planner.stop().reason
         if reason and not unfinished:
             return reason
         n = min(unfinished) if unfinished else _next_number(campaign)
