@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.history import waiting_line
+from engine.history import untried_best, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb, pauses_soon
 from engine.manifest import limits, load
@@ -92,6 +92,10 @@ def run(args: argparse.Namespace) -> int:
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
             outcome = control.outcome if control is not None else ""
+            if request.verb == "approve" and outcome.startswith("kept"):
+                campaign = choose_campaign(reader, request.campaign)
+                outcome += f"; {phrases.untried_best(campaign)}" \
+                    if untried_best.is_untried(reader, campaign) else ""
             busy = "" if is_answered else _busy(reader, request.campaign)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:

@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from engine.history import history, waiting_line
+from engine.history import history, untried_best, waiting_line
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, pauses_soon
@@ -41,6 +41,8 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     answers_only: bool = False
     """Whether that only answers a request, and then ends."""
+    has_untried_best: bool = False
+    """Whether its best has changed since it ended because nothing was left to try."""
 
 
 class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +94,8 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
         standing=measured.standing(history.read(reader, campaign.id))
         if reference_lines.read(reader, campaign.id) else "",
         engine=f"{engine.host} {engine.pid}" if live else "",
-        answers_only=live and engine.answers_only)
+        answers_only=live and engine.answers_only,
+        has_untried_best=untried_best.is_untried(reader, campaign))
 
 
 def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:
@@ -113,6 +116,7 @@ def _notes(status: CampaignStatus) -> list[str]:
              (True, phrases.phase(
                  campaign, live=status.live, answers_only=status.answers_only) + (
                  ", pauses after this round" if status.pauses_soon else "")),
+             (status.has_untried_best, phrases.untried_best(campaign)),
              (True, status.standing), (True, phrases.result(campaign)),
              (models and models.short, f"models {models.short if models else ''}"),
              (True, f"on {campaign.device or campaign.gpu}"))

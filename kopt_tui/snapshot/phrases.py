@@ -121,6 +121,11 @@ def result(campaign: Campaign) -> str:
     return f"kopt merge {campaign.id} applies the result" if has_result else ""
 
 
+def untried_best(campaign: Campaign) -> str:
+    """Return how a campaign goes on that has kept something after nothing was left to try."""
+    return f"its best has changed since then: kopt resume {campaign.id} goes on from it"
+
+
 def engine_gone(campaign: Campaign) -> str:
     """Return that a campaign's engine was killed, and what to do."""
     return f"its engine is gone; kopt resume {campaign.id} continues it"
