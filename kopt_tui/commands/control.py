@@ -88,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
             reader.candidate(request.candidate, request.campaign).state == "kept"
         outcome, is_answered = "kept already", True
         if not is_kept:
+            starts = request.verb == "resume" and not is_live(reader, request.campaign)
             number = send(workspace_of(args), request)
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
                 campaign = choose_campaign(reader, request.campaign)
                 outcome += f"; {phrases.untried_best(campaign)}" \
                     if untried_best.is_untried(reader, campaign) else ""
-            busy = "" if is_answered else _busy(reader, request.campaign)
+            busy = "" if is_answered else _busy(reader, request.campaign, starts=starts)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
         print_json(ControlAnswer(
@@ -178,11 +179,17 @@ def _limits(reader: Reader, settings: Sequence[str]) -> ControlRequest:
     return ControlRequest(campaign=campaign.id, verb="set", limits=requested)
 
 
-def _busy(reader: Reader, campaign_id: str) -> str:
-    """Return what a campaign's engine does before it answers, "" if that is not known."""
+def _busy(reader: Reader, campaign_id: str, *, starts: bool) -> str:
+    """Return what a campaign's engine does before it answers, "" if that is not known.
+
+    `starts`: the request has started it.
+    """
     campaign = choose_campaign(reader, campaign_id)
     if not is_live(reader, campaign_id):
         return ""
+    if starts:
+        return "an engine is being started, and answers when it has finished this: " \
+            f"{campaign.phase or 'its start'}"
     if only_answers(reader, campaign_id):
         doing = f": {campaign.phase}" if campaign.phase else ""
         return f"a process answers one request after the other{doing}"

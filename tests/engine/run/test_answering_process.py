@@ -76,3 +76,13 @@ def test_run_waits_for_the_process_and_continues_the_campaign(
     assert code == 0 and out.startswith(f"{lost.id} runs in process "), err
     campaigns.until(lambda: host.owner(lost.workspace, lost.id) is None)
     assert campaigns.campaign(lost).state == "finished"
+
+
+def test_resume_says_that_it_starts_an_engine(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path)
+    code, out, err = command("resume", setup.id, "--wait", "0", workspace=setup.workspace)
+    assert code == 0 and out.startswith(
+        f"resume {setup.id}: recorded; an engine is being started, and answers when it has "
+        "finished this: "), (out, err)
+    assert command("stop", setup.id, workspace=setup.workspace)[0] == 0
+    campaigns.until(lambda: host.owner(setup.workspace, setup.id) is None)
