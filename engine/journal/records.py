@@ -248,7 +248,7 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     @property
     def is_rejection(self) -> bool:
         """Whether a person has rejected a verified gain."""
-        return self.kind == "reject" and self.actor != "engine"
+        return self.kind == "reject" and self.reason.startswith(f"rejected by {self.actor}")
 
     @property
     def allows_repeat(self) -> bool:
