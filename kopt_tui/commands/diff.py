@@ -9,13 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from engine.campaign import declared_knobs
-from engine.campaign.folder import Folder
 from engine.journal.records import Campaign, Candidate
-from engine.manifest import load
-from engine.repository.clone import RECORDS, Clone
-from engine.repository.patches.patch import Patch
-from harness.errors import EnvironmentFault, Refused
+from harness.errors import EnvironmentFault
+from kopt_tui.cli import kept_change
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_bytes, print_json
 from kopt_tui.cli.parser import add_json
@@ -44,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         if args.candidate is None:
             campaign, name = choose_campaign(reader, None), ""
-            patch = kept(campaign).data
+            patch = kept_change.kept(campaign).data
         else:
             candidate = reader.candidate(args.candidate)
             campaign, name = choose_campaign(reader, candidate.campaign), candidate.id
@@ -64,19 +60,6 @@ def print_patch(campaign: Campaign, candidate: str, patch: bytes, *, as_json: bo
         sys.stdout.buffer.write(patch)
     else:
         print_bytes(patch)
-
-
-def kept(campaign: Campaign) -> Patch:
-    """Return all that a campaign has kept, without its records. Raises Refused for nothing."""
-    if campaign.best_commit == campaign.base_commit:
-        raise Refused(f"{campaign.id} has kept nothing yet", fix="kopt show lists what it tried")
-    clone, folder = Clone(Path(campaign.path) / "repo.git"), Folder(Path(campaign.path))
-    change = None
-    if clone.git.find(declared_knobs.BEFORE):
-        change = declared_knobs.change(clone, load.load(folder.manifest), campaign.best_commit)
-    change = change or clone.diff(campaign.base_commit, campaign.best_commit)
-    return change.without(
-        lambda file: "a record" if file.path.startswith(f"{RECORDS}/") else "")
 
 
 def read(campaign: Campaign, candidate: Candidate) -> bytes:

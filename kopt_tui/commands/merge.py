@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,7 @@ from engine.repository.campaign_repo import SNAPSHOT
 from engine.repository.clone import Clone
 from harness.errors import InputError, Refused
 from harness.formats.quantities import listed
+from kopt_tui.cli import kept_change
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_campaign, add_json
@@ -64,13 +66,14 @@ def run(args: argparse.Namespace) -> int:
         chosen = choose_campaign(reader, args.campaign)
         message = _message(reader, chosen)
         provisional = waiting_line.provisional(reader, chosen.id)
+        earlier = [row.commit for row in reader.decisions(chosen.id) if row.kind == "keep"]
     if chosen.best_commit == chosen.base_commit:
         raise Refused(f"{chosen.id} has kept nothing yet" + (provisional and f": {provisional}"),
                       fix="kopt show lists what it tried")
     if args.form == "patch":
         _patch(chosen, args.output, as_json=args.json)
     else:
-        _merge(chosen, args, message)
+        _merge(chosen, args, message, earlier)
     if provisional:
         print_note(f"not merged: {provisional}")
     if phrases.best(chosen) == phrases.UNMEASURED:
@@ -79,15 +82,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
-    """Merge what a campaign has kept, or apply it where it cannot be merged. Raises Refused."""
+def _merge(chosen: Campaign, args: argparse.Namespace, message: str,
+           earlier: Sequence[str]) -> None:
+    """Merge what a campaign has kept, or apply it where it cannot be merged. Raises Refused.
+
+    `earlier` are commits that an earlier merge may have applied.
+    """
     if args.form is None and not handover.may_commit(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
     if handover.is_copy(chosen):
         raise Refused(f"{chosen.id} ran on a copy of the kernel's files",
                       fix="kopt merge --patch | git apply: its paths are the project's")
-    project, change = UserRepository(Path(chosen.project)), diff.kept(chosen)
+    project, change = UserRepository(Path(chosen.project)), kept_change.kept(chosen)
     files = tuple(file.path for file in change.files)
     clone = Clone(Path(chosen.path) / "repo.git")
     from_snapshot = project.path.is_dir() and bool(clone.git.find(SNAPSHOT))
@@ -97,7 +104,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
         _UNCOMMITTED[project.is_own] \
         if from_snapshot and not project.has_committed(files) else ""
     if why:
-        project.apply(change.data)
+        project.apply(kept_change.left(chosen, change, earlier).data)
         place, commit = str(project.path), ""
         summary = f"applied {chosen.id} to {listed(files, NAMED)} in {place}; {why}"
     else:
@@ -116,7 +123,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
 
 def _patch(chosen: Campaign, output: Path | None, *, as_json: bool) -> None:
     """Print the change or write it to a file, without opening the project."""
-    patch = diff.kept(chosen)
+    patch = kept_change.kept(chosen)
     if output is None:
         diff.print_patch(chosen, "", patch.data, as_json=as_json, raw=True)
         return
