@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.campaign import artifacts
 from engine.context import CampaignStopped, EngineContext
 from engine.history import kept_commits
-from engine.history.untried_best import NOTHING_LEFT
+from engine.history.campaign_view import NOTHING_LEFT
 from engine.journal.lease import LeaseLost
 from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from engine.history import untried_best, waiting_line
+from engine.history import campaign_view, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb, pauses_soon
 from engine.manifest import limits, load
 from harness.errors import InputError, Refused
-from kopt_tui.cli import rejected_changes
+from kopt_tui.cli import submission
 from kopt_tui.cli.campaign_choice import (
     choose_campaign,
     choose_running,
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
             if request.verb == "approve" and outcome.startswith("kept"):
                 campaign = choose_campaign(reader, request.campaign)
                 outcome += f"; {phrases.untried_best(campaign)}" \
-                    if untried_best.is_untried(reader, campaign) else ""
+                    if campaign_view.has_untried_best(reader, campaign) else ""
             busy = "" if is_answered else _busy(reader, request.campaign, starts=starts)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
@@ -140,7 +140,7 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     newest = next(iter(reader.decisions(candidate.campaign, candidate=candidate.id, limit=1)), None)
     if candidate.state == "closed" and newest is not None and newest.is_rejection:
         raise Refused(f"candidate {name} was {newest.reason}",
-                      fix=rejected_changes.ask_again(candidate.id))
+                      fix=submission.ask_again(candidate.id))
     if candidate.state != "waiting":
         raise Refused(f"candidate {name} is {candidate.state} and does not wait for approval",
                       fix=f"kopt show {name} says why" if candidate.reason else "")

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from engine.campaign import declared_knobs
+from engine.campaign.folder import Folder
 from engine.journal.records import Campaign, Candidate
-from harness.errors import EnvironmentFault
-from kopt_tui.cli import kept_change
+from engine.manifest import load
+from engine.repository.clone import RECORDS, Clone
+from engine.repository.patches.patch import Patch
+from harness.errors import EnvironmentFault, Refused
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_bytes, print_json
 from kopt_tui.cli.parser import add_json
@@ -40,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     with open_journal(args) as reader:
         if args.candidate is None:
             campaign, name = choose_campaign(reader, None), ""
-            patch = kept_change.kept(campaign).data
+            patch = kept(campaign).data
         else:
             candidate = reader.candidate(args.candidate)
             campaign, name = choose_campaign(reader, candidate.campaign), candidate.id
@@ -60,6 +64,28 @@ def print_patch(campaign: Campaign, candidate: str, patch: bytes, *, as_json: bo
         sys.stdout.buffer.write(patch)
     else:
         print_bytes(patch)
+
+
+def kept(campaign: Campaign) -> Patch:
+    """Return all that a campaign has kept, without its records. Raises Refused for nothing."""
+    if campaign.best_commit == campaign.base_commit:
+        raise Refused(f"{campaign.id} has kept nothing yet", fix="kopt show lists what it tried")
+    before, after = result(campaign, Clone(Path(campaign.path) / "repo.git"), campaign.best_commit)
+    return between(campaign, before, after)
+
+
+def result(campaign: Campaign, clone: Clone, commit: str) -> tuple[str, str]:
+    """Return the project's commit or tree before a campaign, and what a kept commit makes of it."""
+    declared = declared_knobs.result(
+        clone, load.load(Folder(Path(campaign.path)).manifest), commit) \
+        if clone.git.find(declared_knobs.BEFORE) else None
+    return declared or (campaign.base_commit, commit)
+
+
+def between(campaign: Campaign, before: str, after: str) -> Patch:
+    """Return the patch between two commits or trees of a campaign's clone, without records."""
+    return Clone(Path(campaign.path) / "repo.git").diff(before, after).without(
+        lambda file: "a record" if file.path.startswith(f"{RECORDS}/") else "")
 
 
 def read(campaign: Campaign, candidate: Candidate) -> bytes:

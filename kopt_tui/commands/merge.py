@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,9 +16,9 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.repository.campaign_repo import SNAPSHOT
 from engine.repository.clone import Clone
+from engine.repository.patches.patch import Patch
 from harness.errors import InputError, Refused
 from harness.formats.quantities import listed
-from kopt_tui.cli import kept_change
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_campaign, add_json
@@ -94,7 +94,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str,
     if handover.is_copy(chosen):
         raise Refused(f"{chosen.id} ran on a copy of the kernel's files",
                       fix="kopt merge --patch | git apply: its paths are the project's")
-    project, change = UserRepository(Path(chosen.project)), kept_change.kept(chosen)
+    project, change = UserRepository(Path(chosen.project)), diff.kept(chosen)
     files = tuple(file.path for file in change.files)
     clone = Clone(Path(chosen.path) / "repo.git")
     from_snapshot = project.path.is_dir() and bool(clone.git.find(SNAPSHOT))
@@ -104,7 +104,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str,
         _UNCOMMITTED[project.is_own] \
         if from_snapshot and not project.has_committed(files) else ""
     if why:
-        project.apply(kept_change.left(chosen, change, earlier).data)
+        project.apply(_left(chosen, change, earlier).data)
         place, commit = str(project.path), ""
         summary = f"applied {chosen.id} to {listed(files, NAMED)} in {place}; {why}"
     else:
@@ -121,9 +121,56 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str,
         print_text(summary)
 
 
+def _left(chosen: Campaign, change: Patch, kept_earlier: Iterable[str]) -> Patch:
+    """Return what turns the project's files into the result: all of it, or less after a merge.
+
+    An earlier `kopt merge` may have written what the campaign had kept by then, also one of the
+    commits `kept_earlier`, which may be rolled back. Raises Refused if the files hold the result.
+    """
+    clone, project = Clone(Path(chosen.path) / "repo.git"), Path(chosen.project)
+    before, after = diff.result(chosen, clone, chosen.best_commit)
+    paths = _paths(change)
+    if _holds(clone, project, after, paths):
+        raise Refused("already applied: the files hold the result", where=str(project))
+    commits = (*reversed(clone.log(chosen.best_commit, chosen.base_commit)), *kept_earlier)
+    for commit in dict.fromkeys(commits):
+        if commit == chosen.best_commit or not clone.git.find(commit):
+            continue
+        _, tree = diff.result(chosen, clone, commit)
+        changed = paths | _paths(diff.between(chosen, before, tree))
+        if _holds(clone, project, tree, changed):
+            return diff.between(chosen, tree, after)
+    return change
+
+
+def _paths(patch: Patch) -> set[str]:
+    return {name for file in patch.files for name in (file.old_path, file.new_path)
+            if name and name != "/dev/null"}
+
+
+def _holds(clone: Clone, project: Path, tree: str, paths: Collection[str]) -> bool:
+    """Return whether the project's files have the contents of a commit or tree."""
+    return all(_contents(project / path) == _recorded(clone, tree, path) for path in paths)
+
+
+def _recorded(clone: Clone, tree: str, path: str) -> bytes | None:
+    try:
+        return clone.read(tree, path)
+    except InputError:
+        return None
+
+
+def _contents(path: Path) -> bytes | None:
+    """Return a file's contents, None if there is none; a link is no file."""
+    try:
+        return None if path.is_symlink() else path.read_bytes()
+    except OSError:
+        return None
+
+
 def _patch(chosen: Campaign, output: Path | None, *, as_json: bool) -> None:
     """Print the change or write it to a file, without opening the project."""
-    patch = kept_change.kept(chosen)
+    patch = diff.kept(chosen)
     if output is None:
         diff.print_patch(chosen, "", patch.data, as_json=as_json, raw=True)
         return

@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from engine.history import history, untried_best, waiting_line
+from engine.history import campaign_view, history, waiting_line
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, pauses_soon
@@ -95,7 +95,7 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
         if reference_lines.read(reader, campaign.id) else "",
         engine=f"{engine.host} {engine.pid}" if live else "",
         answers_only=live and engine.answers_only,
-        has_untried_best=untried_best.is_untried(reader, campaign))
+        has_untried_best=campaign_view.has_untried_best(reader, campaign))
 
 
 def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from engine.repository.campaign_repo import CANDIDATES
 from engine.repository.clone import Clone
 from engine.repository.patches import patch as patch_text
 from harness.errors import InputError, Refused
-from kopt_tui.cli import rejected_changes, submission
+from kopt_tui.cli import submission
 from kopt_tui.cli.campaign_choice import (
     choose_campaign,
     find_candidate,
@@ -105,7 +105,7 @@ def _from_file(reader: Reader, chosen: Campaign, args: argparse.Namespace) -> tu
     where = "standard input" if args.patch == "-" else args.patch
     patch = _read(args.patch, where)
     is_whole = not _DIFF.search(patch)
-    if refused := rejected_changes.refusal(reader, chosen, patch, is_patch=not is_whole):
+    if refused := submission.repeats_rejected(reader, chosen, patch, is_patch=not is_whole):
         raise refused
     if is_whole and not _is_source(args.patch, chosen):
         raise InputError("the file contains no diff", where=where, fix="git diff prints one")
@@ -138,7 +138,7 @@ def _not_rejected(reader: Reader, chosen: Campaign, source: str) -> list[Earlier
             candidate.campaign == chosen.id:
         return changes
     for change in changes:
-        refused = rejected_changes.refusal(reader, chosen, change.patch, is_patch=True)
+        refused = submission.repeats_rejected(reader, chosen, change.patch, is_patch=True)
         if refused is None:
             left.append(change)
         elif len(changes) == 1:
