@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
                 campaign = choose_campaign(reader, request.campaign)
                 outcome += f"; {phrases.untried_best(campaign)}" \
                     if campaign_view.has_untried_best(reader, campaign) else ""
-            busy = "" if is_answered else _busy(reader, request.campaign, starts=starts)
+            busy = "" if is_answered else _busy(reader, request, starts=starts)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
         print_json(ControlAnswer(
@@ -179,20 +179,20 @@ def _limits(reader: Reader, settings: Sequence[str]) -> ControlRequest:
     return ControlRequest(campaign=campaign.id, verb="set", limits=requested)
 
 
-def _busy(reader: Reader, campaign_id: str, *, starts: bool) -> str:
+def _busy(reader: Reader, request: ControlRequest, *, starts: bool) -> str:
     """Return what a campaign's engine does before it answers, "" if that is not known.
 
     `starts`: the request has started it.
     """
-    campaign = choose_campaign(reader, campaign_id)
-    if not is_live(reader, campaign_id):
+    campaign = choose_campaign(reader, request.campaign)
+    if not is_live(reader, campaign.id):
         return ""
     if starts:
         return "an engine is being started, and answers when it has finished this: " \
             f"{campaign.phase or 'its start'}"
-    if only_answers(reader, campaign_id):
-        doing = f": {campaign.phase}" if campaign.phase else ""
-        return f"a process answers one request after the other{doing}"
+    if only_answers(reader, campaign.id):
+        return "a process answers another request first, and the campaign continues after that" \
+            if request.verb == "resume" else "a process is answering it, and ends after that"
     busy = campaign.state != "paused" and campaign.phase
     return f"the engine answers when it has finished this: {phrases.work(campaign)}" if busy else ""
 
