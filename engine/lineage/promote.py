@@ -20,6 +20,7 @@ from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, asks_once, rule, verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
+from engine.repository.patches.same_change import changed_lines
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict
@@ -75,11 +76,21 @@ class Keeper:
         """Record a verdict and rule on it."""
         number = self.context.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose)
         ruling = rule(verdict, self._policy_for(verdict), violations=entry.violations)
-        if ruling.kind == "keep" and any(decision.is_rejection for decision in
-                                         self.context.reader.decisions(self.setup.id,
-                                                                       candidate=entry.id)):
+        if ruling.kind == "keep" and self._was_rejected(entry):
             ruling = msgspec.structs.replace(ruling, kind="ask", doubts=(REJECTED_BEFORE,))
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
+
+    def _was_rejected(self, entry: CandidateTree) -> bool:
+        """Return whether a person has rejected this change, on any base."""
+        reader, campaign = self.context.reader, self.setup.id
+        rejected = {row.candidate for row in reader.decisions(campaign) if row.is_rejection}
+        if not rejected or entry.id in rejected:
+            return bool(rejected)
+        change = changed_lines(entry.patch.data)
+        paths = [self.setup.folder.path / form.patch_path
+                 for candidate in reader.candidates(campaign, ids=rejected)
+                 for form in reader.forms(candidate)]
+        return any(changed_lines(path.read_bytes()) == change for path in paths if path.is_file())
 
     def _policy_for(self, verdict: Verdict) -> Policy:
         """Return the policy; `has_answer` is set only for a verdict without kernel time."""

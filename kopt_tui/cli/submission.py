@@ -16,16 +16,13 @@ from engine.journal.records import Campaign, Candidate
 from engine.manifest import load
 from engine.repository.campaign_repo import CANDIDATES
 from engine.repository.clone import Clone
-from engine.repository.patches import patch as patches
+from engine.repository.patches.same_change import changed_lines
 from engine.run import host
 from engine.workers.inbox import SOURCE
-from harness.errors import KoptError, Refused
+from harness.errors import InputError, Refused
 from harness.formats import file_copy
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
 from kopt_tui.snapshot.phrases import clean
-
-ChangedLines = frozenset[tuple[str, str]]
-"""Of each file of a change its path and its changed lines, without their places."""
 
 
 class EarlierChange(NamedTuple):
@@ -102,10 +99,10 @@ def ask_again(candidate: str) -> str:
 def repeats_rejected(reader: Reader, chosen: Campaign, data: bytes, *,
                      is_patch: bool) -> Refused | None:
     """Return the refusal of a patch or source that repeats a rejected candidate, else None."""
-    change = _change(data) if is_patch else None
+    change = changed_lines(data) if is_patch else None
     for rejected, reason in _rejected(reader, chosen):
-        for form in _forms(reader, rejected):
-            same = change == _change(_patch(chosen, form)) if change is not None else \
+        for form in reader.forms(rejected):
+            same = change == changed_lines(_patch(chosen, form)) if change is not None else \
                 data == _source(chosen, form)
             if same:
                 return Refused(f"this is the same change as candidate {rejected.id[:12]}, "
@@ -122,28 +119,6 @@ def _rejected(reader: Reader, chosen: Campaign) -> Iterator[tuple[Candidate, str
             yield candidate, decision.reason
 
 
-def _forms(reader: Reader, candidate: Candidate) -> Iterator[Candidate]:
-    """Yield a candidate and those that it is another form of."""
-    yield candidate
-    while candidate.form_of:
-        candidate = reader.candidate(candidate.form_of, candidate.campaign)
-        yield candidate
-
-
-def _change(data: bytes) -> ChangedLines | None:
-    try:
-        files = patches.parse(data).files
-    except KoptError:
-        return None
-    return frozenset((file.path, _changed_lines(file.text)) for file in files)
-
-
-def _changed_lines(section: str) -> str:
-    head, mark, body = section.partition("\n@@ ")
-    lines = f"@@ {body}".splitlines(keepends=True) if mark else []
-    return "".join(line for line in lines if line[0] in "+-") or head
-
-
 def _patch(chosen: Campaign, candidate: Candidate) -> bytes:
     try:
         return (Path(chosen.path) / candidate.patch_path).read_bytes()
@@ -158,7 +133,7 @@ def _source(chosen: Campaign, candidate: Candidate) -> bytes | None:
     tree = clone.git.find(f"{CANDIDATES}/{candidate.id}")
     try:
         return clone.read(tree, source) if tree and source else None
-    except KoptError:
+    except InputError:
         return None
 
 

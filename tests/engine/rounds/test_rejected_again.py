@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.campaign.setup import Setup
+from engine.campaign.setup import Setup, open_campaign
 from engine.run import host
 from tests.support import campaigns, instant_verdicts
 from tests.support.campaigns import command
@@ -24,6 +24,15 @@ def rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
     [candidate] = campaigns.candidates(setup)
     assert candidate.state == "closed" and candidate.reason.endswith(": hasty")
     return setup
+
+
+def without_review(setup: Setup) -> Setup:
+    """Return the campaign with another manifest, which lets it keep what raises no doubt."""
+    text = setup.folder.manifest.read_text()
+    setup.folder.manifest.write_text(text.replace("approval: review", "approval: auto"))
+    changed = open_campaign(setup.workspace, setup.id)
+    assert changed.manifest.approval == "auto"
+    return changed
 
 
 def test_rejected_candidate_is_measured_again_and_asked_about_again(
@@ -51,13 +60,8 @@ def test_rejected_candidate_is_measured_again_and_asked_about_again(
 
 def test_gain_that_a_person_rejected_is_never_kept_without_asking(
         rejected: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = rejected.folder.manifest.read_text()
-    rejected.folder.manifest.write_text(text.replace("approval: review", "approval: auto"))
+    changed = without_review(rejected)
     instant_verdicts.install(monkeypatch)
-    from engine.campaign import setup as setups
-
-    changed = setups.open_campaign(rejected.workspace, rejected.id)
-    assert changed.manifest.approval == "auto"
     campaigns.hand_in(changed)
     assert campaigns.run(changed, decide_only=True).error is None
     [candidate] = campaigns.candidates(changed)
@@ -84,3 +88,20 @@ def test_submission_that_repeats_a_rejected_candidate_is_refused(
     code, _, err = command("submit", "--from", str(folder), workspace=rejected.workspace)
     assert code == 0 and "a is left out: this is the same change as" in err
     campaigns.until(lambda: host.owner(rejected.workspace, rejected.id) is None)
+
+
+def test_rejected_change_on_a_newer_best_is_asked_about_again(
+        rejected: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cost(setup: Setup, tree: str) -> float:
+        forward = b"FORWARD 2" in setup.repo.read(tree, "scale.c")
+        return instant_verdicts.passes(setup, tree) / (2 if forward else 1)
+
+    changed = without_review(rejected)
+    instant_verdicts.install(monkeypatch, cost)
+    campaigns.hand_in(changed, campaigns.KERNEL.replace("FORWARD 1", "FORWARD 2"), "other")
+    assert campaigns.run(changed, decide_only=True).error is None
+    assert [row.state for row in campaigns.candidates(changed)] == ["closed", "kept"]
+    campaigns.hand_in(changed, campaigns.FASTER.replace("FORWARD 1", "FORWARD 2"), "again")
+    assert campaigns.run(changed, decide_only=True).error is None
+    [*_, again] = campaigns.candidates(changed)
+    assert again.state == "waiting" and again.reason.endswith("a person has rejected it before")
