@@ -15,7 +15,6 @@ from engine.manifest.schema import Manifest
 from engine.repository import current_files
 from engine.repository.clone import Clone
 from engine.repository.git import GitFailed, locate
-from engine.repository.patches.patch import Patch
 from engine.repository.project import Project
 from harness.errors import InputError
 from harness.formats import yaml_document
@@ -93,16 +92,16 @@ def _apply_table(clone: Clone, head: str, index: Path, manifest: Manifest) -> st
         f"; {', '.join(unused)} are not knobs of {path}" if unused else "")
 
 
-def change(clone: Clone, manifest: Manifest, best: str) -> Patch | None:
-    """Return the best commit's change of a project, None if the campaign declared no knobs.
+def result(clone: Clone, manifest: Manifest, commit: str) -> tuple[str, str] | None:
+    """Return the project's tree and what a kept commit makes of it; None if no knob was declared.
 
-    It includes the declarations; with `knobs: inline` it has the knobs' values in their place.
+    The second one has the declarations; with `knobs: inline` the knobs' values in their place.
     """
-    before, tree = clone.git.find(BEFORE), clone.tree_of(best)
+    before, tree = clone.git.find(BEFORE), clone.tree_of(commit)
     if not before:
         return None
     if manifest.knobs == "inline":
         source = manifest.kernel_source
         text = clone.read(tree, source).decode()
         tree = clone.with_files(tree, {source: knob_proposals.inlined(text).encode()})
-    return clone.diff(before, tree)
+    return before, tree

@@ -34,6 +34,8 @@ from harness.formats.quantities import counted
 T = TypeVar("T")
 NOT_RUN = "e2e.not_run"
 """The kind of the event that says why the whole program was not run with the best kernel."""
+NOTHING_LEFT = "nothing left to try"
+"""How the reason begins of a campaign that ended before its limits."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,7 @@ class _Created(msgspec.Struct, frozen=True):
 
 
 class _StateChange(msgspec.Struct, frozen=True):
+    state: str = ""
     phase: str = ""
 
 
@@ -217,6 +220,23 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
         not_run=_timed(reader, campaign, NOT_RUN, ProgramNotRun),
         limits=_timed(reader, campaign, "limits", LimitsChanged),
         costs=tuple(reader.model_costs(campaign)))
+
+
+def has_untried_best(reader: Reader, campaign: Campaign) -> bool:
+    """Return whether rounds are left that could go on from a best that is newer than the end.
+
+    A person's approval after the end may have kept it.
+    """
+    if campaign.state not in ("waiting", "finished") or \
+            not campaign.reason.startswith(NOTHING_LEFT) or \
+            campaign.best_commit == campaign.base_commit or \
+            campaign.round >= (campaign.rounds_max or campaign.round + 1):
+        return False
+    began = next((event.seq for event in reversed(reader.events_of(campaign.id, "campaign.state"))
+                  if msgspec.json.decode(event.payload, type=_StateChange).state == "running"), 0)
+    ended_at = next((event.ref for event in reader.events_of(campaign.id, "campaign.stop")
+                     if event.seq > began), campaign.best_commit)
+    return ended_at != campaign.best_commit
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

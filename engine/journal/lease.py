@@ -142,7 +142,7 @@ _BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
 """The statements that begin, commit and undo a transaction, by whether it is nested."""
 
 
-def acquire(writer: LeasedConnection, campaign: str) -> Lease:
+def acquire(writer: LeasedConnection, campaign: str, *, answers_only: bool = False) -> Lease:
     """Acquire a campaign's lease, also from a dead owner. Raises Refused if its owner is alive."""
     pid = os.getpid()
     with writer.transaction():
@@ -154,7 +154,8 @@ def acquire(writer: LeasedConnection, campaign: str) -> Lease:
             )
         lease = Lease(campaign=campaign, host=this_host(), pid=pid,
                       started=process_start(pid) or 0.0,
-                      epoch=(before.epoch if before else 0) + 1, heartbeat=time.time())
+                      epoch=(before.epoch if before else 0) + 1, heartbeat=time.time(),
+                      answers_only=answers_only)
         writer.put_lease(lease)
     writer.hold(campaign, lease.epoch)
     if before is not None and before.pid:

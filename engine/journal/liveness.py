@@ -29,6 +29,8 @@ class Lease(JournalRow, frozen=True, kw_only=True):
     epoch: int
     """Counts the campaign's leases."""
     heartbeat: float
+    answers_only: bool = False
+    """Whether its process only answers requests and judges patches, and then ends."""
 
 
 def alive(lease: Lease) -> bool:

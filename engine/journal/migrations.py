@@ -5,7 +5,8 @@ results.tsv, and the knobs and ideas of a slot only in the words of its hypothes
 Schema 4 had no waiting line. Schema 5 has the same tables, with states that an older kopt would
 misread.
 Schema 5 did not record the subagent of a slot, schema 6 the progress of its model, schema 7 the
-cost of models; schema 8 recorded a near gain only in the words of its decision.
+cost of models; schema 8 recorded a near gain only in the words of its decision. Schema 9 did not
+record that a process only answers requests.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 TABLES = "schema.sql"
 """The script that makes the tables of a new journal."""
 _CELLS = 12
@@ -64,7 +65,9 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
         " steps INTEGER NOT NULL, unpriced INTEGER NOT NULL, cost_usd REAL NOT NULL,"
         " tokens_read INTEGER NOT NULL, tokens_written INTEGER NOT NULL,"
         " PRIMARY KEY (campaign, round, slot, attempt, model))"),
-    8: _from_8_to_9}
+    8: _from_8_to_9,
+    9: methodcaller(
+        "execute", "ALTER TABLE leases ADD COLUMN answers_only INTEGER NOT NULL DEFAULT 0")}
 """By N: the function that migrates schema N to N + 1 inside the open transaction."""
 
 

@@ -105,6 +105,13 @@ class Reader:
                     [f"{match.campaign}/{match.id[:12]}" for match in matches], 4))
         return matches[0]
 
+    def forms(self, candidate: Candidate) -> list[Candidate]:
+        """Return a candidate and those that it is another form of, its own form first."""
+        forms = [candidate]
+        while forms[-1].form_of:
+            forms.append(self.candidate(forms[-1].form_of, candidate.campaign))
+        return forms
+
     def task(self, campaign: str, candidate: str) -> Task | None:
         """Return the task that a candidate came from, None if it did not come from a worker."""
         row = self._one(CandidateTask, "WHERE campaign = ? AND candidate = ?", campaign, candidate)

@@ -245,6 +245,16 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
         """Whether another measurement of the same code may lead to another decision."""
         return self.kind in ("tie", "regression") or self.is_fault
 
+    @property
+    def is_rejection(self) -> bool:
+        """Whether a person has rejected a verified gain."""
+        return self.kind == "reject" and self.reason.startswith(f"rejected by {self.actor}")
+
+    @property
+    def allows_repeat(self) -> bool:
+        """Whether a person may have the candidate measured again."""
+        return self.measured_only or self.is_rejection
+
 
 class Bottleneck(JournalRow, frozen=True, kw_only=True):
     """One limit of the incumbent: where it is, what limits it, and advice for relieving it."""

@@ -10,7 +10,7 @@ CREATE TABLE campaigns (
 );
 CREATE TABLE leases (
     campaign TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, started REAL NOT NULL,
-    epoch INTEGER NOT NULL, heartbeat REAL NOT NULL
+    epoch INTEGER NOT NULL, heartbeat REAL NOT NULL, answers_only INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE rounds (
     campaign TEXT NOT NULL, n INTEGER NOT NULL, scope TEXT NOT NULL, incumbent TEXT NOT NULL,

@@ -34,6 +34,13 @@ class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING = BudgetUsed()
 
 
+class Stop(msgspec.Struct, frozen=True):
+    """Why a campaign stops, "" if it does not, and which limit of `kopt set` is the reason."""
+
+    reason: str = ""
+    limit: str = ""
+
+
 def tally(rounds: Sequence[Round], *, kept: Collection[int] = (), gained: Collection[int] = (),
           suspended: Collection[int] = ()) -> RoundCounts:
     """Count the rounds, the latest regressions in a row and the latest rounds without a gain.
@@ -56,38 +63,41 @@ def tally(rounds: Sequence[Round], *, kept: Collection[int] = (), gained: Collec
                        without_gain=without_gain)
 
 
-def reason_to_stop(manifest: Manifest, counts: RoundCounts, *, spent: BudgetUsed = NOTHING,
-                   margin_s: float = 0.0, pct_of_roofline: float | None = None,
-                   reached: str = "") -> str:
-    """Return why the campaign stops now, or ""; `margin_s` is reserved for a round's verdicts."""
-    stop = manifest.stop
+def stop(manifest: Manifest, counts: RoundCounts, *, spent: BudgetUsed = NOTHING,
+         margin_s: float = 0.0, pct_of_roofline: float | None = None, reached: str = "") -> Stop:
+    """Return why the campaign stops now; `margin_s` is reserved for a round's verdicts."""
+    rules = manifest.stop
     if reached:
-        return f"performance_target {manifest.performance_target}: {reached}"
-    if stop.efficiency_pct is not None and (pct_of_roofline or 0.0) >= stop.efficiency_pct:
-        return f"efficiency: {pct_of_roofline:.0f}% of the roofline reached"
+        return Stop(f"performance_target {manifest.performance_target}: {reached}",
+                    "performance_target")
+    if rules.efficiency_pct is not None and (pct_of_roofline or 0.0) >= rules.efficiency_pct:
+        return Stop(f"efficiency: {pct_of_roofline:.0f}% of the roofline reached",
+                    "stop.efficiency_pct")
     if manifest.max_iterations is not None and counts.rounds >= manifest.max_iterations:
-        return f"max_iterations: {counted(counts.rounds, 'round')} done"
-    if counts.consecutive_regressions >= stop.consecutive_regressions:
-        return f"{counts.consecutive_regressions} consecutive measured regressions"
-    if stop.no_gain_rounds is not None and counts.without_gain >= stop.no_gain_rounds:
-        return f"no gain in {counted(counts.without_gain, 'round')}"
-    if reason := _over_budget(manifest, spent, margin_s):
-        return f"budget: {reason}"
-    return ""
+        return Stop(f"max_iterations: {counted(counts.rounds, 'round')} done", "max_iterations")
+    if counts.consecutive_regressions >= rules.consecutive_regressions:
+        return Stop(f"{counts.consecutive_regressions} consecutive measured regressions",
+                    "stop.consecutive_regressions")
+    if rules.no_gain_rounds is not None and counts.without_gain >= rules.no_gain_rounds:
+        return Stop(f"no gain in {counted(counts.without_gain, 'round')}", "stop.no_gain_rounds")
+    return _over_budget(manifest, spent, margin_s)
 
 
-def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> str:
+def _over_budget(manifest: Manifest, spent: BudgetUsed, margin_s: float) -> Stop:
     budget = manifest.budget
     if budget.wall_s is not None and spent.wall_s + margin_s >= budget.wall_s:
         left = budget.wall_s - spent.wall_s
         rest = "" if left <= 0 else \
             f"; the remaining {left:.0f} s are too short for a round's verdicts"
-        return f"{spent.wall_s:.0f} s of {budget.wall_s:g} s used{rest}"
+        return Stop(f"budget: {spent.wall_s:.0f} s of {budget.wall_s:g} s used{rest}",
+                    "budget.wall_s")
     if budget.trials is not None and spent.trials >= budget.trials:
-        return f"{spent.trials} of {budget.trials} trials used"
+        return Stop(f"budget: {spent.trials} of {budget.trials} trials used", "budget.trials")
     if budget.cost is not None and spent.cost >= budget.cost:
-        return f"a cost of {spent.cost:g} of {budget.cost:g} used"
-    return models_over_budget(budget, spent)
+        return Stop(f"budget: a cost of {spent.cost:g} of {budget.cost:g} used", "budget.cost")
+    if over := models_over_budget(budget, spent):
+        return Stop(f"budget: {over}", "budget.cost_usd")
+    return Stop()
 
 
 def models_over_budget(budget: BudgetSpec, spent: BudgetUsed) -> str:

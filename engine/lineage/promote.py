@@ -21,6 +21,7 @@ from engine.judge.judge import Policy, asks_once, rule, verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
 from engine.verify import canary
+from engine.repository.patches.same_change import changed_lines
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict
@@ -29,6 +30,8 @@ AGAIN = "again-"
 """Prefix of the purpose of a verdict that repeats an earlier one on the same candidate."""
 OF_CANDIDATE = ("verify", "format", AGAIN)
 """Prefixes of the purposes of verdicts that decide about a candidate."""
+REJECTED_BEFORE = "a person has rejected it before"
+"""Why a person is asked about a gain that raises no other doubt."""
 NO_PROFILER_ANSWER = "answer.no-profiler"
 """The event that a person approved a gain without kernel time; it holds for the campaign."""
 
@@ -74,7 +77,21 @@ class Keeper:
         """Record a verdict and rule on it."""
         number = self.context.writer.add_verdict(self.setup.id, entry.id, verdict, purpose=purpose)
         ruling = rule(verdict, self._policy_for(verdict), violations=entry.violations)
+        if ruling.kind == "keep" and self._was_rejected(entry):
+            ruling = msgspec.structs.replace(ruling, kind="ask", doubts=(REJECTED_BEFORE,))
         return JudgedCandidate(entry=entry, verdict=verdict, verdict_id=number, ruling=ruling)
+
+    def _was_rejected(self, entry: CandidateTree) -> bool:
+        """Return whether a person has rejected this change, on any base."""
+        reader, campaign = self.context.reader, self.setup.id
+        rejected = {row.candidate for row in reader.decisions(campaign) if row.is_rejection}
+        if not rejected or entry.id in rejected:
+            return bool(rejected)
+        change = changed_lines(entry.patch.data)
+        paths = [self.setup.folder.path / form.patch_path
+                 for candidate in reader.candidates(campaign, ids=rejected)
+                 for form in reader.forms(candidate)]
+        return any(changed_lines(path.read_bytes()) == change for path in paths if path.is_file())
 
     def _policy_for(self, verdict: Verdict) -> Policy:
         """Return the policy; `has_answer` is set only for a verdict without kernel time."""

@@ -17,7 +17,8 @@ from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
 from engine.journal import plan_event
 from engine.journal.plan_event import RoundPlan, SuggestedIdea
-from engine.judge.stop_rules import reason_to_stop
+from engine.judge import stop_rules
+from engine.judge.stop_rules import Stop
 from engine.knowledge import strategy_record
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest import goal
@@ -77,21 +78,21 @@ class Planner:
         decision = self.setup.manifest.decision
         return history.read(self.context.reader, self.setup.id, decision.score, decision.margin)
 
-    def reason_to_stop(self) -> str:
-        """Return why the campaign ends here, or ""."""
+    def stop(self) -> Stop:
+        """Return why the campaign ends here, and the limit that is the reason."""
         manifest, past = self.setup.manifest, self.history()
         target = goal.parse_goal(manifest.performance_target or "")
         reached = "" if target is None else \
             goal.reached_by(target, survey.verdict_of_best(self.context), self.setup.target)
         self.job_end = surroundings.job_end()  # a job may get more time
         for budget in (manifest.budget, self.budget):
-            reason = reason_to_stop(
+            found = stop_rules.stop(
                 msgspec.structs.replace(manifest, budget=budget), past.tally,
                 spent=self.meter.spent, pct_of_roofline=survey.reached(self.context),
                 margin_s=self._margin_s(past, self._slots, work=LEAST_WORK), reached=reached)
-            if reason:
-                return reason if budget is manifest.budget else self.job_reason
-        return ""
+            if found.reason:
+                return found if budget is manifest.budget else Stop(self.job_reason)
+        return Stop()
 
     @property
     def budget(self) -> BudgetSpec:
@@ -164,7 +165,11 @@ class Planner:
             self._record(n, review, inputs)
         if affordable and recorded is None:
             self._record_plan(inputs, affordable, view)
-        return affordable, "" if affordable else "the rest of the budget pays for no attempt"
+        if not affordable:
+            scarce = ", ".join(f"budget.{name}" for name in ("wall_s", "trials", "cost", "cost_usd")
+                               if getattr(setup.manifest.budget, name) is not None)
+            return [], f"the rest of the budget ({scarce}) pays for no attempt"
+        return affordable, ""
 
     def submitted(self, n: int) -> list[Task]:
         """Return the tasks of a round `n` that judges only the patches in the inbox."""
@@ -269,7 +274,8 @@ class Planner:
         if count < FRUITLESS_MOST and (inputs.new or inputs.new_changes) \
                 and planned_share(inputs):
             return ""
-        return f"{count} rounds in a row brought no candidate"
+        return f"{count} rounds in a row brought no candidate; no limit of kopt set changes " \
+            "that: kopt submit hands in a patch"
 
 
 def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> str:

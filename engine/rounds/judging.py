@@ -84,10 +84,10 @@ def _may_measure_again(round: ActiveRound, identity: str, *, asked: bool) -> boo
     reader, campaign = round.context.reader, round.setup.id
     newest = next(iter(reader.decisions(campaign, candidate=identity, limit=1)), None)
     if reader.candidate(identity, campaign).state != "closed" or newest is None \
-            or not newest.measured_only or identity in round.verifying:
+            or not newest.allows_repeat or identity in round.verifying:
         return False
     return asked or (newest.near_gain is not None and
-                        len(reader.verdicts(campaign, candidate=identity, limit=2)) == 1)
+                     len(reader.verdicts(campaign, candidate=identity, limit=2)) == 1)
 
 
 def _measure_again(round: ActiveRound, task: Task, identity: str) -> None:

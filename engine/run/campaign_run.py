@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from engine.campaign import artifacts
 from engine.context import CampaignStopped, EngineContext
 from engine.history import kept_commits
+from engine.history.campaign_view import NOTHING_LEFT
 from engine.journal.lease import LeaseLost
 from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback
@@ -94,7 +95,7 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         if campaign.row().round > 1 and not unfinished:
             baseline.measure_references(campaign)
         reason = rollback.failing(campaign.context) or rollback.ended(
-            campaign.context.reader, campaign.setup.id) or campaign.planner.reason_to_stop()
+            campaign.context.reader, campaign.setup.id) or campaign.planner.stop().reason
         if reason and not unfinished:
             return reason
         n = min(unfinished) if unfinished else _next_number(campaign)
@@ -102,7 +103,7 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         tasks, no_tasks = ([], "") if reason else campaign.planner.tasks(n)
         if not tasks and not unfinished:
             baseline.measure_references(campaign)
-            return f"nothing left to try: {no_tasks}"
+            return f"{NOTHING_LEFT}: {no_tasks}"
         campaign.controls.answer_reopening("")
         _run_round(campaign, n, tasks, closing=bool(reason))
 

@@ -66,7 +66,7 @@ class ControlHandler:
 
     def _apply(self, control: Control) -> str:
         if control.verb not in SHORT_HOST_VERBS and self.decide_only:
-            return "refused: the campaign has ended: it cannot be paused or stopped"
+            return "refused: no engine runs the campaign: it cannot be paused or stopped"
         if control.verb in ("pause", "stop") and control.at < self.since:
             return "refused: the engine that it was sent to has ended"
         match control.verb:
@@ -87,11 +87,15 @@ class ControlHandler:
             case _:
                 return f"refused: unknown request {control.verb!r}"
 
-    def answer_reopening(self, nothing_left: str) -> None:
-        """Answer the requests that started this engine: whether there is anything left to do."""
+    def answer_reopening(self, nothing_left: str, limit: str = "") -> None:
+        """Answer the requests that started this engine: whether there is anything left to do.
+
+        `limit` is the one whose change lets the campaign go on, "" if there is none.
+        """
+        advice = f"; kopt set {limit}=VALUE changes that limit" if limit else ""
         for control in self.reopening:
             self.context.writer.finish_control(control.id, "resumed" if not nothing_left else (
-                f"refused: nothing is left to do: {nothing_left}; kopt set changes a limit"))
+                f"refused: nothing is left to do: {nothing_left}{advice}"))
         self.reopening.clear()
 
     def _set_limits(self, control: Control) -> str:

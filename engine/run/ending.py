@@ -31,7 +31,9 @@ def finish(campaign: RunningCampaign, reason: str) -> None:
     """End a campaign that has a reason to stop: accept the best, run the whole program, report."""
     campaign.show_phase(in_phase("REPORT"))
     campaign.controls.look()
-    campaign.controls.answer_reopening(reason)
+    if campaign.controls.reopening:
+        stop = campaign.planner.stop()
+        campaign.controls.answer_reopening(reason, stop.limit if stop.reason == reason else "")
     campaign.apply_approvals()
     accepted = _accept_best(campaign)
     _place_rest(campaign)

@@ -83,7 +83,7 @@ class Engine(threading.Thread):
                 return  # another host owns the campaign
 
     def _under_lease(self, writer: Writer, setup: Setup, decide_only: bool) -> None:
-        lease = leases.acquire(writer, self.campaign)
+        lease = leases.acquire(writer, self.campaign, answers_only=decide_only)
         try:
             for check in [] if decide_only else machine.start_notices(
                     setup.devices, has_benchmark=setup.command is not None,

@@ -85,6 +85,12 @@ def choose_running(reader: Reader, name: str | None) -> Campaign:
 
 
 def is_live(reader: Reader, campaign: str) -> bool:
-    """Return whether an engine runs the campaign now."""
+    """Return whether an engine runs the campaign now, or answers a request to it."""
     lease = reader.lease(campaign)
     return lease is not None and alive(lease)
+
+
+def only_answers(reader: Reader, campaign: str) -> bool:
+    """Return whether a process answers a request to the campaign now, and then ends."""
+    lease = reader.lease(campaign)
+    return lease is not None and lease.answers_only and alive(lease)

@@ -1,4 +1,4 @@
-"""Submit changes: write files to a campaign's inbox, or have a near gain measured again."""
+"""Submit changes: write files to a campaign's inbox, or have a candidate measured again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +16,10 @@ from engine.journal.records import Campaign, Candidate
 from engine.manifest import load
 from engine.repository.campaign_repo import CANDIDATES
 from engine.repository.clone import Clone
+from engine.repository.patches.same_change import changed_lines
 from engine.run import host
 from engine.workers.inbox import SOURCE
-from harness.errors import Refused
+from harness.errors import InputError, Refused
 from harness.formats import file_copy
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
 from kopt_tui.snapshot.phrases import clean
@@ -83,11 +84,57 @@ def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> Earl
         return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
                              candidate.hypothesis)
     newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
-    if candidate.state != "closed" or newest is None or not newest.measured_only:
+    if candidate.state != "closed" or newest is None or not newest.allows_repeat:
         raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
                       fix=f"kopt show {name} says why")
     return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),
                          candidate.hypothesis)
+
+
+def ask_again(candidate: str) -> str:
+    """Return how a person has a candidate that was rejected judged again."""
+    return f"kopt submit --from {candidate[:12]} measures it again, and you are asked again"
+
+
+def repeats_rejected(reader: Reader, chosen: Campaign, data: bytes, *,
+                     is_patch: bool) -> Refused | None:
+    """Return the refusal of a patch or source that repeats a rejected candidate, else None."""
+    change = changed_lines(data) if is_patch else None
+    for rejected, reason in _rejected(reader, chosen):
+        for form in reader.forms(rejected):
+            same = change == changed_lines(_patch(chosen, form)) if change is not None else \
+                data == _source(chosen, form)
+            if same:
+                return Refused(f"this is the same change as candidate {rejected.id[:12]}, "
+                               f"which was {reason}", fix=ask_again(rejected.id))
+    return None
+
+
+def _rejected(reader: Reader, chosen: Campaign) -> Iterator[tuple[Candidate, str]]:
+    """Yield the candidates that a person has rejected last, with the reason."""
+    newest = {decision.candidate: decision for decision in reversed(reader.decisions(chosen.id))}
+    for candidate in reader.candidates(chosen.id, states=("closed",)):
+        decision = newest.get(candidate.id)
+        if decision is not None and decision.is_rejection:
+            yield candidate, decision.reason
+
+
+def _patch(chosen: Campaign, candidate: Candidate) -> bytes:
+    try:
+        return (Path(chosen.path) / candidate.patch_path).read_bytes()
+    except OSError:
+        return b""
+
+
+def _source(chosen: Campaign, candidate: Candidate) -> bytes | None:
+    """Return the kernel's source as a candidate has it, None if that is not known."""
+    source = load.load(Path(chosen.path) / "manifest.yaml").kernel_source
+    clone = Clone(Path(chosen.path) / "repo.git")
+    tree = clone.git.find(f"{CANDIDATES}/{candidate.id}")
+    try:
+        return clone.read(tree, source) if tree and source else None
+    except InputError:
+        return None
 
 
 def stated(hypothesis: str, patch: bytes) -> bytes:

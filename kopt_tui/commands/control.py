@@ -9,12 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from engine.history import waiting_line
+from engine.history import campaign_view, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb, pauses_soon
 from engine.manifest import limits, load
 from harness.errors import InputError, Refused
-from kopt_tui.cli.campaign_choice import choose_campaign, choose_running, is_live, open_journal
+from kopt_tui.cli import submission
+from kopt_tui.cli.campaign_choice import (
+    choose_campaign,
+    choose_running,
+    is_live,
+    only_answers,
+    open_journal,
+)
 from kopt_tui.cli.output import print_json
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.cli.text_lines import print_text
@@ -81,11 +88,16 @@ def run(args: argparse.Namespace) -> int:
             reader.candidate(request.candidate, request.campaign).state == "kept"
         outcome, is_answered = "kept already", True
         if not is_kept:
+            starts = request.verb == "resume" and not is_live(reader, request.campaign)
             number = send(workspace_of(args), request)
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
             outcome = control.outcome if control is not None else ""
-            busy = "" if is_answered else _busy(reader, request.campaign)
+            if request.verb == "approve" and outcome.startswith("kept"):
+                campaign = choose_campaign(reader, request.campaign)
+                outcome += f"; {phrases.untried_best(campaign)}" \
+                    if campaign_view.has_untried_best(reader, campaign) else ""
+            busy = "" if is_answered else _busy(reader, request, starts=starts)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
         print_json(ControlAnswer(
@@ -110,6 +122,7 @@ def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:
         return ControlRequest(campaign=choose_running(reader, args.campaign).id, verb=args.verb)
     campaign = choose_campaign(reader, args.campaign)
     if campaign.state == "running" and is_live(reader, campaign.id) \
+            and not only_answers(reader, campaign.id) \
             and not pauses_soon(reader.controls(campaign.id)):
         raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it, "
                       "kopt resume CAMPAIGN resumes another")
@@ -124,16 +137,20 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     name = candidate.id[:12]
     if args.verb == "approve" and candidate.state in ("keeping", "kept"):
         return ControlRequest(campaign=candidate.campaign, verb="approve", candidate=candidate.id)
+    newest = next(iter(reader.decisions(candidate.campaign, candidate=candidate.id, limit=1)), None)
+    if candidate.state == "closed" and newest is not None and newest.is_rejection:
+        raise Refused(f"candidate {name} was {newest.reason}",
+                      fix=submission.ask_again(candidate.id))
     if candidate.state != "waiting":
         raise Refused(f"candidate {name} is {candidate.state} and does not wait for approval",
                       fix=f"kopt show {name} says why" if candidate.reason else "")
     if args.verb == "approve" and (reason := waiting_line.obstacle(
             waiting_line.read(reader, candidate.campaign), candidate)):
         raise Refused(f"candidate {name} cannot be approved yet: {reason}")
-    newest = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
+    verdicts = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
     return ControlRequest(
         campaign=candidate.campaign, verb=args.verb, candidate=candidate.id,
-        expected_base=candidate.base_commit, expected_verdict=newest[0].id if newest else None,
+        expected_base=candidate.base_commit, expected_verdict=verdicts[0].id if verdicts else None,
         reason=args.reason if args.verb == "reject" else "")
 
 
@@ -162,10 +179,21 @@ def _limits(reader: Reader, settings: Sequence[str]) -> ControlRequest:
     return ControlRequest(campaign=campaign.id, verb="set", limits=requested)
 
 
-def _busy(reader: Reader, campaign_id: str) -> str:
-    """Return what a campaign's engine does before it answers, "" if that is not known."""
-    campaign = choose_campaign(reader, campaign_id)
-    busy = is_live(reader, campaign_id) and campaign.state != "paused" and campaign.phase
+def _busy(reader: Reader, request: ControlRequest, *, starts: bool) -> str:
+    """Return what a campaign's engine does before it answers, "" if that is not known.
+
+    `starts`: the request has started it.
+    """
+    campaign = choose_campaign(reader, request.campaign)
+    if not is_live(reader, campaign.id):
+        return ""
+    if starts:
+        return "an engine is being started, and answers when it has finished this: " \
+            f"{campaign.phase or 'its start'}"
+    if only_answers(reader, campaign.id):
+        return "a process answers another request first, and the campaign continues after that" \
+            if request.verb == "resume" else "a process is answering it, and ends after that"
+    busy = campaign.state != "paused" and campaign.phase
     return f"the engine answers when it has finished this: {phrases.work(campaign)}" if busy else ""
 
 

@@ -70,12 +70,21 @@ def kept(campaign: Campaign) -> Patch:
     """Return all that a campaign has kept, without its records. Raises Refused for nothing."""
     if campaign.best_commit == campaign.base_commit:
         raise Refused(f"{campaign.id} has kept nothing yet", fix="kopt show lists what it tried")
-    clone, folder = Clone(Path(campaign.path) / "repo.git"), Folder(Path(campaign.path))
-    change = None
-    if clone.git.find(declared_knobs.BEFORE):
-        change = declared_knobs.change(clone, load.load(folder.manifest), campaign.best_commit)
-    change = change or clone.diff(campaign.base_commit, campaign.best_commit)
-    return change.without(
+    before, after = result(campaign, Clone(Path(campaign.path) / "repo.git"), campaign.best_commit)
+    return between(campaign, before, after)
+
+
+def result(campaign: Campaign, clone: Clone, commit: str) -> tuple[str, str]:
+    """Return the project's commit or tree before a campaign, and what a kept commit makes of it."""
+    declared = declared_knobs.result(
+        clone, load.load(Folder(Path(campaign.path)).manifest), commit) \
+        if clone.git.find(declared_knobs.BEFORE) else None
+    return declared or (campaign.base_commit, commit)
+
+
+def between(campaign: Campaign, before: str, after: str) -> Patch:
+    """Return the patch between two commits or trees of a campaign's clone, without records."""
+    return Clone(Path(campaign.path) / "repo.git").diff(before, after).without(
         lambda file: "a record" if file.path.startswith(f"{RECORDS}/") else "")
 
 

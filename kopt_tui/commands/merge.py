@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.repository.campaign_repo import SNAPSHOT
 from engine.repository.clone import Clone
+from engine.repository.patches.patch import Patch
 from harness.errors import InputError, Refused
 from harness.formats.quantities import listed
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal
@@ -64,13 +66,14 @@ def run(args: argparse.Namespace) -> int:
         chosen = choose_campaign(reader, args.campaign)
         message = _message(reader, chosen)
         provisional = waiting_line.provisional(reader, chosen.id)
+        earlier = [row.commit for row in reader.decisions(chosen.id) if row.kind == "keep"]
     if chosen.best_commit == chosen.base_commit:
         raise Refused(f"{chosen.id} has kept nothing yet" + (provisional and f": {provisional}"),
                       fix="kopt show lists what it tried")
     if args.form == "patch":
         _patch(chosen, args.output, as_json=args.json)
     else:
-        _merge(chosen, args, message)
+        _merge(chosen, args, message, earlier)
     if provisional:
         print_note(f"not merged: {provisional}")
     if phrases.best(chosen) == phrases.UNMEASURED:
@@ -79,8 +82,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
-    """Merge what a campaign has kept, or apply it where it cannot be merged. Raises Refused."""
+def _merge(chosen: Campaign, args: argparse.Namespace, message: str,
+           earlier: Sequence[str]) -> None:
+    """Merge what a campaign has kept, or apply it where it cannot be merged. Raises Refused.
+
+    `earlier` are commits that an earlier merge may have applied.
+    """
     if args.form is None and not handover.may_commit(chosen):
         raise Refused(f"{chosen.id} makes no commits here: its manifest says git_commit: false",
                       fix="--patch prints the change, --as branch or squash commits it anyway")
@@ -97,7 +104,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
         _UNCOMMITTED[project.is_own] \
         if from_snapshot and not project.has_committed(files) else ""
     if why:
-        project.apply(change.data)
+        project.apply(_left(chosen, change, earlier).data)
         place, commit = str(project.path), ""
         summary = f"applied {chosen.id} to {listed(files, NAMED)} in {place}; {why}"
     else:
@@ -112,6 +119,53 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str) -> None:
                                place=place, commit=commit, files=files))
     else:
         print_text(summary)
+
+
+def _left(chosen: Campaign, change: Patch, kept_earlier: Iterable[str]) -> Patch:
+    """Return what turns the project's files into the result: all of it, or less after a merge.
+
+    An earlier `kopt merge` may have written what the campaign had kept by then, also one of the
+    commits `kept_earlier`, which may be rolled back. Raises Refused if the files hold the result.
+    """
+    clone, project = Clone(Path(chosen.path) / "repo.git"), Path(chosen.project)
+    before, after = diff.result(chosen, clone, chosen.best_commit)
+    paths = _paths(change)
+    if _holds(clone, project, after, paths):
+        raise Refused("already applied: the files hold the result", where=str(project))
+    commits = (*reversed(clone.log(chosen.best_commit, chosen.base_commit)), *kept_earlier)
+    for commit in dict.fromkeys(commits):
+        if commit == chosen.best_commit or not clone.git.find(commit):
+            continue
+        _, tree = diff.result(chosen, clone, commit)
+        changed = paths | _paths(diff.between(chosen, before, tree))
+        if _holds(clone, project, tree, changed):
+            return diff.between(chosen, tree, after)
+    return change
+
+
+def _paths(patch: Patch) -> set[str]:
+    return {name for file in patch.files for name in (file.old_path, file.new_path)
+            if name and name != "/dev/null"}
+
+
+def _holds(clone: Clone, project: Path, tree: str, paths: Collection[str]) -> bool:
+    """Return whether the project's files have the contents of a commit or tree."""
+    return all(_contents(project / path) == _recorded(clone, tree, path) for path in paths)
+
+
+def _recorded(clone: Clone, tree: str, path: str) -> bytes | None:
+    try:
+        return clone.read(tree, path)
+    except InputError:
+        return None
+
+
+def _contents(path: Path) -> bytes | None:
+    """Return a file's contents, None if there is none; a link is no file."""
+    try:
+        return None if path.is_symlink() else path.read_bytes()
+    except OSError:
+        return None
 
 
 def _patch(chosen: Campaign, output: Path | None, *, as_json: bool) -> None:

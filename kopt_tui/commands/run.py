@@ -18,7 +18,7 @@ from engine.journal.read import Reader
 from engine.journal.records import Campaign
 from engine.manifest import load
 from harness.errors import InputError, Refused
-from kopt_tui.cli.campaign_choice import choose_campaign, is_live
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live, only_answers
 from kopt_tui.cli.event_stream import CONTINUES, POLL_S, SUCCESSFUL, follow, follow_start
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import MANIFEST, add_json, workspace_of
@@ -106,13 +106,15 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     """Launch a campaign; return its name and what `launch` returned.
 
     `launch` returns when the engine has its lease. The manifest's file is locked until then: if two
-    processes start it at once, the second finds the first one's campaign. Raises RunsAlready for a
-    running campaign, unless `beside`.
+    processes start it at once, the second finds the first one's campaign. A campaign whose engine
+    is gone while a process answers a request continues after that. Raises RunsAlready for a running
+    campaign, unless `beside`.
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
 
     if _names_campaign(workspace, name):
         campaign = campaigns.open_campaign(workspace, name).id
+        _await_answer(workspace, campaign)
         return campaign, launch(workspace, campaign)
     path = Path(name)
     manifest = load.load(path)
@@ -120,6 +122,8 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         if not beside and (running := _newest_of_manifest(workspace, manifest, AT_WORK)):
+            if running.state in phrases.CONTINUABLE and _await_answer(workspace, running.id):
+                return running.id, launch(workspace, running.id)
             raise RunsAlready(running)
         if lost := _newest_of_manifest(workspace, manifest, ("lost",)):
             print_note(f"{lost.id} was interrupted in round {lost.round}, and kopt resume "
@@ -130,6 +134,19 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
                 for message in _warnings(reader, campaign):
                     print_note(message)
         return campaign, launch(workspace, campaign)
+
+
+def _await_answer(workspace: Path, campaign: str) -> bool:
+    """Wait for a process that only answers a request to a campaign; return whether there was one.
+    """
+    with closing(Reader(workspace)) as reader:
+        if not only_answers(reader, campaign):
+            return False
+        print_note(f"a process answers a request to {campaign} (seconds to a minute); the campaign "
+                   "continues after that")
+        while only_answers(reader, campaign):
+            time.sleep(POLL_S)
+    return True
 
 
 def _spawn(workspace: Path, campaign: str) -> int:
@@ -231,7 +248,8 @@ def _newest_of_manifest(workspace: Path, manifest: Manifest,
 
 def _state(reader: Reader, campaign: Campaign) -> str:
     if is_live(reader, campaign.id):
-        return phrases.state(campaign, live=True).replace("new", "running")
+        answers = only_answers(reader, campaign.id)
+        return phrases.state(campaign, live=True, answers_only=answers).replace("new", "running")
     return "lost" if campaign.state in ("running", "paused") else campaign.state
 
 

@@ -93,9 +93,10 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         print_json(shown)
         return
     plan, costs = shown.plan, shown.model_costs
-    live = engine_state(reader, name).word == "alive"
-    state = f"{phrases.signed(phrases.state(campaign, live=live))} " \
-        f"{phrases.phase(campaign, live=live)}"
+    engine = engine_state(reader, name)
+    live, answers = engine.word == "alive", engine.answers_only
+    state = f"{phrases.signed(phrases.state(campaign, live=live, answers_only=answers))} " \
+        f"{phrases.phase(campaign, live=live, answers_only=answers)}"
     print_facts([
         ("campaign", name), ("target", f"{campaign.op} in {campaign.lang or campaign.backend}"),
         ("state", state.strip()), ("best", phrases.best(campaign)),
@@ -159,7 +160,7 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
     print_facts([
         ("candidate", candidate.id), ("campaign", candidate.campaign), ("round", candidate.round),
         ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
-        ("near gain", view.again), ("approval", waiting_line.obstacle(line, candidate)
+        ("again", view.again), ("approval", waiting_line.obstacle(line, candidate)
          if candidate.state == "waiting" else ""),
         ("built on it", waiting_line.resting(line, candidate.id)),
         ("a model", view.review.brief if view.review else ""),

@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from engine.history import history, waiting_line
+from engine.history import campaign_view, history, waiting_line
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, pauses_soon
@@ -39,6 +39,10 @@ class CampaignStatus(msgspec.Struct, frozen=True, kw_only=True):
     live: bool
     """Whether an engine runs it; `engine` is then its host and process."""
     engine: str
+    answers_only: bool = False
+    """Whether that only answers a request, and then ends."""
+    has_untried_best: bool = False
+    """Whether its best has changed since it ended because nothing was left to try."""
 
 
 class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,12 +93,15 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
         provisional=waiting_line.provisional(reader, campaign.id) if waiting else "",
         standing=measured.standing(history.read(reader, campaign.id))
         if reference_lines.read(reader, campaign.id) else "",
-        engine=f"{engine.host} {engine.pid}" if live else "")
+        engine=f"{engine.host} {engine.pid}" if live else "",
+        answers_only=live and engine.answers_only,
+        has_untried_best=campaign_view.has_untried_best(reader, campaign))
 
 
 def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:
     campaign = status.campaign
-    return (campaign.id, phrases.signed(phrases.state(campaign, live=status.live)),
+    return (campaign.id, phrases.signed(phrases.state(
+                campaign, live=status.live, answers_only=status.answers_only)),
             campaign.round_place, phrases.best(campaign),
             phrases.moment(campaign.updated_at, now))
 
@@ -106,8 +113,10 @@ def _notes(status: CampaignStatus) -> list[str]:
     requests, starts = ", ".join(status.unanswered), f"; kopt resume {campaign.id} starts an engine"
     notes = ((status.waiting, f"? {waits} (kopt approve, kopt reject)"),
              (requests, f"» not answered yet: {requests}{'' if status.live else starts}"),
-             (True, phrases.phase(campaign, live=status.live) + (
+             (True, phrases.phase(
+                 campaign, live=status.live, answers_only=status.answers_only) + (
                  ", pauses after this round" if status.pauses_soon else "")),
+             (status.has_untried_best, phrases.untried_best(campaign)),
              (True, status.standing), (True, phrases.result(campaign)),
              (models and models.short, f"models {models.short if models else ''}"),
              (True, f"on {campaign.device or campaign.gpu}"))

@@ -30,7 +30,7 @@ from kopt_tui.cli.campaign_choice import (
     is_live,
     open_journal,
 )
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.cli.submission import EarlierChange
 from kopt_tui.cli.text_lines import print_text
@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
                          fix="see kopt submit --help")
     with open_journal(args) as reader:
         chosen = _judging_campaign(reader, args)
-        files = _earlier_files(reader, chosen, args) if args.source else [_from_file(chosen, args)]
+        files = _earlier_files(reader, chosen, args) if args.source else [
+            _from_file(reader, chosen, args)]
         runs = is_live(reader, chosen.id)
         if refusal := submission.refusal(reader, chosen, runs=runs):
             raise refusal
@@ -99,11 +100,13 @@ def _judging_campaign(reader: Reader, args: argparse.Namespace) -> Campaign:
     return choose_campaign(reader, name)
 
 
-def _from_file(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
+def _from_file(reader: Reader, chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
     """Return the name and the contents of the inbox's file for PATCH."""
     where = "standard input" if args.patch == "-" else args.patch
     patch = _read(args.patch, where)
     is_whole = not _DIFF.search(patch)
+    if refused := submission.repeats_rejected(reader, chosen, patch, is_patch=not is_whole):
+        raise refused
     if is_whole and not _is_source(args.patch, chosen):
         raise InputError("the file contains no diff", where=where, fix="git diff prints one")
     if not is_whole:
@@ -115,7 +118,7 @@ def _from_file(chosen: Campaign, args: argparse.Namespace) -> tuple[str, bytes]:
 def _earlier_files(reader: Reader, chosen: Campaign,
                    args: argparse.Namespace) -> list[tuple[str, bytes]]:
     """Return the names and contents of the inbox's files for --from SOURCE, in order."""
-    changes = earlier_changes(reader, chosen, args.source)
+    changes = _not_rejected(reader, chosen, args.source)
     for change in changes:
         if len(change.patch) > MAX_BYTES or not _DIFF.search(change.patch):
             raise InputError(f"{change.name} contains no diff of at most {MAX_BYTES >> 20} MiB",
@@ -123,6 +126,28 @@ def _earlier_files(reader: Reader, chosen: Campaign,
     return [(submission.file_name(f"{number:03}-{change.name}.patch", whole=False),
              submission.stated(args.hypothesis or change.hypothesis, change.patch))
             for number, change in enumerate(changes, 1)]
+
+
+def _not_rejected(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
+    """Return the changes of --from SOURCE without those that a person has rejected here.
+
+    A single candidate of the campaign is measured again. Raises Refused if no change is left.
+    """
+    changes, left = earlier_changes(reader, chosen, source), []
+    if len(changes) == 1 and (candidate := _candidate(reader, chosen, source)) and \
+            candidate.campaign == chosen.id:
+        return changes
+    for change in changes:
+        refused = submission.repeats_rejected(reader, chosen, change.patch, is_patch=True)
+        if refused is None:
+            left.append(change)
+        elif len(changes) == 1:
+            raise refused
+        else:
+            print_note(f"{change.name} is left out: {refused}")
+    if not left:
+        raise Refused("a person has rejected all of these changes", where=source)
+    return left
 
 
 def _read(source: str, where: str) -> bytes:

@@ -76,5 +76,6 @@ class CampaignActions(KoptScreen):
 
 def _pause_or_resume(row: CampaignRow) -> Literal["pause", "resume"]:
     """Return what the key `p` requests; a pause that is under way is undone."""
-    resumes = row.campaign.state == "paused" or row.engine.word != "alive" or row.pauses_soon
+    resumes = row.campaign.state == "paused" or row.engine.word != "alive" \
+        or row.engine.answers_only or row.pauses_soon
     return "resume" if resumes else "pause"

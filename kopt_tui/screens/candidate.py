@@ -65,7 +65,8 @@ class CandidateScreen(CandidateActions):
         if self.dashboard.requests.refuses("measure again"):
             return
         if view is None or view.candidate is None or not view.again:
-            self.keybar.say("! only a near gain is measured again", "warn")
+            self.keybar.say("! only a near gain, or what a person rejected, is measured again",
+                            "warn")
             return
         self.dashboard.requests.measure_again(self.campaign, view.candidate.id)
 

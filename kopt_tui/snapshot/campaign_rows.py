@@ -116,4 +116,5 @@ def engine_state(reader: Reader, campaign: str) -> EngineState:
     """Return the engine that holds a campaign's lease, and whether it still runs."""
     lease = reader.lease(campaign)
     return EngineState() if lease is None else EngineState(
-        word="alive" if alive(lease) else "lost", host=host_name(lease), pid=lease.pid)
+        word="alive" if alive(lease) else "lost", host=host_name(lease), pid=lease.pid,
+        answers_only=lease.answers_only)

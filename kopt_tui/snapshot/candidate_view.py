@@ -77,9 +77,10 @@ def whole_view(reader: Reader, candidate: Candidate) -> CandidateView:
 
 
 def _measure_again(decisions: Sequence[DecisionRow]) -> str:
-    """Return how to measure a near gain again, "" if the newest decision found none."""
+    """Return how to measure a near gain, or what a person rejected, again; "" for any other."""
     newest = next(iter(decisions), None)
-    return phrases.measure_again(newest.candidate) if newest and newest.near_gain else ""
+    return phrases.measure_again(newest.candidate) if newest and (
+        newest.near_gain or newest.is_rejection) else ""
 
 
 def _judged(reader: Reader, campaign: str, rows: Sequence[VerdictRow],

@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # for start-up time, see `snapshot`
 
 CUT = ("stopped", "failed")
 """States of a campaign that ended before its time, and may be resumed."""
+CONTINUABLE = ("running", "paused")
+"""States of a campaign that an engine runs; where that is gone, another one may continue it."""
 ENDED = ("waiting", "finished", *CUT)
 """States of a campaign that no engine continues by itself."""
 
@@ -91,21 +93,25 @@ def best(campaign: Campaign) -> str:
     return headline(campaign) or ("" if is_baseline else UNMEASURED)
 
 
-def state(campaign: Campaign, *, live: bool) -> str:
+def state(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
     """Return a campaign's state in a word.
 
-    It is "lost" for a running one whose engine is gone, and "judging" for one that has ended and
-    whose host is at work on a submission or a decision.
+    It is "lost" for a running one whose engine is gone, and "judging" for one that has ended, or
+    whose engine is gone, and whose host is at work on a submission or a decision.
     """
     if campaign.state == "running" and not live:
         return "lost"
+    if campaign.state in CONTINUABLE and live and answers_only:
+        return "judging"
     return "judging" if live and campaign.phase and campaign.state in ENDED else campaign.state
 
 
-def phase(campaign: Campaign, *, live: bool) -> str:
+def phase(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
     """Return that a campaign's engine is gone, or what it does and how the campaign ended."""
-    if campaign.state in ("running", "paused") and not live:
+    if campaign.state in CONTINUABLE and not live:
         return engine_gone(campaign)
+    if campaign.state in CONTINUABLE and answers_only:
+        return only_answers(campaign)
     return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
 
 
@@ -115,9 +121,20 @@ def result(campaign: Campaign) -> str:
     return f"kopt merge {campaign.id} applies the result" if has_result else ""
 
 
+def untried_best(campaign: Campaign) -> str:
+    """Return how a campaign goes on that has kept something after nothing was left to try."""
+    return f"its best has changed since then: kopt resume {campaign.id} goes on from it"
+
+
 def engine_gone(campaign: Campaign) -> str:
     """Return that a campaign's engine was killed, and what to do."""
     return f"its engine is gone; kopt resume {campaign.id} continues it"
+
+
+def only_answers(campaign: Campaign) -> str:
+    """Return that a process does not continue a campaign whose engine is gone, and what does."""
+    return "its engine is gone, and a process only answers a request; " \
+        f"kopt resume {campaign.id} continues it after that"
 
 
 def work(campaign: Campaign) -> str:

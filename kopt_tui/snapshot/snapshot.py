@@ -34,6 +34,8 @@ class EngineState(msgspec.Struct, frozen=True, kw_only=True):
     word: EngineWord = "none"
     host: str = ""
     pid: int = 0
+    answers_only: bool = False
+    """Whether it only answers a request, and then ends."""
 
 
 class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,8 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        return phrases.state(self.campaign, live=self.engine.word == "alive")
+        return phrases.state(self.campaign, live=self.engine.word == "alive",
+                             answers_only=self.engine.answers_only)
 
 
 class StreamLine(msgspec.Struct, frozen=True, kw_only=True):

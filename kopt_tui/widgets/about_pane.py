@@ -22,6 +22,8 @@ def state_spans(row: CampaignRow) -> Line:
     parts = [(phrases.signed(row.status), f"{phrases.tone(row.status)} bold")]
     if row.status == "lost":
         parts.append((f": {phrases.engine_gone(row.campaign)}", "plain"))
+    elif row.status == "judging" and row.campaign.state in phrases.CONTINUABLE:
+        parts.append((f": {phrases.only_answers(row.campaign)}", "plain"))
     elif row.campaign.phase and row.status in (
             "running", "judging", "paused"):
         parts.append((f" {phrases.work(row.campaign)}", "plain"))

@@ -31,7 +31,7 @@ class CandidatePane(ContentPane[CandidateView | None]):
         if view.candidate is None:
             return [((f" ! {view.missing}", "warn"),)]
         lines = _about(view.candidate, width)
-        lines += _field("~ near gain", view.again and f"m or {view.again}", width, "accent")
+        lines += _field("~ again", view.again and f"m or {view.again}", width, "accent")
         if view.waiting is not None:
             why = view.waiting.why or "approval is needed"
             lines += _field("? waits", f"for approval: {why}", width, "accent bold")

@@ -1,4 +1,4 @@
 """Patches: parse them without loss, and find what a candidate must not contain.
 
-Face: hygiene, patch.
+Face: hygiene, patch, same_change.
 """

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.journal.records import Round, RoundOutcome
-from engine.judge.stop_rules import BudgetUsed, RoundCounts, reason_to_stop, tally
+from engine.judge.stop_rules import BudgetUsed, RoundCounts, stop, tally
+from engine.manifest.limits import LIMITS
 from engine.manifest.schema import BudgetSpec, Manifest, StopSpec
 
 
@@ -127,13 +128,33 @@ WALL = BudgetSpec(wall_s=100)
 ])
 def test_each_limit_gives_its_reason(fields: dict[str, Any], counts: RoundCounts,
                                      now: dict[str, Any], words: str) -> None:
-    reason = reason_to_stop(Manifest(target_op="x", **fields), counts, **now)
+    reason = stop(Manifest(target_op="x", **fields), counts, **now).reason
     assert words in reason and bool(reason) == bool(words)
 
 
 @given(wall_s=st.floats(1, 1e4), used=st.floats(0, 2e4), margin=st.floats(0, 1e4))
 def test_margin_never_delays_a_stop(wall_s: float, used: float, margin: float) -> None:
     manifest = Manifest(target_op="x", budget=BudgetSpec(wall_s=wall_s))
-    strict = reason_to_stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used))
-    soft = reason_to_stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used), margin_s=margin)
+    strict = stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used)).reason
+    soft = stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used), margin_s=margin).reason
     assert soft or not strict
+
+
+@pytest.mark.parametrize(("fields", "counts", "now", "limit"), [
+    ({"performance_target": "1.5x"}, RoundCounts(), {"reached": "1.6x"}, "performance_target"),
+    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": 81.0},
+     "stop.efficiency_pct"),
+    ({"max_iterations": 3}, RoundCounts(rounds=3), {}, "max_iterations"),
+    ({}, RoundCounts(consecutive_regressions=5), {}, "stop.consecutive_regressions"),
+    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=2), {}, "stop.no_gain_rounds"),
+    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=101)}, "budget.wall_s"),
+    ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=9)},
+     "budget.trials"),
+    ({"budget": BudgetSpec(cost=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost=3)}, "budget.cost"),
+    ({"budget": BudgetSpec(cost_usd=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost_usd=3)},
+     "budget.cost_usd")])
+def test_each_reason_to_stop_names_a_limit_that_kopt_set_changes(
+        fields: dict[str, Any], counts: RoundCounts, now: dict[str, Any], limit: str) -> None:
+    assert limit in LIMITS
+    found = stop(Manifest(target_op="x", **fields), counts, **now)
+    assert found.reason and found.limit == limit

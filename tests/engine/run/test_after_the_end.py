@@ -61,7 +61,8 @@ def test_campaign_continues_after_its_limit_is_raised(finished: Setup) -> None:
     workspace = finished.workspace
     code, out, err = command("resume", workspace=workspace)
     assert (code, err) == (1, "")
-    assert "nothing is left to do: max_iterations: 1 round done; kopt set changes a limit" in out
+    assert "nothing is left to do: max_iterations: 1 round done; kopt set max_iterations=VALUE " \
+        "changes that limit" in " ".join(out.split())
 
     code, out, err = command("set", finished.id, "max_iterations=2", "budget.wall_s=9000",
                              workspace=workspace)

@@ -27,15 +27,21 @@ def kernel(tmp_path: Path) -> Path:
 def kept(manifest: Path, workspace: Path) -> Setup:
     """Make a campaign that has kept one commit."""
     setup = campaigns.campaigns.create(workspace, manifest)
+    keep(setup, campaigns.FASTER)
+    return setup
+
+
+def keep(setup: Setup, text: str) -> None:
+    """Have a campaign keep another commit."""
     repo: CampaignRepo = setup.repo
     tree = repo.worktree("s", repo.best)
-    (tree / "scale.c").write_text(campaigns.FASTER)
+    (tree / "scale.c").write_text(text)
     commit = repo.commit(repo.best, repo.capture(tree, repo.best).tree, "Compute it once")
     assert repo.advance(repo.best, commit)
-    writer = Writer(workspace)
+    repo.remove_all()
+    writer = Writer(setup.workspace)
     writer.set_campaign(setup.id, kind="test", payload={}, best_commit=commit, state="finished")
     writer.close()
-    return setup
 
 
 def test_gain_is_written_to_files_that_are_still_uncommitted(
@@ -77,6 +83,30 @@ def test_conflict_changes_nothing(kernel: Path, tmp_path: Path,
         assert "nothing was changed" in capsys.readouterr().err
         assert (project / "scale.c").read_text() == text
         assert repos.git(project, "rev-parse", "HEAD") == before
+
+
+@pytest.mark.parametrize("is_repository", [False, True])
+def test_later_result_is_applied_onto_an_earlier_one(
+        is_repository: bool, kernel: Path, tmp_path: Path,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    """The first merge has written it into the files without a commit."""
+    source = tmp_path / "p" / "scale.c"
+    if not is_repository:
+        shutil.rmtree(tmp_path / "p" / ".git")
+    setup = kept(kernel, tmp_path / "w")
+    merge = ["merge", setup.id, "--workspace", str(tmp_path / "w")]
+    assert main(merge) == 0 and source.read_text() == campaigns.FASTER
+    capsys.readouterr()
+    assert main(merge) == 1
+    assert "already applied: the files hold the result" in capsys.readouterr().err
+    better = campaigns.FASTER.replace("PASSES 1 ", "PASSES 1L").replace("FORWARD 1", "FORWARD 2")
+    keep(setup, better)
+    source.write_text(campaigns.FASTER.replace("2.0f", "4.0f"))
+    assert main(merge) == 1 and "nothing was changed" in capsys.readouterr().err
+    source.write_text(campaigns.FASTER)
+    assert main(merge) == 0 and source.read_text() == better
+    source.write_text(campaigns.KERNEL)
+    assert main(merge) == 0 and source.read_text() == better
 
 
 @pytest.mark.parametrize("around", [False, True])
