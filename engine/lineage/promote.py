@@ -20,8 +20,8 @@ from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import Policy, asks_once, rule, verdict_of
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
-from engine.verify import canary
 from engine.repository.patches.same_change import changed_lines
+from engine.verify import canary
 from engine.verify.verifier import VerdictRequest
 from harness.errors import InputError, Refused
 from harness.verdict import HARNESS_VERSION, Verdict
