@@ -18,10 +18,10 @@ C_LIKE = (".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".cu", ".cuh", ".hip
 KNOWN = (*C_LIKE, ".py")
 """The ends of the names of files in which something can be emptied."""
 KEPT = frozenset((
-    "main", "ref", "reference", "naive", "baseline", "oracle", "truth", "gold", "golden", "expected",
-    "check", "verify", "validate", "compare", "test", "init", "initialize", "setup", "make", "create",
-    "generate", "gen", "fill", "seed", "rand", "random", "alloc", "allocate", "free", "destroy",
-    "parse", "read", "load", "save", "print", "report", "time", "timer", "bench"))
+    "main", "ref", "reference", "naive", "baseline", "oracle", "truth", "gold", "golden",
+    "expected", "check", "verify", "validate", "compare", "test", "init", "initialize", "setup",
+    "make", "create", "generate", "gen", "fill", "seed", "rand", "random", "alloc", "allocate",
+    "free", "destroy", "parse", "read", "load", "save", "print", "report", "time", "timer", "bench"))
 """Words in the names of functions that prepare or check a run. Without them inputs and reference
 would be as empty as the result, and equal to it."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
