@@ -21,7 +21,8 @@ KEPT = frozenset((
     "main", "ref", "reference", "naive", "baseline", "oracle", "truth", "gold", "golden",
     "expected", "check", "verify", "validate", "compare", "test", "init", "initialize", "setup",
     "make", "create", "generate", "gen", "fill", "seed", "rand", "random", "alloc", "allocate",
-    "free", "destroy", "parse", "read", "load", "save", "print", "report", "time", "timer", "bench"))
+    "free", "destroy", "parse", "read", "load", "save", "print", "report", "time", "timer",
+    "bench"))
 """Words in the names of functions that prepare or check a run. Without them inputs and reference
 would be as empty as the result, and equal to it."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
