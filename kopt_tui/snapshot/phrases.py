@@ -123,7 +123,7 @@ def result(campaign: Campaign) -> str:
 
 def untried_best(campaign: Campaign) -> str:
     """Return how a campaign goes on that has kept something after nothing was left to try."""
-    return f"its best has changed since then: kopt resume {campaign.id} goes on from it"
+    return f"kopt resume {campaign.id} goes on from the new best"
 
 
 def engine_gone(campaign: Campaign) -> str:

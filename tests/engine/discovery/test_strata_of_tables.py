@@ -39,7 +39,7 @@ def test_recorded_table_is_explained_by_its_tuning_parameters() -> None:
     assert {"use_shmem", "tile_size_y"} <= set(table_rules.columns(result.strata.configs))
     assert len(proposal.read_rows(target, [reading]).others) == 1
     assert len(result.chosen.rows) <= 3 * len(result.strata.classes)
-    assert "also against the table's other rates" in result.strata.why
+    assert "also against the table's other times" in result.strata.why
 
 
 TARGET = CommandTarget(op="pa", command="python b.py", csv="b.csv", metrics=(Metric(name="us"),),

@@ -52,7 +52,8 @@ def test_resumed_campaign_continues_from_the_gain_that_waited(setup: Setup) -> N
 
 def test_gain_that_waited_can_be_approved_before_anything_else(setup: Setup) -> None:
     done = kopt("approve", LARGE, "--wait", "100", workspace=setup.workspace)
-    assert (done.returncode, done.stdout) == (0, f"approve {LARGE}: kept\n"), done.stderr
+    assert (done.returncode, done.stdout) == (
+        0, f"approve {LARGE}: kept; kopt resume {ID} goes on from the new best\n"), done.stderr
     assert campaigns.until(lambda: now(setup, candidate_of(setup, LARGE)).state == "kept")
     assert costs_at(setup, candidate_of(setup, LARGE).commit) == {"A": 10.0}
     [kept] = [d for d in past(setup).keeps if d.candidate == LARGE]

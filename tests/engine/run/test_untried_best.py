@@ -20,7 +20,7 @@ def test_approval_and_status_say_that_a_campaign_with_rounds_left_can_go_on(
         instant_verdicts.install(patched)
         assert campaigns.run(setup).error is None
     assert campaigns.campaign(setup).reason.startswith("nothing left to try") is goes_on
-    words = f"its best has changed since then: kopt resume {setup.id} goes on from it"
+    words = f"kopt resume {setup.id} goes on from the new best"
     assert words not in " ".join(command("status", workspace=setup.workspace)[1].split())
     code, out, err = command("approve", workspace=setup.workspace)
     assert code == 0 and (f": kept; {words}" in " ".join(out.split())) is goes_on, err
