@@ -188,6 +188,13 @@ class Reader:
         not_applied = "AND applied_at IS NULL" if open_only else ""
         return self._all(Control, f"WHERE campaign = ? {not_applied} ORDER BY id", campaign)
 
+    def pauses_soon(self, campaign: str) -> bool:
+        """Return whether the newest request to pause or resume that was not refused is a pause."""
+        newest = [control.verb for control in self.controls(campaign)
+                  if control.verb in ("pause", "resume")
+                  and not control.outcome.startswith("refused")][-1:]
+        return newest == ["pause"]
+
     def waiting_counts(self) -> dict[str, int]:
         """Return how many candidates wait for approval, by campaign; only campaigns with some."""
         return dict(map(tuple, self._rows(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import ClassVar, Literal, get_args
 
 import msgspec
@@ -241,19 +240,14 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     """By which share it was faster, if only the noise kept it from being kept; else None."""
 
     @property
-    def measured_only(self) -> bool:
-        """Whether another measurement of the same code may lead to another decision."""
-        return self.kind in ("tie", "regression") or self.is_fault
-
-    @property
     def is_rejection(self) -> bool:
         """Whether a person has rejected a verified gain."""
         return self.kind == "reject" and self.reason.startswith(f"rejected by {self.actor}")
 
     @property
     def allows_repeat(self) -> bool:
-        """Whether a person may have the candidate measured again."""
-        return self.measured_only or self.is_rejection
+        """Whether a person may have the candidate measured again: that may change the decision."""
+        return self.kind in ("tie", "regression") or self.is_fault or self.is_rejection
 
 
 class Bottleneck(JournalRow, frozen=True, kw_only=True):
@@ -299,10 +293,3 @@ class Control(JournalRow, frozen=True, kw_only=True):
     at: float
     applied_at: float | None = None
     outcome: str = ""
-
-
-def pauses_soon(controls: Iterable[Control]) -> bool:
-    """Return whether the newest request to pause or resume that was not refused is a pause."""
-    newest = [control.verb for control in controls if control.verb in ("pause", "resume")
-              and not control.outcome.startswith("refused")][-1:]
-    return newest == ["pause"]

@@ -11,7 +11,7 @@ import msgspec
 
 from engine.history import campaign_view, waiting_line
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, Control, ControlVerb, pauses_soon
+from engine.journal.records import Campaign, Candidate, Control, ControlVerb
 from engine.manifest import limits, load
 from harness.errors import InputError, Refused
 from kopt_tui.cli import submission
@@ -123,7 +123,7 @@ def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     campaign = choose_campaign(reader, args.campaign)
     if campaign.state == "running" and is_live(reader, campaign.id) \
             and not only_answers(reader, campaign.id) \
-            and not pauses_soon(reader.controls(campaign.id)):
+            and not reader.pauses_soon(campaign.id):
         raise Refused(f"{campaign.id} is already running", fix="kopt attach shows it, "
                       "kopt resume CAMPAIGN resumes another")
     return ControlRequest(campaign=campaign.id, verb="resume")

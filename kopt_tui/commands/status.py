@@ -10,7 +10,7 @@ import msgspec
 from engine.history import campaign_view, history, waiting_line
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, pauses_soon
+from engine.journal.records import Campaign
 from engine.records import measured
 from engine.verify import reference_lines
 from harness.formats.quantities import counted
@@ -85,8 +85,8 @@ def _status(reader: Reader, campaign: Campaign, waiting: int,
     live = engine.word == "alive"
     return CampaignStatus(
         campaign=campaign, waiting=waiting, models=bill, live=live,
-        pauses_soon=campaign.state == "running" and live and pauses_soon(
-            reader.controls(campaign.id)),
+        pauses_soon=campaign.state == "running" and live
+        and reader.pauses_soon(campaign.id),
         unanswered=tuple(dict.fromkeys(
             f"{control.verb} {control.candidate[:8]}".strip()
             for control in reader.controls(campaign.id, open_only=True))),

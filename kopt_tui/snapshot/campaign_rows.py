@@ -13,7 +13,7 @@ from engine.journal import patch_review
 from engine.journal.liveness import alive, host_name
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, pauses_soon
+from engine.journal.records import Campaign, Candidate
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_verdicts import speedup
 from kopt_tui.snapshot.harmless import harmless
@@ -63,7 +63,7 @@ class CampaignRows:
         return msgspec.structs.replace(
             row, engine=engine, cost=bill.short,
             pauses_soon=row.campaign.state == "running"
-            and pauses_soon(self._reader.controls(row.id)),
+            and self._reader.pauses_soon(row.id),
             phase_age="" if began is None else phrases.age(self._clock() - began.at))
 
     def chart(self, campaign: Campaign) -> tuple[RoundPoint, ...]:

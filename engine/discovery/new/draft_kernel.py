@@ -84,7 +84,7 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     """
     config_classes = tuple(map(parse_config_class, classes))
     if unknown := sorted(scalars.keys() - {arg.name for arg in function.args}):
-        raise InputError(f"{unknown[0]!r} is no argument of {function.name}", where="--scalar",
+        raise InputError(f"{function.name} has no argument {unknown[0]!r}", where="--scalar",
                          fix=f"its arguments are {', '.join(arg.name for arg in function.args)}")
     sizes = {arg.name: _whole_scalar(arg.name, scalars[arg.name]) for arg in function.args
              if isinstance(arg.value, str) and arg.name in scalars}

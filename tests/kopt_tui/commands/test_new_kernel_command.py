@@ -268,7 +268,7 @@ def test_scalar_of_an_integer_argument_holds_for_all_classes(
     task = task_file.load(folder.parent / "task.yaml")
     assert (task.args[-1].value, task.classes[0].shape) == (value, shape)
     for scalar, why in {"k=7.5": "the value of k is '7.5', a whole number is needed",
-                        "kay=7": "'kay' is no argument of blur"}.items():
+                        "kay=7": "blur has no argument 'kay'"}.items():
         done = kopt("new", "blur.c", "--scalar", scalar, "--task", "other.yaml", "--force", *flags,
                     cwd=folder)
         assert done.returncode == 2 and why in error_text(done)
