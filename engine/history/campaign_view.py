@@ -34,8 +34,6 @@ from harness.formats.quantities import counted
 T = TypeVar("T")
 NOT_RUN = "e2e.not_run"
 """The kind of the event that says why the whole program was not run with the best kernel."""
-NOTHING_LEFT = "nothing left to try"
-"""How the reason begins of a campaign that ended before its limits."""
 
 
 class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +48,8 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     provisional: str = ""
     """The provisional best and its speedup, in words, "" if nothing waited."""
+    no_tasks: bool = False
+    """Whether it stopped because the planner had nothing left to try, before any limit."""
 
     @property
     def outcome(self) -> str:
@@ -228,15 +228,15 @@ def has_untried_best(reader: Reader, campaign: Campaign) -> bool:
     A person's approval after the end may have kept it.
     """
     if campaign.state not in ("waiting", "finished") or \
-            not campaign.reason.startswith(NOTHING_LEFT) or \
             campaign.best_commit == campaign.base_commit or \
             campaign.round >= (campaign.rounds_max or campaign.round + 1):
         return False
     began = next((event.seq for event in reversed(reader.events_of(campaign.id, "campaign.state"))
                   if msgspec.json.decode(event.payload, type=_StateChange).state == "running"), 0)
-    ended_at = next((event.ref for event in reader.events_of(campaign.id, "campaign.stop")
-                     if event.seq > began), campaign.best_commit)
-    return ended_at != campaign.best_commit
+    ended = next((event for event in reader.events_of(campaign.id, "campaign.stop")
+                  if event.seq > began), None)
+    return ended is not None and ended.ref != campaign.best_commit and \
+        msgspec.json.decode(ended.payload, type=StopRecord).no_tasks
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

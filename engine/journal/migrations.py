@@ -6,7 +6,8 @@ Schema 4 had no waiting line. Schema 5 has the same tables, with states that an 
 misread.
 Schema 5 did not record the subagent of a slot, schema 6 the progress of its model, schema 7 the
 cost of models; schema 8 recorded a near gain only in the words of its decision. Schema 9 did not
-record that a process only answers requests.
+record that a process only answers requests; schema 10 recorded a person's rejection only in the
+words of its decision.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 TABLES = "schema.sql"
 """The script that makes the tables of a new journal."""
 _CELLS = 12
@@ -53,6 +54,14 @@ def _from_8_to_9(connection: sqlite3.Connection) -> None:
                                (float(near[1]) / 100, number))
 
 
+def _from_10_to_11(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "ALTER TABLE decisions ADD COLUMN is_rejection INTEGER NOT NULL DEFAULT 0")
+    connection.execute(
+        "UPDATE decisions SET is_rejection = 1 WHERE kind = 'reject'"
+        " AND substr(reason, 1, 12 + length(actor)) = 'rejected by ' || actor")
+
+
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
     3: _from_3_to_4,
     4: lambda connection: None,
@@ -67,7 +76,8 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
         " PRIMARY KEY (campaign, round, slot, attempt, model))"),
     8: _from_8_to_9,
     9: methodcaller(
-        "execute", "ALTER TABLE leases ADD COLUMN answers_only INTEGER NOT NULL DEFAULT 0")}
+        "execute", "ALTER TABLE leases ADD COLUMN answers_only INTEGER NOT NULL DEFAULT 0"),
+    10: _from_10_to_11}
 """By N: the function that migrates schema N to N + 1 inside the open transaction."""
 
 

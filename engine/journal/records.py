@@ -238,11 +238,8 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     """Whether the candidate was rejected because of the machine, not because of its kernel."""
     near_gain: float | None = None
     """By which share it was faster, if only the noise kept it from being kept; else None."""
-
-    @property
-    def is_rejection(self) -> bool:
-        """Whether a person has rejected a verified gain."""
-        return self.kind == "reject" and self.reason.startswith(f"rejected by {self.actor}")
+    is_rejection: bool = False
+    """Whether a person has rejected a verified gain."""
 
     @property
     def allows_repeat(self) -> bool:

@@ -65,7 +65,8 @@ CREATE TABLE decisions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, campaign TEXT NOT NULL, candidate TEXT NOT NULL,
     verdict INTEGER, round INTEGER NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL,
     actor TEXT NOT NULL, "commit" TEXT NOT NULL DEFAULT '', at REAL NOT NULL,
-    is_fault INTEGER NOT NULL DEFAULT 0, near_gain REAL
+    is_fault INTEGER NOT NULL DEFAULT 0, near_gain REAL,
+    is_rejection INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE bottlenecks (
     campaign TEXT NOT NULL, round INTEGER NOT NULL, rank INTEGER NOT NULL, id TEXT NOT NULL,

@@ -141,11 +141,13 @@ class Writer(RoundWriter):
 
     def add_decision(self, campaign: str, candidate: str, kind: DecisionKind, reason: str, *,
                      round: int, actor: str, verdict: int | None = None, commit: str = "",
-                     is_fault: bool = False, near_gain: float | None = None) -> int:
+                     is_fault: bool = False, near_gain: float | None = None,
+                     is_rejection: bool = False) -> int:
         """Record a decision on a candidate, its actor and its reason; return the decision's id."""
         row = DecisionRow(id=0, campaign=campaign, candidate=candidate, verdict=verdict,
                           round=round, kind=kind, reason=reason, actor=actor, commit=commit,
-                          at=time.time(), is_fault=is_fault, near_gain=near_gain)
+                          at=time.time(), is_fault=is_fault, near_gain=near_gain,
+                          is_rejection=is_rejection)
         with self.change(campaign):
             number = self.add(row, numbered="id")
             self.append(campaign, "decision", candidate, {

@@ -83,7 +83,7 @@ def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candid
     line = waiting_line.read(reader, repo.campaign)
     with writer.transaction():
         writer.add_decision(repo.campaign, candidate.id, "reject", reason, round=candidate.round,
-                            actor=actor)
+                            actor=actor, is_rejection=True)
         writer.set_candidate_state(repo.campaign, candidate.id, "closed", reason=reason)
         dropped = waiting_line.above(line, candidate.id)
         _release(writer, reader, dropped, f"built on {candidate.id[:12]}, which was {reason}")

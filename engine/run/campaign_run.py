@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from engine.campaign import artifacts
 from engine.context import CampaignStopped, EngineContext
 from engine.history import kept_commits
-from engine.history.campaign_view import NOTHING_LEFT
 from engine.journal.lease import LeaseLost
 from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback
@@ -103,7 +102,8 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         tasks, no_tasks = ([], "") if reason else campaign.planner.tasks(n)
         if not tasks and not unfinished:
             baseline.measure_references(campaign)
-            return f"{NOTHING_LEFT}: {no_tasks}"
+            campaign.has_no_tasks = True
+            return f"nothing left to try: {no_tasks}"
         campaign.controls.answer_reopening("")
         _run_round(campaign, n, tasks, closing=bool(reason))
 

@@ -43,6 +43,8 @@ class RunningCampaign:
             running=not decide_only, used_usd=lambda: context.used_usd)
         self.use_setup(context.setup)
         self.before = self.row()
+        self.has_no_tasks = False
+        """Whether the planner had nothing left to try."""
         """The campaign's row when this engine took it over."""
         context.on_controls = self._look
 

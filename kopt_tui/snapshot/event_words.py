@@ -15,7 +15,7 @@ from kopt_tui.snapshot.phrases import ITSELF, clean, noise, ruled, short
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
     from engine.journal.records import Event
 
-HIDDEN = "low", "high", "tree", "task", "utc_offset_s", "at"
+HIDDEN = "low", "high", "tree", "task", "utc_offset_s", "at", "no_tasks"
 """Fields of events that a line of text leaves out."""
 HASH = re.compile("[0-9a-f]{40}")
 
@@ -120,9 +120,11 @@ def _limiters(payload: Mapping[str, object]) -> str:
 
 def _field_text(key: str, value: object, ref: str) -> str:
     """Return a field of an event's payload in words: a number after its name, a text alone."""
+    if key in HIDDEN or value in (None, "", [], {}) or str(value) == ref:
+        return ""
     if isinstance(value, bool):
         return key if value else f"not {key}"
-    if value in (None, "", 0, [], {}) or str(value) == ref or key in HIDDEN:
+    if value == 0:
         return ""
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return clean("; ".join(value), 300)

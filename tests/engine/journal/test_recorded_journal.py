@@ -190,6 +190,18 @@ def test_near_gains_of_schema_8_are_read_from_the_reasons(
     assert {d.near_gain for d in Reader(workspace).decisions(ID)} == {share}
 
 
+@pytest.mark.parametrize(("kind", "reason", "is_rejection"), [
+    ("reject", "rejected by {actor}: it changes the rounding", True),
+    ("reject", "rejected by {actor}", True),
+    ("reject", "rejected by another: no", False),
+    ("reject", "wrong in large", False), ("tie", "rejected by {actor}", False)])
+def test_rejections_of_schema_10_are_read_from_the_reasons(
+        workspace: Path, kind: str, reason: str, is_rejection: bool) -> None:
+    execute(workspace, "UPDATE decisions SET actor = 'ann@box', kind = ?, reason = ?", kind,
+            reason.format(actor="ann@box"))
+    assert {d.is_rejection for d in Reader(workspace).decisions(ID)} == {is_rejection}
+
+
 def test_form_of_a_candidate_has_the_candidates_scope(workspace: Path) -> None:
     first, second = EXPECTED["candidates"][1], EXPECTED["candidates"][2]
     execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'candidate.captured' AND"
