@@ -6,6 +6,7 @@ import msgspec
 
 from engine.journal.read import Reader
 from engine.journal.records import Candidate
+from engine.task import Task
 
 RETRIES = ("repair", "split")
 """Decisions that start another attempt of the same slot."""
@@ -58,12 +59,22 @@ def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
 
 def is_work_of(reader: Reader, candidate: Candidate, n: int) -> bool:
     """Return whether a candidate is the work of a slot of round `n`, or another form of it."""
-    if candidate.round != n:
-        return False
+    origin = origin_of(reader, candidate)
+    return candidate.round == origin.round == n and \
+        reader.task(origin.campaign, origin.id) is not None
+
+
+def origin_of(reader: Reader, candidate: Candidate) -> Candidate:
+    """Return the captured candidate that this one is a form of, or the candidate itself."""
     origin = recorded(reader, candidate)
     while origin.form_of:
         origin = reader.candidate(origin.form_of, candidate.campaign)
-    return origin.round == n and reader.task(origin.campaign, origin.id) is not None
+    return origin
+
+
+def task_of(reader: Reader, candidate: Candidate) -> Task | None:
+    """Return the task of the worker that made a candidate, or what it is a form of."""
+    return reader.task(candidate.campaign, origin_of(reader, candidate).id)
 
 
 def retries(reader: Reader, candidate: Candidate) -> int:

@@ -185,10 +185,15 @@ def take_ruling(round: ActiveRound, judged: JudgedCandidate) -> None:
 
 def retry_or_close(round: ActiveRound, judged: JudgedCandidate) -> None:
     """Begin a repair or a split where that may help, else close the candidate."""
-    candidate = judged.entry.candidate
-    of_this_round = candidate.round == round.n
-    if round.no_device is not None and of_this_round:
+    if round.no_device is not None and judged.entry.candidate.round == round.n:
         return  # its verdict is recorded: the next engine decides whether its slot tries again
-    may_begin = round.may_retry and of_this_round and candidate.slot not in round.working
-    if not (may_begin and retries.begin(round, judged, judged.ruling.reason)):
+    if not retry(round, judged):
         round.slots.close(judged)
+
+
+def retry(round: ActiveRound, judged: JudgedCandidate) -> bool:
+    """Begin a repair or a split where that may help; return whether it began."""
+    candidate = judged.entry.candidate
+    return round.may_retry and candidate.round == round.n and \
+        candidate.slot not in round.working and \
+        retries.begin(round, judged, judged.ruling.reason)

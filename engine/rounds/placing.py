@@ -6,7 +6,7 @@ with the waiting line is deferred until the line is decided, or replaces it if i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from engine.context import EngineContext
@@ -32,6 +32,8 @@ class Placing:
 
     slots: RoundSlots
     records: Records
+    retry: Callable[[JudgedCandidate], bool] = lambda _: False
+    """Begins a repair or a split of a rebased gain that is none; returns whether it began."""
 
     @property
     def context(self) -> EngineContext:
@@ -150,6 +152,8 @@ class Placing:
                                            reason=judged.ruling.reason,
                                            base=moved.candidate.base_commit)
             return [judged]
+        if not waiting_id and self.retry(judged):
+            return []
         slots.close(judged)
         if waiting_id:
             slots.defer(gain, f"{waiting_id} waits for approval: rebased onto it, this is a "

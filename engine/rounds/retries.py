@@ -66,7 +66,7 @@ def begin(round: ActiveRound, judged: JudgedCandidate, reason: str) -> bool:
 def resume(round: ActiveRound, candidate: Candidate) -> str | None:
     """Resume a retry that a kill cut short; return why not, or None. Raises InputError."""
     judged = _judged_before(round, candidate)
-    if judged is None or round.context.reader.task(round.setup.id, candidate.id) is None:
+    if judged is None or round_resume.task_of(round.context.reader, candidate) is None:
         return "its task is not recorded"
     task = _next_task(round, judged, round_resume.retries(round.context.reader, candidate) - 1)
     if task is None:
@@ -101,7 +101,7 @@ def _is_repairable(round: ActiveRound, identity: str) -> bool:
 def _next_task(round: ActiveRound, judged: JudgedCandidate, tries: int) -> Task | None:
     """Return the task of a candidate's retry number `tries` + 1, or None."""
     setup, entry = round.setup, judged.entry
-    task = round.context.reader.task(setup.id, entry.id)
+    task = round_resume.task_of(round.context.reader, entry.candidate)
     if task is None:
         return None
     if is_repairable(judged.verdict):

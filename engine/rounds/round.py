@@ -6,6 +6,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -48,36 +49,44 @@ def run_round(round: ActiveRound, tasks: Sequence[Task], undecided: Sequence[Can
     tasks = [task for task in tasks if task.slot not in retried]
     open_slots(round, tasks, progress)
     shown: Phase | None = None
+    placing = Placing(round.slots, round.records, retry=partial(judging.retry, round))
     try:
         round.pool.start(tasks, round.base, _screenings_left(round, tasks))
         resume_retries(round, progress.retrying)
         resume_candidates(round, undecided)
-        while round.working or round.verifying:
+        while True:
             phase: Phase = "OPTIMIZE" if round.working else "VALIDATE"
             if phase != shown:
                 shown = phase
                 show_phase(phase)
-            _handle(round, round.context.wait())
-            if round.no_device is None:  # else approvals get no verdict either
-                try:
-                    apply_approvals()
-                except NoDeviceAvailable as error:
-                    round.drain(error)
-            if round.working and (
-                    reason := reason_to_end_workers(
-                        len(round.working) + len(round.verifying), len(round.gains))):
-                _end_workers(round, reason)
+            if round.working or round.verifying:
+                _handle(round, round.context.wait())
+                _look_around(round, apply_approvals, reason_to_end_workers)
+                continue
+            if round.no_device is not None:
+                raise round.no_device
+            gains, round.gains = round.gains, []
+            placing.place(gains)
+            placing.place_verified()  # gains that a rejection has released meanwhile
+            if not round.working:  # no gain that another one displaced is retried
+                return _result(round)
     finally:
         round.pool.stop()
         round.context.record_notices()  # the costs of models until they were stopped
-    if round.no_device is not None:
-        raise round.no_device
-    if shown != "VALIDATE":
-        show_phase("VALIDATE")
-    placing = Placing(round.slots, round.records)
-    placing.place(round.gains)
-    placing.place_verified()  # gains that a rejection has released meanwhile
-    return _result(round)
+
+
+def _look_around(round: ActiveRound, apply_approvals: Callable[[], None],
+                 reason_to_end_workers: Callable[[int, int], str]) -> None:
+    """Carry out approvals, then end the workers if there is a reason."""
+    if round.no_device is None:  # else approvals get no verdict either
+        try:
+            apply_approvals()
+        except NoDeviceAvailable as error:
+            round.drain(error)
+    if round.working and (
+            reason := reason_to_end_workers(
+                len(round.working) + len(round.verifying), len(round.gains))):
+        _end_workers(round, reason)
 
 
 def _screenings_left(round: ActiveRound, tasks: Sequence[Task]) -> int | None:

@@ -1,4 +1,4 @@
-"""A split that `kill -9` interrupted is made by the next engine, once."""
+"""Splits of real kernels: after `kill -9`, and of a gain that only another one made diverge."""
 
 from __future__ import annotations
 
@@ -49,3 +49,32 @@ def test_killed_split_is_finished_by_next_engine(tmp_path: Path) -> None:
     source = setup.repo.read(setup.repo.best, "scale.c").decode()
     assert "n >= 40000" in source and "LARGE_v1 2" in source
     campaigns.consistent(setup)
+
+
+BOTH = KERNEL.replace("#define SMALL", "#define FIXED 0  /* turns for small ones, if any */\n"
+                      "// one line that both keep\n// and another\n#define SMALL").replace(
+    "LARGE : SMALL", "LARGE : FIXED ? FIXED : SMALL").replace("[2, 64]", "[2, 40, 64]")
+FIRST = BOTH.replace("SMALL 16", "SMALL 2")
+"""Twice as fast: 4 times for small inputs."""
+SECOND = BOTH.replace("LARGE 64", "LARGE 40").replace("FIXED 0", "FIXED 8")
+"""1.5 times as fast, for both sizes; on top of FIRST, slower for small inputs."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_gain_that_diverges_on_the_new_best_is_split(tmp_path: Path, is_killed: bool) -> None:
+    setup = campaigns.create_with_patch(
+        tmp_path, kernel=BOTH, pool={"slots": 2, "backends": ["inbox", "split"]},
+        task={"classes": [{"name": "small", "shape": {"n": 3000}},
+                          {"name": "large", "shape": {"n": 40000}}]})
+    campaigns.hand_in(setup, FIRST)
+    campaigns.hand_in(setup, SECOND, "second")
+    if is_killed:
+        assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert decisions(setup)[-1][0] == "split"
+    assert campaigns.run(setup).error is None
+    made = [kind for kind, _ in decisions(setup)]
+    assert sorted(made) == ["keep", "keep", "runner-up", "split"], decisions(setup)
+    source = setup.repo.read(setup.repo.best, "scale.c").decode()
+    assert "SMALL 2" in source and "LARGE_v1 40" in source and "n >= 40000" in source
+    assert len(campaigns.consistent(setup)) == 2
