@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -73,9 +73,11 @@ def run(args: argparse.Namespace) -> int:
             workspace, name, wait=True), again=args.new)
     try:
         if args.here:
-            return here(*_begin(workspace, args.manifest, _start_engine, beside=args.new))
+            return here(*_begin(workspace, args.manifest, _start_engine, beside=args.new,
+                                prompt=Prompt(quiet=False)))
         begun = _begin(workspace, args.manifest, _spawn, beside=args.new,
-                       warns=not (args.wait or args.json or sys.stdout.isatty()))
+                       warns=not (args.wait or args.json or sys.stdout.isatty()),
+                       prompt=Prompt(quiet=args.json))
     except RunsAlready as refusal:
         return _choose_beside(workspace, refusal, args)
     if args.json:
@@ -102,13 +104,13 @@ def start(workspace: Path, name: str, *, wait: bool = False) -> int:
 
 
 def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, beside: bool = False,
-           warns: bool = False) -> tuple[str, T]:
+           warns: bool = False, prompt: Prompt | None = None) -> tuple[str, T]:
     """Launch a campaign; return its name and what `launch` returned.
 
     `launch` returns when the engine has its lease. The manifest's file is locked until then: if two
     processes start it at once, the second finds the first one's campaign. A campaign whose engine
-    is gone while a process answers a request continues after that. Raises RunsAlready for a running
-    campaign, unless `beside`.
+    is gone while a process answers a request continues after that; `prompt` asks whether to
+    continue one that was interrupted. Raises RunsAlready for a running campaign, unless `beside`.
     """
     from engine.campaign import setup as campaigns  # here and below: start-up time
 
@@ -121,19 +123,30 @@ def _begin(workspace: Path, name: str, launch: Callable[[Path, str], T], *, besi
     with path.open("rb") as file:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        if not beside and (running := _newest_of_manifest(workspace, manifest, AT_WORK)):
+        earlier = [] if beside else _of_manifest(workspace, manifest)
+        if running := next((campaign for campaign, state in earlier if state in AT_WORK), None):
             if running.state in phrases.CONTINUABLE and _await_answer(workspace, running.id):
                 return running.id, launch(workspace, running.id)
             raise RunsAlready(running)
-        if lost := _newest_of_manifest(workspace, manifest, ("lost",)):
-            print_note(f"{lost.id} was interrupted in round {lost.round}, and kopt resume "
-                       f"{lost.id} continues it; this run starts another campaign")
+        if earlier and earlier[0][1] == "lost" and _continues(earlier[0][0], prompt):
+            return earlier[0][0].id, launch(workspace, earlier[0][0].id)
         campaign = campaigns.create(workspace, path).id
         if warns:  # --here and --wait print all events
             with closing(Reader(workspace)) as reader:
                 for message in _warnings(reader, campaign):
                     print_note(message)
         return campaign, launch(workspace, campaign)
+
+
+def _continues(lost: Campaign, prompt: Prompt | None) -> bool:
+    """Return whether a person continues an interrupted campaign; without a terminal, say how to.
+    """
+    what = f"{lost.id} was interrupted in round {lost.round}"
+    if prompt is not None and prompt.interactive:
+        return prompt.choice(f"{what}; continue it, or start a new campaign", "--new",
+                             ("continue", "new"), "continue") == "continue"
+    print_note(f"{what}, and kopt resume {lost.id} continues it; this run starts another campaign")
+    return False
 
 
 def _await_answer(workspace: Path, campaign: str) -> bool:
@@ -233,17 +246,15 @@ def _choose_beside(workspace: Path, refusal: RunsAlready, args: argparse.Namespa
     return launch.main(workspace, campaign=refusal.campaign)
 
 
-def _newest_of_manifest(workspace: Path, manifest: Manifest,
-                        states: Sequence[str]) -> Campaign | None:
-    """Return the newest campaign of a manifest's project and op in one of some states, or None.
+def _of_manifest(workspace: Path, manifest: Manifest) -> list[tuple[Campaign, str]]:
+    """Return the campaigns of a manifest's project and op with their states, the newest first.
 
     The states are those of `kopt status`, but a paused campaign without an engine is lost too.
     """
     with closing(Reader(workspace)) as reader:
-        return next((campaign for campaign in reader.campaigns()
-                     if campaign.op == manifest.target_op
-                     and _state(reader, campaign) in states
-                     and Path(campaign.project).resolve() == Path(manifest.project)), None)
+        return [(campaign, _state(reader, campaign)) for campaign in reader.campaigns()
+                if campaign.op == manifest.target_op
+                and Path(campaign.project).resolve() == Path(manifest.project)]
 
 
 def _state(reader: Reader, campaign: Campaign) -> str:

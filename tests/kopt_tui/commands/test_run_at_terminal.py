@@ -17,6 +17,7 @@ from kopt_tui.cli import event_stream
 from tests.support import campaigns
 from tests.support.command_line import converse, kopt
 from tests.support.paths import ROOT
+from tests.support.recorded_workspace import execute
 
 
 def test_failing_reference_is_reported_before_kopt_run_returns(tmp_path: Path) -> None:
@@ -33,6 +34,30 @@ def test_campaign_is_run_by_its_name_from_inside_the_workspace(tmp_path: Path) -
     done = kopt("run", setup.id, "--wait", workspace=Path(), cwd=setup.workspace)
     assert f"{setup.id} runs in process" in done.stdout, done.stderr
     assert done.returncode == 1 and "no such table" in done.stdout
+
+
+@pytest.mark.parametrize(("reply", "campaigns_after"), [("continue", 1), ("new", 2)])
+def test_manifest_of_an_interrupted_campaign_continues_it_if_the_person_says_so(
+        reply: str, campaigns_after: int, tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, reference="raise ValueError('no such table')\n")
+    execute(setup.workspace, "UPDATE campaigns SET state = 'running', round = 3")
+    status, screen = converse(
+        ["run", str(tmp_path / "p/manifest.yaml"), "--workspace", str(setup.workspace)],
+        {"[continue]: ": reply})
+    assert status == 1 and "was interrupted in round 3" in " ".join(screen.split()), screen
+    with closing(Reader(setup.workspace)) as reader:
+        assert len(reader.campaigns()) == campaigns_after
+        assert reader.campaigns()[0].state == "failed"
+        assert (reader.campaigns()[0].id == setup.id) is (reply == "continue")
+
+
+def test_manifest_of_an_interrupted_campaign_starts_another_without_a_terminal(
+        tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, reference="raise ValueError('no such table')\n")
+    execute(setup.workspace, "UPDATE campaigns SET state = 'running', round = 3")
+    done = kopt("run", str(tmp_path / "p/manifest.yaml"), "--wait", workspace=setup.workspace)
+    assert f"kopt resume {setup.id} continues it" in " ".join(done.stderr.split())
+    assert f"{setup.id}-2 runs in process" in done.stdout
 
 
 def test_interrupted_wait_says_that_the_campaign_goes_on(tmp_path: Path) -> None:
