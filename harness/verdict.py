@@ -96,6 +96,8 @@ NO_PROFILER = "no-profiler"
 """The rule of a gain on a machine where the tool that measures kernel time is missing."""
 OWN_TIMES = "own-times"
 """The rule of a reported gain on a CPU: only the benchmark's own times support it."""
+BUSY = "the machine was busy"
+"""How a note begins that more programs ran than the CPU has cores."""
 BLIND_CHECK = "the benchmark's check passes on a copy that computes nothing"
 """What a second canary finds out about a benchmark whose check proves nothing."""
 

@@ -50,6 +50,8 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The provisional best and its speedup, in words, "" if nothing waited."""
     no_tasks: bool = False
     """Whether it stopped because the planner had nothing left to try, before any limit."""
+    tip: str = ""
+    """With `no_tasks`, the provisional best on which nothing was left to try."""
 
     @property
     def outcome(self) -> str:
@@ -225,7 +227,8 @@ def read(reader: Reader, campaign: str, manifest: Manifest | None = None) -> Jou
 def has_untried_best(reader: Reader, campaign: Campaign) -> bool:
     """Return whether rounds are left that could go on from a best that is newer than the end.
 
-    A person's approval after the end may have kept it.
+    A person's approval after the end may have kept it. A gain that waited at the end is not newer:
+    the last rounds went on from it.
     """
     if campaign.state not in ("waiting", "finished") or \
             campaign.best_commit == campaign.base_commit or \
@@ -235,8 +238,12 @@ def has_untried_best(reader: Reader, campaign: Campaign) -> bool:
                   if msgspec.json.decode(event.payload, type=_StateChange).state == "running"), 0)
     ended = next((event for event in reader.events_of(campaign.id, "campaign.stop")
                   if event.seq > began), None)
-    return ended is not None and ended.ref != campaign.best_commit and \
-        msgspec.json.decode(ended.payload, type=StopRecord).no_tasks
+    if ended is None:
+        return False
+    stop = msgspec.json.decode(ended.payload, type=StopRecord)
+    line = waiting_line.read(reader, campaign.id)
+    base = line[-1].commit if line else campaign.best_commit
+    return stop.no_tasks and base != (stop.tip or ended.ref)
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

@@ -6,8 +6,8 @@ Schema 4 had no waiting line. Schema 5 has the same tables, with states that an 
 misread.
 Schema 5 did not record the subagent of a slot, schema 6 the progress of its model, schema 7 the
 cost of models; schema 8 recorded a near gain only in the words of its decision. Schema 9 did not
-record that a process only answers requests; schema 10 recorded a person's rejection only in the
-words of its decision.
+record that a process only answers requests; schema 10 recorded a person's rejection, and that
+nothing was left to try, only in words.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ def _from_10_to_11(connection: sqlite3.Connection) -> None:
     connection.execute(
         "UPDATE decisions SET is_rejection = 1 WHERE kind = 'reject'"
         " AND substr(reason, 1, 12 + length(actor)) = 'rejected by ' || actor")
+    for seq, _, _, stop in _events(connection, "campaign.stop"):
+        if str(stop.get("reason", "")).startswith("nothing left to try: "):
+            _replace(connection, seq, {**stop, "no_tasks": True})
 
 
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {

@@ -16,6 +16,7 @@ from harness.timing.outcome import SURE, describe_row
 from harness.timing.stats import Estimate
 from harness.verdict import (
     BLIND_CHECK,
+    BUSY,
     HELD_OUT,
     KERNEL_TIME,
     NO_PROFILER,
@@ -127,7 +128,7 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
         rows = f"a class is slower at an error rate of 5 %: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
     note = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
-    measured = f"{speedup}; {note}{rows}"
+    measured = f"{speedup}; {_busy(verdict, speedup)}{note}{rows}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)
@@ -142,6 +143,12 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
     if doubts := _doubts(verdict, policy, violations, worst):
         return Ruling(kind="ask", reason=measured, doubts=doubts)
     return Ruling(kind="keep", reason=measured)
+
+
+def _busy(verdict: Verdict, speedup: str) -> str:
+    """Return that the machine was busy, if times scattered so much that a verdict says nothing."""
+    note = next((note for note in verdict.notes if note.startswith(BUSY)), "")
+    return f"{note}; " if note and speedup == "uncertain" else ""
 
 
 def _near_gain(verdict: Verdict, margin: float) -> float | None:

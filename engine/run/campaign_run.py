@@ -102,7 +102,7 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         tasks, no_tasks = ([], "") if reason else campaign.planner.tasks(n)
         if not tasks and not unfinished:
             baseline.measure_references(campaign)
-            campaign.has_no_tasks = True
+            campaign.nothing_left_on = campaign.setup.repo.tip
             return f"nothing left to try: {no_tasks}"
         campaign.controls.answer_reopening("")
         _run_round(campaign, n, tasks, closing=bool(reason))

@@ -126,7 +126,8 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
             waiting=campaign.waiting_count(),
             **({"models": msgspec.to_builtins(models)} if models.attempts else {}),
             provisional=waiting_line.provisional(campaign.context.reader, setup.id),
-            **({"no_tasks": True} if campaign.has_no_tasks else {}),
+            **({"no_tasks": True, "tip": campaign.nothing_left_on}
+               if campaign.nothing_left_on else {}),
             **({rollback.CUT: True} if cut else {}))
         campaign.set_state(state, "", reason, doubt)
     campaign.write_records()

@@ -29,6 +29,7 @@ LIMIT_S = 600.0
 """Seconds after which a reference is given up: it may take long, and decides nothing."""
 EAGER = "eager"
 BELOW = ", below the bar"
+NOISY = ", uncertain"
 LEAST_NOISE = 0.01
 """Latencies of different verdicts that differ by a smaller share are called equal."""
 STDERRS = 2 * math.sqrt(2)
@@ -40,11 +41,13 @@ class ReferenceLatencies:
     """Latencies by config class, us, with the device and the time of their measurement.
 
     `bars` are those of compilers and libraries by their names, as they would be where eager PyTorch
-    has the latency `eager`; `failure` says which of them failed and why, "" if none did.
+    has the latency `eager`, and `stderrs` the standard errors of their logarithms; `failure` says
+    which of them failed and why, "" if none did.
     """
 
     eager: Mapping[str, float]
     bars: Mapping[str, Mapping[str, float]]
+    stderrs: Mapping[str, Mapping[str, float]]
     device: str = ""
     at: float = 0.0
     failure: str = ""
@@ -63,8 +66,7 @@ class ReferenceLatencies:
         for row in rows:
             if row.latency_us is not None:
                 comparisons = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
-                               + (BELOW if name != EAGER
-                                  and math.log(other / row.latency_us) < -_noise(row) else "")
+                               + self._place(row, name, other / row.latency_us)
                                if (other := known.get(row.config_class)) is not None else ""
                                for name, known in ((EAGER, self.eager), *self.bars.items())]
                 if any(comparisons):
@@ -75,8 +77,8 @@ class ReferenceLatencies:
         """Say whether a verdict is below, level with or above the classes' fastest bars."""
         best = {name: min((known[name], bar) for bar, known in self.bars.items() if name in known)
                 for name in {name for known in self.bars.values() for name in known}}
-        gaps = [(math.log(best[row.config_class][0] / row.latency_us), _noise(row),
-                 best[row.config_class][1])
+        gaps = [(math.log(best[row.config_class][0] / row.latency_us),
+                 self._noise(row, best[row.config_class][1]), best[row.config_class][1])
                 for row in rows if row.latency_us and row.config_class in best]
         below = [bar for gap, noise, bar in gaps if gap < -noise]
         if below:
@@ -86,10 +88,22 @@ class ReferenceLatencies:
             "level with the bar within the noise"
         return f"{position} ({', '.join(self.bars)})" if gaps else ""
 
+    def _place(self, row: Row, bar: str, ratio: float) -> str:
+        """Return that a class is below a bar, or that the bar is too noisy to tell, or ""."""
+        gap = math.log(ratio)
+        if bar != EAGER and gap < -self._noise(row, bar):
+            return BELOW
+        return NOISY if abs(gap) < STDERRS * self._stderr(row, bar) else ""
 
-def _noise(row: Row) -> float:
-    """Return the log-ratio by which latencies of two such verdicts may differ by chance."""
-    return max(LEAST_NOISE, STDERRS * (row.stderr or 0.0))
+    def _noise(self, row: Row, bar: str) -> float:
+        """Return the log-ratio by which a class and a bar may differ by chance.
+
+        The noisier of their two verdicts decides.
+        """
+        return max(LEAST_NOISE, STDERRS * max(row.stderr or 0.0, self._stderr(row, bar)))
+
+    def _stderr(self, row: Row, bar: str) -> float:
+        return self.stderrs.get(bar, {}).get(row.config_class, 0.0)
 
 
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
@@ -118,7 +132,8 @@ def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
 def of_verdicts(measured: Mapping[str, Verdict], baseline: Mapping[str, float], at: float = 0.0,
                 ) -> ReferenceLatencies:
     """Return the references: verdicts by the forms' keys, baseline latencies by class, us."""
-    bars, failures = dict[str, Mapping[str, float]](), list[str]()
+    bars, stderrs = dict[str, Mapping[str, float]](), dict[str, Mapping[str, float]]()
+    failures = list[str]()
     for form in FORMS:
         if (verdict := measured.get(form.key)) is None:
             continue
@@ -126,11 +141,23 @@ def of_verdicts(measured: Mapping[str, Verdict], baseline: Mapping[str, float], 
             failures.append(f"{form.name} is not a reference here: {why}")
         else:
             bars[form.name] = {
-                row.config_class: row.latency_us / row.incumbent_us * eager_us
-                for row in verdict.rows if row.latency_us and row.incumbent_us
+                row.config_class: _ratio(row) * eager_us for row in verdict.rows
+                if row.latency_us and row.incumbent_us
                 and (eager_us := baseline.get(row.config_class))}
-    return ReferenceLatencies(eager=baseline, bars=bars, at=at, failure="; ".join(failures),
+            stderrs[form.name] = {row.config_class: row.stderr or 0.0 for row in verdict.rows}
+    return ReferenceLatencies(eager=baseline, bars=bars, stderrs=stderrs, at=at,
+                              failure="; ".join(failures),
                               device=next(iter(measured.values())).device)
+
+
+def _ratio(row: Row) -> float:
+    """Return a reference's time divided by the module's.
+
+    One slow pair moves the mean of the pairs' logarithms less than it moves the latencies.
+    """
+    if row.log_ratio is not None:
+        return math.exp(-row.log_ratio)
+    return (row.latency_us or math.nan) / (row.incumbent_us or math.nan)
 
 
 def with_lines(verdict: Verdict, references: ReferenceLatencies | None) -> Verdict:

@@ -10,6 +10,7 @@ import time
 
 from harness.devices.device import Device, DeviceState, Listing
 from harness.formats.text import plain, read_text
+from harness.verdict import BUSY
 
 SAMPLE_S = 0.1
 _lock = threading.Lock()
@@ -36,7 +37,7 @@ def load_note() -> str:
     """Return a note if more programs ran than there are cores, which scatters times; else ""."""
     running, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
     return "" if running <= cores else (
-        f"the machine was busy: {running:.1f} programs ran on {cores} cores in the last minute, so "
+        f"{BUSY}: {running:.1f} programs ran on {cores} cores in the last minute, so "
         "times scatter")
 
 

@@ -18,7 +18,7 @@ from kopt_tui.widgets.patch_pane import wrapped
 from kopt_tui.widgets.tones import Line, Span
 
 ESCAPE = re.compile(r"\\([\\`*_{}\[\]()#+.!|<>~-])")
-INLINE = re.compile(r"(\*\*.+?\*\*|`[^`]+`)")
+INLINE = re.compile(r"(\*\*.+?\*\*|(?<!\\)`[^`]+`)")
 WORD = re.compile(r"\s*\S+\s*")
 RULE = re.compile(r"^:?-{2,}:?$")
 NARROWEST = 6

@@ -134,9 +134,19 @@ void stencil(const float *x, float *restrict out, long rows, long cols)
         out[j] = out[j] / sqrtf((float)rows);
 }
 """
+ROW_MEANS = """\
+void row_means(const float *x, float *out, int rows, int cols) {
+    for (int r = 0; r < rows; r++) {
+        float sum = 0.0f;
+        for (int i = 0; i < cols; i++) sum += x[r * cols + i];
+        out[r] = sum / cols;
+    }
+}
+"""
 FUNCTIONS = {
     "softmax": CFunction(SOFTMAX, "softmax", (ROWS * COLS, ROWS * COLS), _long(ROWS, COLS)),
     "matmul": CFunction(MATMUL, "matmul", (7 * 11, 11 * 37, 7 * 37), _long(7, 37, 11)),
+    "row means": CFunction(ROW_MEANS, "row_means", (5 * 37, 5), (5, 37)),
     "column sums": CFunction(COLUMN_SUMS, "column_sums", (70 * 41, 41), _long(70, 41)),
     "transpose": CFunction(TRANSPOSE, "transpose", (70 * 41, 70 * 41), _long(70, 41)),
     "parallel stencil": CFunction(PARALLEL_STENCIL, "stencil", (70 * 41, 70 * 41), _long(70, 41)),

@@ -20,10 +20,13 @@ from engine.manifest.schema import Manifest
 from engine.routing import source_language
 from harness.benchmark.runs.result_table import ResultTable
 from harness.errors import InputError
+from harness.formats.quantities import listed
+from harness.formats.text import one_line
 
 REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
             "csv": "--csv bench.csv, a table that the benchmark writes: a row for each shape, with "
-            "its time and whether the result is correct",
+            "its time and whether the result is correct; if it prints that: --benchmark "
+            "'python bench.py > bench.csv'",
             "check": "--check 'err <= 1e-6'", "metrics": "--metrics us", "edit": "--edit 'src/*.c'"}
 """Required parameters of a command target, and the flag that gives each."""
 ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
@@ -33,9 +36,15 @@ ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
            "metrics": "metrics=us, or other columns of times or rates",
            "edit": "edit=src/*.c, the files that candidates may change"}
 """Required parameters, and the answer by which a person sets each."""
-OF_RUN = ("check", "metrics")
-"""Required parameters that can be found by running the benchmark."""
+OF_RUN = {"check": ("says whether a row's result is correct", "let the benchmark write one, such "
+                    "as the largest error against a plain computation; then --check 'err <= 1e-6'"),
+          "metrics": ("is a time or a rate with its unit in its name", "name it like time_ms or "
+                      "gbps; then --metrics time_ms")}
+"""Required parameters that a run of the benchmark can show: what no column of its table does if
+they stay unknown, and what to do then."""
 _REDIRECTED = re.compile(r"(?<![0-9&>])>\s*([\w./-]+\.\w+)\s*$")
+MOST_COLUMNS = 12
+"""Most columns of a table that a message names."""
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 """Parameters that a campaign fills in at its start."""
 
@@ -59,7 +68,8 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("target_lang", kernel.language, ""),
         ("target_gpu", "", ""),
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
-        ("benchmark_command", detected.command if detected else "", "it writes a table"),
+        ("benchmark_command", detected.command if detected else "",
+         "it writes a table" if detected and detected.csv else "by its name"),
         ("csv", *_csv(overrides.get("benchmark_command", ""), detected)),
         ("check", guessed.check, "a column that says whether a row is correct"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
@@ -109,7 +119,7 @@ def _benchmark(project: Path, command: str) -> benchmark.Benchmark | None:
     files = [path.relative_to(project).as_posix() for path in sources.project_files(project)]
     if script := quick_script.benchmark_file(command, files) if command else "":
         return benchmark.read_benchmark(project, script, sources.read_source(project / script))
-    return next(iter(benchmark.find_benchmarks(project)), None)
+    return next(iter(benchmark.find_benchmarks(project)), None) or benchmark.by_name(project)
 
 
 def _metric_origin(guessed: GuessedColumns) -> str:
@@ -157,6 +167,25 @@ def complaint(known: Parameters, *, before_run: bool = False) -> str:
     """Return a message about the first missing parameter, "" if none is missing."""
     name = missing_parameter(known, before_run=before_run)
     return name and f"{name} is still missing: write {ANSWERS[name]}"
+
+
+def expect_rows(table: ResultTable, csv: str) -> None:
+    """Raise InputError for a run's table without rows."""
+    if not table.rows:
+        raise InputError(f"{csv} {'has a header and no rows' if table.columns else 'is empty'}",
+                         fix="let the benchmark write a row for each shape")
+
+
+def expect_columns(known: Parameters, table: ResultTable) -> None:
+    """Raise InputError for a run's table that lacks a required column."""
+    csv = known["csv"].value
+    if len(table.columns) == 1 and " " in table.columns[0]:
+        raise InputError(f"{csv} has a single column, '{one_line(table.columns[0], 80)}'",
+                         fix="let the benchmark separate the cells of a row by commas")
+    if (name := missing_parameter(known)) in OF_RUN:
+        what, fix = OF_RUN[name]
+        has = listed([one_line(column, 80) for column in table.columns], MOST_COLUMNS)
+        raise InputError(f"no column of {csv} {what}: it has {has}", fix=fix)
 
 
 def make_manifest(known: Parameters, project: str,

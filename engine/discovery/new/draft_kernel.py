@@ -17,7 +17,7 @@ from harness.errors import EnvironmentFault, InputError
 from harness.formats import yaml_document
 from harness.formats.expression import names_of
 from harness.formats.json_codec import to_builtins
-from harness.tasks.target import Arg, ConfigClass, Role, Target
+from harness.tasks.target import BUILD_FLAGS, Arg, ConfigClass, Role, Target
 from harness.tasks.task_file import check
 
 ZERO_ONE = "drawn from 0 and 1: write low and high in the task for others"
@@ -100,7 +100,8 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
         check_shape(function, name, shape)
     task = Target(op=function.name.partition("<")[0], language=function.language,
                   source=source.as_posix(), entry=function.name, reference=reference, args=args,
-                  launch=function.launch, classes=config_classes)
+                  launch=function.launch, classes=config_classes,
+                  build=(*BUILD_FLAGS["c"], "-fopenmp") if function.uses_openmp else None)
     check(task)
     for config_class in task.classes:
         tensors = task.tensors(config_class)
@@ -147,6 +148,8 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
         yield f"{arg.name:18} {arg.kind} {arg.dtype}{shape}  ({reason})"
     if task.by_baseline:
         yield "reference          baseline  (reference.py has no function of this name)"
+    if task.build is not None:
+        yield f"{'build':18} {' '.join(task.build)}  (OpenMP pragmas in the source)"
     if task.launch is not None:
         axes = ("grid", task.launch.grid), ("block", task.launch.block)
         for name, sizes in (*axes, ("shared", (task.launch.shared_bytes,))):

@@ -21,6 +21,7 @@ from harness.formats.text import plain
 
 WRITES = re.compile(r"csv\.(?:Dict)?[Ww]riter|\.to_csv\(|\.csv[\"'][^\n]*[\"']w")
 _WRITES_JSON = re.compile(r"json\.dumps?\(|\.to_json\(")
+_QUICK = "quick_test_bench.py"
 _HEADER_BYTES, _JSON_BYTES = 1 << 16, 4 << 20
 
 
@@ -50,13 +51,24 @@ def find_benchmarks(project: Path) -> list[Benchmark]:
     for path in sources.project_files(project):
         source = sources.read_source(path) if path.suffix == ".py" else ""
         is_csv = bool(WRITES.search(source))
-        if not (is_csv or _WRITES_JSON.search(source)) or path.name == "quick_test_bench.py":
+        if not (is_csv or _WRITES_JSON.search(source)) or path.name == _QUICK:
             continue
         script = read_benchmark(project, path.relative_to(project).as_posix(), source)
         if not is_csv and not (script.csv and _is_timed(script)):
             continue
         scored.append((_likelihood(script), script))
     return [script for score, script in sorted(scored, key=lambda pair: -pair[0]) if score > 0]
+
+
+def by_name(project: Path) -> Benchmark | None:
+    """Return the first script whose name says that it is a benchmark, though not which table it
+    writes, None if there is none.
+    """
+    script = next((path for path in sources.project_files(project) if path.suffix == ".py"
+                   and words(path.stem) & {"bench", "benchmark", "benchmarks"}
+                   and path.name != _QUICK), None)
+    return read_benchmark(project, script.relative_to(project).as_posix(),
+                          sources.read_source(script)) if script else None
 
 
 def read_benchmark(project: Path, script: str, source: str) -> Benchmark:
@@ -73,17 +85,23 @@ def read_benchmark(project: Path, script: str, source: str) -> Benchmark:
 
 def test_command(project: Path, script: str, files: Sequence[str]) -> str:
     """Return the command of the first test script that mentions one of the files, or ""."""
-    tested = {PurePosixPath(file).stem for file in files}
+    tested = {_module(PurePosixPath(file)) for file in files}
     for path in sources.project_files(project):
         name = path.relative_to(project).as_posix()
         if path.suffix != ".py" or name == script or not words(path.stem) & TEST:
             continue
         source = sources.read_source(path)
-        if not any(re.search(rf"\b{re.escape(stem)}\b", source) for stem in tested):
+        if not (tested & words(path.stem)) \
+                and not any(re.search(rf"\b{re.escape(stem)}\b", source) for stem in tested):
             continue
         is_script = "__main__" in source or not re.search(r"^(?:async )?def test_", source, re.M)
         return f"python {name}" if is_script else f"python -m pytest -q {name}"
     return ""
+
+
+def _module(file: PurePosixPath) -> str:
+    """Return the name by which a test mentions a file: its own, or that of its package."""
+    return file.parent.name if file.stem == "__init__" and file.parent.name else file.stem
 
 
 def op_name(script: str, files: Sequence[str], project: Path) -> str:

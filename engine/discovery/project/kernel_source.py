@@ -50,7 +50,8 @@ def find_kernel(project: Path, script: str) -> KernelSource:
     likely = [path for path in likely if words(path.stem) & script_words] or likely
     tunable = [path for path in likely if "kopt: knob" in read_source(path)]
     sources = [path for path in likely if path.suffix in SOURCES]
-    chosen = tunable or sources or likely or near
+    chosen = sorted(tunable or sources or likely or near,
+                    key=lambda path: path.name == "__init__.py")  # the first may get knobs
     files = tuple(path.relative_to(project).as_posix() for path in chosen)
     loaders = [source, *(read_source(path) for path in near if path.suffix == ".py")]
     language = source_language.detect(read_source(chosen[0]), chosen[0].name) if chosen else ""

@@ -22,6 +22,7 @@ C_TYPES = {
 }
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _FUNCTION = re.compile(r"^([A-Za-z_][\w \t*]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
+_OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
 _QUALIFIERS = re.compile(r"\b(?:const|restrict|__restrict__|__restrict|volatile|register)\b")
 
 
@@ -38,6 +39,8 @@ class CFunction(msgspec.Struct, frozen=True):
     launch: Launch | None = None
     constants: dict[str, int] = {}
     """The whole-number constants of its source."""
+    uses_openmp: bool = False
+    """Whether its source has OpenMP pragmas, which a compiler ignores without `-fopenmp`."""
 
 
 def task_files(project: Path) -> list[Path]:
@@ -86,12 +89,14 @@ def read_source(path: Path) -> str:
 def c_functions(source: str) -> list[CFunction]:
     """Return the non-static functions of a C source whose argument types are known."""
     functions: list[CFunction] = []
-    for match in _FUNCTION.finditer(_COMMENT.sub(" ", source)):
+    code = _COMMENT.sub(" ", source)
+    uses_openmp = bool(_OPENMP.search(code))
+    for match in _FUNCTION.finditer(code):
         head, name, parameters = match.groups()
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            functions.append(CFunction(name, args))
+            functions.append(CFunction(name, args, uses_openmp=uses_openmp))
     return functions
 
 

@@ -13,6 +13,8 @@ from engine.transformations.c.parsed_c import LOOPS, ParsedC
 from engine.transformations.transformation import Transformation, Transformed, first_places
 
 _MEMORY = ("subscript_expression", "pointer_expression", "field_expression")
+_ONE = {"float": "1.0f", "double": "1.0"}
+"""The dividend of a reciprocal: the quotient of two integers would be 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,8 @@ class Reciprocal(Transformation):
         invariants = first_places(_invariants(c, divisors=True),
                                   "no loop divides floating-point values by "
                                   "one that it does not change")
-        return _moved(c, invariants, "inverse", "1 / ({})", "* {}", "products with a reciprocal")
+        return _moved(c, invariants, "inverse", "{one} / ({})", "* {}",
+                      "products with a reciprocal")
 
 
 def _moved(c: ParsedC, invariants: list[Invariant], name: str, value: str, use: str,
@@ -60,7 +63,7 @@ def _moved(c: ParsedC, invariants: list[Invariant], name: str, value: str, use: 
         if key not in names:
             names[key] = c.free(name)
             before.setdefault(each.loop.start_byte, (each.loop, []))[1].append(
-                f"const {each.kind} {names[key]} = {value.format(text)};")
+                f"const {each.kind} {names[key]} = {value.format(text, one=_ONE[each.kind])};")
         begin, written = each.node.start_byte, use.format(names[key])
         if use != "{}":  # also replaces the sign of the division
             begin = c.source.rindex("/", 0, begin)

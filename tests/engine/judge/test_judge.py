@@ -40,6 +40,17 @@ def verdict(*rows: Row, speedup: float = 1.5, low: float | None = None,
                    speedup_low=speedup - 0.05 if low is None else low, speedup_high=speedup + 0.05)
 
 
+def test_verdict_that_says_nothing_since_the_machine_was_busy_says_so() -> None:
+    """A kernel with threads that was 4x faster was a tie, uncertain, and nothing told why."""
+    busy = "the machine was busy: 3.7 programs ran on 2 cores in the last minute, so times scatter"
+    given = replace(verdict(row(1.2, "tie", stderr=0.5), speedup=2.5, low=0.3),
+                    notes=("class tall: another note", busy))
+    wide = replace(given, speedup_high=21.6)
+    assert rule(wide, AUTO).reason == f"uncertain; {busy}; tall uncertain"
+    assert rule(replace(wide, notes=()), AUTO).reason == "uncertain; tall uncertain"
+    assert busy not in rule(replace(given, speedup_low=0.9), AUTO).reason, "its interval says more"
+
+
 @pytest.mark.parametrize(("given", "policy", "kind", "words"), [
     (verdict(row(0.5)), AUTO, "keep", "1.50x [1.45, 1.55]; tall 50.0% faster"),
     (verdict(row(0.5)), FLAGGED, "keep", "1.50x"),

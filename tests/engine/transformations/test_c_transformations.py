@@ -16,6 +16,7 @@ WANTED = {
     "softmax": {"c-accumulators", "c-vector-math", "c-relaxed-math", "c-unroll-and-jam",
                 "c-reciprocal"},
     "matmul": {"c-accumulators", "c-unroll-and-jam", "c-restrict"},
+    "row means": {"c-accumulators", "c-reciprocal"},
     "column sums": {"c-loop-order"},
     "parallel stencil": {"c-loop-order", "c-hoist"},
     "transpose": {"c-blocking"},

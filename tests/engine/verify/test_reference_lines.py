@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 from engine.verify import reference_lines
 from harness.verdict import REFERENCE_LINE, Row, Verdict, rejected
 
 
-def verdict(latency_us: float, incumbent_us: float) -> Verdict:
+def verdict(latency_us: float, incumbent_us: float, *, log_ratio: float | None = None,
+            stderr: float = 0.01) -> Verdict:
+    paired = math.log(incumbent_us / latency_us) if log_ratio is None else log_ratio
     row = Row(config_class="full", correct=True, latency_us=latency_us, incumbent_us=incumbent_us,
-              outcome="tie", log_ratio=0.0, low=-0.1, high=0.1, stderr=0.01, pairs=4)
+              outcome="tie", log_ratio=paired, low=paired - 10 * stderr, high=paired + 10 * stderr,
+              stderr=stderr, pairs=4)
     return Verdict(valid=True, correct=True, latency_us=latency_us, latency_kind="measured-cpu",
                    rows=(row,), speedup=1.0, speedup_low=0.9, speedup_high=1.1)
 
@@ -67,3 +72,13 @@ def test_fastest_of_compilers_and_libraries_is_the_bar() -> None:
     assert references.standing(verdict(18.5, 25.0).rows) == \
         "level with the bar within the noise (torch.compile, torch.compile max-autotune)"
     assert references.standing(rejected("wrong").rows) == ""
+
+
+def test_noisy_measurement_of_a_bar_puts_nothing_above_it() -> None:
+    """One slow pair made torch.compile 23 times slower than eager PyTorch on a busy CPU."""
+    references = reference_lines.of_verdicts(
+        {"compiled": verdict(18125.0, 789.0, log_ratio=-1.296, stderr=0.99)}, {"full": 349.0})
+    shown = reference_lines.with_lines(verdict(349.0, 349.0), references)
+    assert lines(shown) == ["full: 1.00x of eager (349 us), 3.65x of torch.compile (1.28 ms), "
+                            "uncertain; measured on this device"]
+    assert references.standing(shown.rows) == "level with the bar within the noise (torch.compile)"

@@ -14,6 +14,7 @@ from engine.discovery.new import draft_command
 from engine.manifest import load
 from harness.isolation import device_lock
 from kopt_tui.main import main
+from tests.support import repos
 from tests.support.command_line import answer, converse, kopt
 from tests.support.paths import ROOT
 
@@ -159,6 +160,53 @@ def test_run_shows_the_columns_when_it_asks_for_a_check(result: str, tmp_path: P
     assert status == 0, screen
     written = load.load(tmp_path / "manifest.yaml").target
     assert written.check == f"{result} == 0" and written.metrics == ("GB/s",)
+
+
+@pytest.mark.parametrize(("table", "why"), [
+    ("op,n,ms\nadd,1,2\nadd,2,3\n", "no column of out.csv says whether a row's result is correct: "
+     "it has op, n, ms (let the benchmark write one"),
+    ("op,n,elapsed,err\nadd,1,2,0\nadd,2,3,0\n", "no column of out.csv is a time or a rate with "
+     "its unit in its name: it has op, n, elapsed, err (name it like time_ms"),
+    ("op    n   ms\nadd   1    2\n", "out.csv has a single column, 'op n ms' (let the benchmark "
+     "separate the cells of a row by commas)"),
+    ("op,n,ms,err\n", "out.csv has a header and no rows"), ("", "out.csv is empty")])
+def test_run_whose_table_lacks_something_says_what_it_has(
+        table: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "table.txt").write_text(table)
+    (tmp_path / "k.c").write_text("void f(float *x, int n) { x[n - 1] = 0; }\n")
+    assert main(["new", "--project", str(tmp_path), "--yes", "--run", "--benchmark",
+                 "cp table.txt out.csv", "--csv", "out.csv", "--edit", "k.c", "--device",
+                 "cpu"]) == 2
+    assert why in capsys.readouterr().err
+
+
+PACKAGE = {
+    "geo/__init__.py": "from .dist import far\n",
+    "geo/dist.py": "def far(a):\n    return a * 2\n",
+    "benchmark.py": "import argparse, time\nfrom geo import far\n"
+                    "parser = argparse.ArgumentParser()\nparser.add_argument('--out')\n"
+                    "print('ms', time.perf_counter(), far(2), file=open(parser.parse_args().out, "
+                    "'w'))\n",
+    "tests/test_other.py": "class TestX:\n    def __init__(self): pass\n",
+    "tests/test_far.py": "from geo import far\n\n\ndef test_far():\n    assert far(1) == 2\n",
+}
+
+
+def test_benchmark_is_found_by_its_name_and_tests_by_their_package(tmp_path: Path) -> None:
+    project = repos.project(tmp_path / "p", PACKAGE)
+    known = draft_command.infer_parameters(project, {})
+    assert (known["benchmark_command"].value, known["benchmark_command"].origin) == (
+        "python benchmark.py", "by its name")
+    assert known["edit"].value == "geo/dist.py, geo/__init__.py", "the first one may get knobs"
+    assert known["test_command"].value == "python -m pytest -q tests/test_far.py"
+    assert draft_command.missing_parameter(known) == "csv", "only a person knows it"
+
+
+def test_test_is_found_by_the_name_of_the_file_that_it_tests(tmp_path: Path) -> None:
+    files = {**PACKAGE, "tests/test_far.py": "import geo_data\n",
+             "tests/test_dist.py": "def test_it():\n    pass\n"}
+    known = draft_command.infer_parameters(repos.project(tmp_path / "p", files), {})
+    assert known["test_command"].value == "python -m pytest -q tests/test_dist.py"
 
 
 def test_missing_parameter_is_asked_for(project: Path) -> None:

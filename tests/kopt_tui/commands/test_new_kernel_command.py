@@ -113,6 +113,22 @@ def test_task_is_drafted_from_a_signature(project: Path) -> None:
     assert [row_class.name for row_class in drafted.classes] == ["tall", "wide"]
 
 
+@pytest.mark.parametrize(("pragma", "flags"), [
+    ("    # pragma omp parallel for", ("-O3", "-march=native", "-fopenmp")),
+    ("    // #pragma omp parallel for", None)])
+def test_openmp_pragmas_of_a_source_get_their_compiler_flag(
+        pragma: str, flags: tuple[str, ...] | None, project: Path) -> None:
+    """A compiler ignores them without it, and the kernel would be timed on one core."""
+    (project / "task.yaml").unlink()
+    source = (project / "rmsnorm.c").read_text()
+    loop = next(line for line in source.splitlines() if line.startswith("    for ("))
+    (project / "rmsnorm.c").write_text(source.replace(loop, f"{pragma}\n{loop}", 1))
+    done = kopt("new", "--project", str(project), "--no-check", *DRAFTED)
+    assert done.returncode == 0, done.stderr
+    assert task_file.load(project / "task.yaml").build == flags
+    assert ("-O3 -march=native -fopenmp  (OpenMP" in done.stderr) is bool(flags)
+
+
 def test_wrong_reference_is_reported_in_the_first_verdict(project: Path) -> None:
     reference = project / "reference.py"
     reference.write_text("def rmsnorm(x, weight, eps):\n    return x * weight\n")

@@ -58,6 +58,12 @@ def test_markdown_fits_and_loses_no_word(width: int) -> None:
     assert "**" not in text and "---" not in text
 
 
+def test_escaped_backticks_are_characters_and_begin_no_code() -> None:
+    """A report escapes the text of others, such as a reason that quotes a line of code."""
+    lines = markdown_lines(r"state: declare one, such as \`\#define TILE 32\`, or `code`", 80)
+    assert plain(lines) == [" state: declare one, such as `#define TILE 32`, or code"]
+
+
 def test_patch_is_numbered_and_keeps_every_line() -> None:
     lines = patch_lines(PATCH, highlighted=False)
     assert plain(lines)[4].endswith("int64_t rows, int64_t cols, float eps)")
