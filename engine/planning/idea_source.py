@@ -19,6 +19,8 @@ from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.stagnation import BottleneckPlace, TriedDirections
 from harness.formats.text import one_line
 
+ADVICE = "advice"
+"""The key of the idea that says what kopt advises against a bottleneck."""
 MAX_LENGTH = 240
 """Most characters of a hypothesis that quotes a tip or a failure."""
 SAME = 0.7
@@ -42,6 +44,21 @@ class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def place(self) -> BottleneckPlace:
         return BottleneckPlace("") if self.tunable is None else BottleneckPlace.of(self.tunable)
+
+    @property
+    def strategy(self) -> str:
+        return strategy_of(self.key, self.place.limiter)
+
+
+def strategy_of(key: str, limiter: str) -> str:
+    """Return the strategy that the idea with a key follows: kopt's advice is one of the table's."""
+    row = strategy_table.shown(limiter) if key == ADVICE and limiter else None
+    return key if row is None else row.key
+
+
+def is_repeat(text: str, others: Iterable[str]) -> bool:
+    """Return whether a hypothesis says in other words what one of the others says."""
+    return any(_is_same(_words(text), _words(other)) for other in others)
 
 
 def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
@@ -73,18 +90,22 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
 
 def _in_turns(columns: Sequence[list[PlannedIdea]],
               others: Sequence[PlannedIdea]) -> list[PlannedIdea]:
-    """Return the columns' ideas in turn, without repeats of each other or of `others`."""
-    texts = [_words(idea.text) for idea in others]
+    """Return the columns' ideas in turn, without repeats of each other or of `others`.
+
+    A strategy aimed at another bottleneck is a repeat too: it changes the same source in one way.
+    """
+    texts, strategies = [_words(idea.text) for idea in others], set[str]()
     queues, kept = [iter(column) for column in columns], list[PlannedIdea]()
     while queues:
         for queue in list(queues):
-            idea = next((idea for idea in queue if not any(
+            idea = next((idea for idea in queue if idea.strategy not in strategies and not any(
                 _is_same(_words(idea.text), other) for other in texts)), None)
             if idea is None:
                 queues.remove(queue)
             else:
                 kept.append(idea)
                 texts.append(_words(idea.text))
+                strategies.add(idea.strategy)
     return kept
 
 
@@ -106,7 +127,7 @@ def _against(tunable: TunableBottleneck | None, place: StrategyPlace,
     limiter, where = "", ""
     if tunable is not None:
         limiter, where = tunable.bottleneck.limiter, f", {BottleneckPlace.of(tunable)}"
-        yield PlannedIdea(key="advice", tunable=tunable,
+        yield PlannedIdea(key=ADVICE, tunable=tunable,
                           text=f"relieve {limiter}: {tunable.bottleneck.advice}")
     rows = [row for row in strategy_table.against(limiter, place) if not row.shows]
     for row in sorted(rows, key=lambda row: (

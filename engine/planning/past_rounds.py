@@ -10,7 +10,7 @@ from engine.history.history import CampaignHistory
 from engine.journal.read import Reader
 from engine.journal.records import Slot
 from engine.planning import stagnation
-from engine.planning.plan_inputs import SlotKindStats
+from engine.planning.plan_inputs import IMPLAUSIBLE, SlotKindStats
 from engine.planning.stagnation import TriedDirections
 from engine.repository.campaign_repo import CampaignRepo
 from engine.task import AGENT_BACKENDS
@@ -41,17 +41,23 @@ def tried(past: CampaignHistory, reader: Reader, campaign: str,
 
 def scores(past: CampaignHistory, slots: Sequence[Slot], last: int) -> tuple[SlotKindStats,
                                                                              SlotKindStats]:
-    """Return the results of planned slots and of others in round `last`, without the inbox."""
+    """Return the results of planned slots and of others in round `last`, without the inbox.
+
+    A slot counts once, with its best plausible speedup: a runner-up that was tried again, or a
+    split, is no second success.
+    """
     planned = {slot.slot: slot.kind == "planned" for slot in slots if slot.backend != "inbox"}
-    speedups: dict[bool, list[float]] = {True: [], False: []}
+    best: dict[str, float] = {}
     for row in past.verdicts.values():
         candidate = past.candidates.get(row.candidate)
         if candidate is not None and candidate.round == last and row.purpose == "verify" \
                 and row.speedup is not None and candidate.slot in planned:
-            speedups[planned[candidate.slot]].append(row.speedup)
-    kinds = list(planned.values())
-    return (SlotKindStats(speedups=tuple(speedups[True]), slots=kinds.count(True)),
-            SlotKindStats(speedups=tuple(speedups[False]), slots=kinds.count(False)))
+            best[candidate.slot] = max((best.get(candidate.slot, 0.0), row.speedup),
+                                       key=lambda speedup: (speedup < IMPLAUSIBLE, speedup))
+    of_planned, of_others = (SlotKindStats(
+        speedups=tuple(speedup for slot, speedup in best.items() if planned[slot] is kind),
+        slots=list(planned.values()).count(kind)) for kind in (True, False))
+    return of_planned, of_others
 
 
 def given_up(past: CampaignHistory, reader: Reader, campaign: str) -> tuple[Slot, ...]:

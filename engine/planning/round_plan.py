@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.knowledge import strategy_table
 from engine.planning import idea_source, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.idea_source import PlannedIdea
@@ -76,28 +77,36 @@ def _planned(inputs: PlanInputs, share: int) -> list[Task]:
             tasks.append(_transformation_task(inputs, slot, changes.pop(0)))
         else:
             tasks.append(_search(inputs, slot, directions.pop(0)))
-        by_agents, by_transformations = _keys(tasks, *AGENT_BACKENDS), _keys(tasks, "transform")
-        ideas[:] = [idea for idea in ideas if idea.key not in by_transformations]
-        changes[:] = [change for change in changes if _key(inputs, change) not in by_agents]
+        made = [change for change in inputs.new_changes
+                if change.name in {task.option for task in tasks if task.backend == "transform"}]
+        ideas[:] = [idea for idea in ideas if not any(
+            _is_idea_of(inputs, change, idea.strategy, idea.text) for change in made)]
+        changes[:] = _not_by_agents(inputs, tasks, changes)
     return tasks
 
 
-def _keys(tasks: Sequence[Task], *backends: str) -> set[str]:
-    """Return the keys of the ideas that the tasks of some backends follow."""
-    return {task.idea for task in tasks if task.idea and task.backend in backends}
+def _not_by_agents(inputs: PlanInputs, tasks: Sequence[Task],
+                   changes: Sequence[ApplicableChange]) -> list[ApplicableChange]:
+    """Return the transformations whose idea no agent's task follows."""
+    by_agents = [(idea_source.strategy_of(task.idea, task.limiter),
+                  task.hypothesis.removeprefix(f"{task.option}: "))
+                 for task in tasks if task.backend in AGENT_BACKENDS]
+    return [change for change in changes if not any(
+        _is_idea_of(inputs, change, strategy, text) for strategy, text in by_agents)]
 
 
-def _key(inputs: PlanInputs, change: ApplicableChange) -> str:
-    """Return the key of the strategy that a transformation follows, "" without one."""
-    return inputs.strategy_of(change.name)[2]
+def _is_idea_of(inputs: PlanInputs, change: ApplicableChange, strategy: str, text: str) -> bool:
+    """Return whether a transformation does what an agent's idea says, by its key or in words."""
+    key = inputs.strategy_of(change.name)[2]
+    return (bool(key) and strategy == key) or idea_source.is_repeat(text, (
+        change.what, *(row.text for row in strategy_table.strategies() if row.key == key)))
 
 
 def _more_transformations(inputs: PlanInputs, planned: Sequence[Task], room: int) -> list[Task]:
     """Return at most `room` more transformations, for slots that have nothing else to do."""
     made = {task.option for task in planned if task.backend == "transform"}
-    by_agents = _keys(planned, *AGENT_BACKENDS)
-    others = [change for change in inputs.new_changes
-              if change.name not in made and _key(inputs, change) not in by_agents]
+    others = [change for change in _not_by_agents(inputs, planned, inputs.new_changes)
+              if change.name not in made]
     numbered = enumerate(others[:max(0, room)], len(planned) + 1)
     return [_transformation_task(inputs, f"planned-{number}", change)
             for number, change in numbered] if inputs.pool.mode != "fixed" else []

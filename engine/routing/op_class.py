@@ -30,7 +30,8 @@ class OpRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def named_by(self, words: list[str]) -> str:
         """Return the word or phrase of a name that names this class, "" if none."""
         text = f" {' '.join(words)} "
-        return next((word for word in words if word in self.words), "") or next(
+        return next((word for word in words if word in self.words
+                     or _DIMENSIONS.sub("", word) in self.words), "") or next(
             (phrase for phrase in self.phrases if f" {phrase} " in text), "")
 
     def done_by(self, counts: dict[str, int]) -> bool:
@@ -50,6 +51,7 @@ _RULES = msgspec.toml.decode(Path(__file__).with_name("op_rules.toml").read_byte
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _MIXED = re.compile(r"MoE|RoPE|SiLU|GeLU|ReLU|SwiGLU|GeGLU")
 """Words whose capitals begin no new word."""
+_DIMENSIONS = re.compile(r"[1-3]d$")
 UNKNOWN = "unknown op"
 
 

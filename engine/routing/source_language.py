@@ -27,11 +27,16 @@ _DECORATORS: tuple[tuple[str, SourceLanguage], ...] = (
 """Decorators of kernels, as they are written."""
 _MODULES: dict[str, SourceLanguage] = {"tilelang": "tilelang", "flydsl": "flydsl",
                                        "cutlass": "cute-dsl", "triton": "triton"}
+_KERNEL_DECORATORS = ("jit", "autotune", "heuristics", "kernel", "prim_func")
+"""The last names of decorators in _MODULES that make a function a kernel."""
 _TYPES_OF_C: tuple[tuple[str, SourceLanguage], ...] = (
-    (r"#\s*include\s*[<\"](?:ck|ck_tile)/|\bck(?:_tile)?::", "ck"),
+    (r"#\s*include\s*[<\"](?:ck|ck_tile)/|\bck(?:_tile)?::|\bCK_TILE_\w+"
+     r"|\bDevice\w+_Xdl\w*", "ck"),
     (r"#\s*include\s*[<\"]hip/|\bhip[A-Z]\w+|\b__HIP\w+|\b__builtin_amdgcn_\w+", "hip"),
     (r"#\s*include\s*[<\"](?:cuda|cooperative_groups|cub/|cute/|cutlass/)|\bcuda[A-Z]\w+"
      r"|\b__nv_\w+|\bcute::|\bcutlass::|\basm\s*(?:volatile)?\s*\(", "cuda"))
+_CK_FOLDER = re.compile(r"ck(?:_\w+)?|composable_kernel")
+"""Folders of kernels in Composable Kernel, such as AITER's `ck_gemm_a8w8`."""
 _SUFFIXES: dict[str, SourceLanguage] = {".cu": "cuda", ".cuh": "cuda", ".hip": "hip", ".c": "c",
                                         ".py": "python"}
 _COMMENT = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -44,18 +49,21 @@ def detect(source: str, path: str = "", kernel_type: str = "") -> SourceLanguage
     else the language of the file.
     """
     language, is_sure = _of_python(source) if _is_python(path) else _of_c(
-        source, PurePosixPath(path).suffix)
+        source, PurePosixPath(path))
     declared = KERNEL_TYPES.get(re.sub(r"[ _]", "-", kernel_type.lower()))
     return language if is_sure or declared is None else declared
 
 
-def _of_c(source: str, suffix: str) -> tuple[SourceLanguage, bool]:
-    """Return a language, and whether the source's own names show it rather than its suffix."""
+def _of_c(source: str, path: PurePosixPath) -> tuple[SourceLanguage, bool]:
+    """Return a language, and whether the source's own names show it rather than its path."""
     code = without_comments(source)
     types = [name for pattern, name in _TYPES_OF_C if re.search(pattern, code)]
+    if "ck" not in types and "cuda" not in types and path.suffix != ".c" \
+            and any(map(_CK_FOLDER.fullmatch, path.parent.parts)):
+        return "ck", False
     if types and (types[0] == "ck" or len(types) == 1):
         return types[0], True
-    if by_suffix := _SUFFIXES.get(suffix):
+    if by_suffix := _SUFFIXES.get(path.suffix):
         return by_suffix, False
     return "cuda" if "__global__" in code else "c" if code.strip() else "unknown", False
 
@@ -72,7 +80,7 @@ def _of_python(source: str) -> tuple[SourceLanguage, bool]:
     if decorated:
         return decorated[0], True
     if device := "\n".join(_device_texts(tree)):
-        return _of_c(device, ".cu")[0], True
+        return _of_c(device, PurePosixPath("device.cu"))[0], True
     others = [name for module, name in _MODULES.items()
               if module in modules and module != "triton"]
     return (others[0] if others else "pytorch" if "torch" in modules else "python"), False
@@ -136,14 +144,32 @@ def _imports(tree: ast.Module) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+def _imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield each name that a source imports, and the package from which it comes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name.partition(".")[0],
+                         alias.name.partition(".")[0]) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((alias.asname or alias.name, node.module.partition(".")[0])
+                        for alias in node.names)
+
+
 def _decorated(tree: ast.Module) -> Iterator[tuple[str, SourceLanguage]]:
-    """Yield each function that is a kernel by its decorator: its name and its language."""
+    """Yield each function that is a kernel by its decorator: its name and its language.
+
+    Imports are followed: `flyc.kernel` after `import flydsl.compiler as flyc`.
+    """
+    imported = dict(_imported_names(tree))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             texts = [ast.unparse(each.func if isinstance(each, ast.Call) else each)
                      for each in node.decorator_list]
-            languages = [name for text in texts for pattern, name in _DECORATORS
-                         if re.fullmatch(pattern, text)]
+            languages = [_MODULES[module] for text in texts
+                         for module in [imported.get(text.partition(".")[0], "")]
+                         if module in _MODULES and text.rpartition(".")[2] in _KERNEL_DECORATORS] \
+                or [name for text in texts for pattern, name in _DECORATORS
+                    if re.fullmatch(pattern, text)]
             if languages:
                 yield node.name, languages[0]
 

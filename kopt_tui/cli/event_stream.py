@@ -154,7 +154,7 @@ def print_summary(reader: Reader, name: str) -> int:
     for candidate in kept:
         state = "rolled back" if candidate.commit in undone else "kept"
         print_text(f"  {state} {candidate.id} {candidate.commit[:12]}  "
-                   f"{phrases.clean(candidate.hypothesis)}: {phrases.clean(candidate.reason)}",
+                   f"{phrases.quoted(candidate.hypothesis)}: {phrases.clean(candidate.reason)}",
                    indent=4)
     if words := waiting_line.provisional(reader, name):
         print_text(f"  {words}", indent=4)

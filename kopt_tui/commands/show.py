@@ -130,7 +130,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
          (waiting_line.obstacle(past.line, entry) or f"kopt approve {entry.id[:12]}")
          if entry.state == "waiting" else "none needed") for entry in past.line), right="round")
     _print_section("slots", ("slot", "kind", "backend", "hypothesis", "stage"), (
-        (slot.slot, slot.kind, slot.backend, slot.hypothesis,
+        (slot.slot, slot.kind, slot.backend, phrases.quoted(slot.hypothesis),
          " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),
                                 slot.detail.removeprefix(slot.stage).strip()))))
         for slot in shown.slots))
@@ -144,7 +144,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         print_text(phrases.clean(f"a model suggests: {cause}"))
     _print_section("candidates", ("candidate", "round", "slot", "state", "hypothesis", "reason"), (
         (candidate.id[:12], candidate.round, candidate.slot, phrases.signed(candidate.state),
-         candidate.hypothesis, candidate.reason) for candidate in shown.candidates), right="round")
+         phrases.quoted(candidate.hypothesis), candidate.reason)
+        for candidate in shown.candidates), right="round")
     _print_section("requests not yet answered", ("control", "verb", "candidate", "by"), (
         (control.id, control.verb, control.candidate[:12], control.by)
         for control in shown.controls))
@@ -159,7 +160,8 @@ def _show_candidate(candidate: Candidate, view: CandidateView, line: Line, *,
     state = f"{phrases.signed(candidate.state)} {candidate.reason}"
     print_facts([
         ("candidate", candidate.id), ("campaign", candidate.campaign), ("round", candidate.round),
-        ("slot", candidate.slot), ("state", state.strip()), ("hypothesis", candidate.hypothesis),
+        ("slot", candidate.slot), ("state", state.strip()),
+        ("hypothesis", phrases.quoted(candidate.hypothesis)),
         ("again", view.again), ("approval", waiting_line.obstacle(line, candidate)
          if candidate.state == "waiting" else ""),
         ("built on it", waiting_line.resting(line, candidate.id)),

@@ -10,7 +10,7 @@ import msgspec
 
 from harness.formats import quantities
 from harness.verdict import BLIND_CHECK
-from kopt_tui.snapshot.phrases import ITSELF, clean, noise, ruled, short
+from kopt_tui.snapshot.phrases import ITSELF, clean, noise, quoted, ruled, short
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
     from engine.journal.records import Event
@@ -132,6 +132,8 @@ def _field_text(key: str, value: object, ref: str) -> str:
         return quantities.ratio(float(value))
     if isinstance(value, float):
         return f"{key} {value:.4g}"
+    if key == "hypothesis" and isinstance(value, str):
+        return quoted(value, 300)
     if isinstance(value, str):
         return short(value) if key == "candidate" or HASH.fullmatch(value) else clean(value, 300)
     return f"{key} {clean(str(value), 80)}"

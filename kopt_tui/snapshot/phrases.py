@@ -59,6 +59,12 @@ def clean(text: str, limit: int = CLIP) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
+def quoted(text: str, limit: int = CLIP) -> str:
+    """Return what a worker or a model says, in quotation marks: no word of kopt's own. "" stays."""
+    inner = clean(text, limit - 2).strip().replace('"', "'")
+    return f'"{inner}"' if inner else ""
+
+
 def sign(word: str) -> str:
     return SIGNS.get(word, ("·", "plain"))[0]
 

@@ -67,5 +67,5 @@ class StreamPane(ListPane[StreamLine]):
         if is_wide:
             parts.append((f"{fit(phrases.short(item.candidate), 8)} ", "plain"))
         reason = phrases.unprefixed(item.reason)
-        parts.append((reason or item.hypothesis, "plain" if reason else "dim"))
+        parts.append((reason or phrases.quoted(item.hypothesis), "plain" if reason else "dim"))
         return tuple(parts)

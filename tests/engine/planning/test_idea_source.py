@@ -61,3 +61,14 @@ def test_two_sentences_with_the_same_words_are_one_idea() -> None:
 def test_kernel_without_bottlenecks_gets_general_ideas() -> None:
     found = ideas((), TriedDirections())
     assert len(found) >= 5 and all(idea.tunable is None for idea in found)
+
+
+def test_strategy_is_proposed_for_one_bottleneck_of_a_round() -> None:
+    places = ((tunable(1), "memory", "square"), (tunable(2), "far from the roofline", "tall"))
+    aimed = [msgspec.structs.replace(limit, bottleneck=msgspec.structs.replace(
+        limit.bottleneck, limiter=limiter, config_class=config_class))
+             for limit, limiter, config_class in places]
+    found = ideas(aimed, TriedDirections(), place=StrategyPlace(
+        op="reduction", language="cuda", on_gpu=True))
+    keys = [idea.key for idea in found if idea.key != "advice"]
+    assert len(set(keys)) == len(keys) > 10

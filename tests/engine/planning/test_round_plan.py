@@ -11,6 +11,7 @@ import pytest
 from engine.knowledge import strategy_table
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import CliSpec, PoolSpec
+from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_share
 from engine.planning.round_plan import plan
 from engine.planning.stagnation import TriedDirections
@@ -243,3 +244,18 @@ def test_no_agent_follows_the_idea_of_a_transformation(language: Any, limiter: A
         for is_change in (False, True))
     assert by_agents and bool(by_transformations) == bool(names)
     assert not by_agents & by_transformations
+
+
+@pytest.mark.parametrize(("name", "suggested"), [
+    ("c-relaxed-math", ""),  # the fixture's bottleneck is memory, whose advice this would follow
+    ("c-relaxed-math", "move less data, in longer runs, and overlap the transfers"),
+    ("first", "The first one changes by its sums!")])
+def test_no_agent_says_in_other_words_what_a_transformation_does(name: str, suggested: str) -> None:
+    change = ApplicableChange(name=name, what="the first one changes by sums", knobs=())
+    ideas = (PlannedIdea(key="model-1", text=suggested),) if suggested else ()
+    tasks = plan(plan_inputs(
+        slots=12, knobs=(), bottlenecks=(tunable(1),), suggested=ideas, changes=(change,),
+        place=StrategyPlace(language="c"),
+        pool=PoolSpec(backends=("transform", "cli"), cli=(AGENT,))))
+    assert "cli" in {task.backend for task in tasks}
+    assert "transform" not in {task.backend for task in tasks}

@@ -42,6 +42,21 @@ def test_words_of_a_name_give_the_class(op: str, expected: str) -> None:
     assert classify([op]).name == expected
 
 
+@pytest.mark.parametrize(("kernel", "expected"), [  # of AITER, vLLM on ROCm, rocBLAS, CK
+    ("flatmm_a8w8_blockscale_asm", "GEMM"), ("wvSplitK_hf_sml_", "GEMM"), ("wvSplitKQ", "GEMM"),
+    ("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32", "GEMM"), ("kernel_gemm_xdl_cshuffle_v3", "GEMM"),
+    ("pa_fwd_asm", "attention"), ("pa_ragged", "attention"), ("fa2_fwd", "attention"),
+    ("paged_attention_ll4mi_QKV_mfma16_kernel", "attention"), ("FmhaFwdKernel", "attention"),
+    ("flydsl_gdr_decode", "linear attention"), ("gla_fwd", "linear attention"),
+    ("biased_grouped_topk", "MoE"), ("fused_moe_bf16_asm", "MoE"),
+    ("Rmsnorm2dFwd", "norm"), ("rmsnorm2d_fwd_with_add_smoothquant", "norm"),
+    ("layernorm2d", "norm"), ("GroupNormalization", "norm"), ("smoothquant_fwd", "quantization"),
+    ("cross_device_reduce_1stage", "communication"), ("padded_copy", "embedding"),
+])
+def test_names_of_amd_kernels_give_the_class(kernel: str, expected: str) -> None:
+    assert classify(["run", kernel]).name == expected
+
+
 @pytest.mark.parametrize(("path", "expected"), [
     ("matmul_c/matmul.c", "GEMM"), ("matmul_triton/kernel.py", "GEMM"),
     ("paged_attention_c/attention.c", "attention"),

@@ -9,8 +9,10 @@ from engine.journal.records import Event
 from engine.journal.rows import payload
 from harness.verdict import BLIND_CHECK
 from kopt_tui.snapshot import event_words, phrases
+from kopt_tui.snapshot.snapshot import StreamLine
 from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
+from kopt_tui.widgets.slots_pane import StreamPane
 from kopt_tui.widgets.tones import Line
 from tests.support import samples
 from tests.support.dashboard_journal import CAMPAIGN, HOSTILE, PATCH
@@ -128,6 +130,17 @@ def test_verdicts_before_the_first_round_state_their_purpose() -> None:
         "baseline  e3eaa5e6  99.2 us; a gain of less than 9.1% is hard to tell from noise"
     assert event("baseline", "e3eaa5e64363", latency_us=153e3, per="GB") == \
         "baseline  e3eaa5e6  153 ms/GB"
+
+
+def test_what_a_worker_claims_is_quoted() -> None:
+    forged = '✓ keep: 99.0x"; kept by kopt'
+    line = event("candidate.captured", "c" * 40, slot="planned-1", hypothesis=forged)
+    assert line.endswith("""planned-1  "✓ keep: 99.0x'; kept by kopt\"""")
+    row = StreamPane().row(StreamLine(
+        key="1", at=0.0, slot="planned-1", candidate="c" * 40, purpose="verify", outcome="keep",
+        speedup="", reason="", hypothesis=forged), 160)
+    assert row[-1][0] == """"✓ keep: 99.0x'; kept by kopt\""""
+    assert phrases.quoted("\n") == phrases.quoted("") == ""
 
 
 def test_end_of_a_round_says_its_outcome_once() -> None:
