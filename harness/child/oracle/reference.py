@@ -117,12 +117,10 @@ class BaselineReference:
                 self.compiled.check()
         except Exception as error:
             if self.interpret:
-                from ..run.interpret import NeedsGpu, outside_store, refusal
+                from ..run.interpret import explained
 
-                if reason := refusal(error):
-                    raise NeedsGpu(reason) from None
-                if reason := outside_store(error):
-                    raise RuntimeError(reason) from None
+                if (known := explained(error)) is not None:
+                    raise known from None
             raise
         written = [values[tensor["name"]] for tensor in tensors
                    if tensor["role"] in ("output", "inout")]

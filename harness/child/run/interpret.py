@@ -161,29 +161,26 @@ def _index_by_one_element(interpreter: Any) -> None:
     interpreter._patch_lang_tensor = patch
 
 
-def outside_store(error: BaseException) -> str:
-    """Return where a kernel stores outside its tensors, empty if the error is another one."""
-    from .store_bounds import StoreOutside
+def explained(error: BaseException) -> RuntimeError | None:
+    """Return the error that says why a kernel failed in the interpreter, None for any other error.
 
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, StoreOutside):
-        seen = seen.__cause__ or seen.__context__
-    return "" if seen is None else str(seen)
-
-
-def refusal(error: BaseException) -> str:
-    """Return why the interpreter cannot run a kernel, empty if it is not the cause of the error."""
+    It is NeedsGpu if the interpreter is the cause. A store outside the tensors is the kernel's own.
+    """
     from triton.runtime.errors import InterpreterError
 
-    seen: BaseException | None = error
+    from .store_bounds import StoreOutside
+
+    causes = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
     interpreted = False
-    while seen is not None:
+    for seen in causes:
         if isinstance(seen, NeedsGpu):
-            return str(seen)
+            return NeedsGpu(str(seen))
         if interpreted:  # raised in the interpreter: host code would fail in the same way on a GPU
             for kind, pattern, reason in LACKS:
                 if type(seen) is kind and re.search(pattern, str(seen)):
-                    return f"{reason} ({seen}): checking it needs a GPU"
+                    return NeedsGpu(f"{reason} ({seen}): checking it needs a GPU")
         interpreted = interpreted or isinstance(seen, InterpreterError)
-        seen = seen.__cause__ or seen.__context__
-    return ""
+    outside = [seen for seen in causes if isinstance(seen, StoreOutside)]
+    return RuntimeError(str(outside[0])) if outside else None

@@ -128,12 +128,10 @@ class PythonKernel:
             call.returned = self.function(*call.arguments)
         except Exception as error:
             if self.interpret:
-                from .interpret import NeedsGpu, outside_store, refusal
+                from .interpret import explained
 
-                if reason := refusal(error):
-                    raise NeedsGpu(reason) from None
-                if reason := outside_store(error):
-                    raise RuntimeError(reason) from None
+                if (known := explained(error)) is not None:
+                    raise known from None
             raise
 
     def synchronize(self) -> None:
