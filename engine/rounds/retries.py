@@ -145,7 +145,7 @@ def is_repairable(verdict: Verdict) -> bool:
 
 
 def next_repair(task: Task, entry: CandidateTree, tree: Path, complaint: str,
-          left_out: str = "", tries: int = 0, output: str = "") -> Task | None:
+                left_out: str = "", tries: int = 0, output: str = "") -> Task | None:
     """Return the task of repairing a candidate whose files are in `tree`.
 
     None after the last attempt, or if its worker cannot repair. The complaint also names the files
