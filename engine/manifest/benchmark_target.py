@@ -16,6 +16,8 @@ from harness.benchmark.spec.command_target import CommandTarget, EndToEndTarget,
 from harness.call_trace.weights import Weights
 from harness.errors import InputError
 
+NO_SOURCE = ("", ".cfg", ".ini", ".json", ".md", ".mk", ".toml", ".txt", ".yaml", ".yml")
+"""Suffixes of files that no compiler reads as a kernel, such as Makefile."""
 _PATH = re.compile(r"[\w.+/-]+")
 
 
@@ -90,8 +92,9 @@ def check_runnable(manifest: Manifest) -> None:
 
 
 def source_file(manifest: Manifest) -> str:
-    """Return `kernel_source`, else the first path in `edit`; "" if that holds only patterns."""
-    paths = (glob for glob in editable_globs(manifest) if not set(glob) & set("*?["))
+    """Return `kernel_source`, else the first path of a source in `edit`; "" if it has none."""
+    paths = (glob for glob in editable_globs(manifest) if not set(glob) & set("*?[")
+             and PurePosixPath(glob).suffix not in NO_SOURCE)
     return manifest.kernel_source or next(paths, "")
 
 

@@ -98,6 +98,13 @@ class ControlHandler:
                 f"refused: nothing is left to do: {nothing_left}{advice}"))
         self.reopening.clear()
 
+    def answer_early_end(self, why: str) -> None:
+        """Answer the requests that started this engine, which ends before it looked at them."""
+        self.reopening.clear()
+        for control in self.context.writer.open_controls(self.context.setup.id):
+            if control.verb == "resume" and control.at < self.since:
+                self.context.writer.finish_control(control.id, f"refused: {why}")
+
     def _set_limits(self, control: Control) -> str:
         """Change limits in the campaign's manifest, for this engine and for later ones.
 

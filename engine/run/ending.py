@@ -75,7 +75,10 @@ def cut_short(campaign: RunningCampaign, state: CampaignState, reason: str) -> N
     if campaign.decide_only:
         _restore_state(campaign, campaign.before.state)
         return
+    fresh = "; kopt run MANIFEST begins a new one with the project's files as they are now" \
+        if state == "failed" else ""
     try:
+        campaign.controls.answer_early_end(f"the campaign {state} again: {reason}{fresh}")
         _record_stop(campaign, state, reason, cut=True)
     except (OSError, EnvironmentFault) as error:
         log.warning("the stop summary cannot be written: %s", error)

@@ -11,7 +11,7 @@ from kopt_tui.snapshot.snapshot import CampaignRow, Focus, Snapshot
 from kopt_tui.widgets.about_pane import AboutPane
 from kopt_tui.widgets.chart_pane import ChartPane
 from kopt_tui.widgets.list_pane import ListPane
-from kopt_tui.widgets.pane import fit
+from kopt_tui.widgets.pane import fit, fit_name
 from kopt_tui.widgets.tones import Line
 
 CAMPAIGNS_CSS = """
@@ -62,8 +62,8 @@ class CampaignTable(ListPane[CampaignRow]):
         }
         tones = {"state": phrases.tone(item.status), "best": "bold", "ask": "accent bold",
                  "last": "dim", "trend": "info"}
-        return tuple((fit(texts[name], size) + " ", tones.get(name, "plain"))
-                     for name, size in sizes.items() if size)
+        return tuple(((fit_name if name == "campaign" else fit)(texts[name], size) + " ",
+                      tones.get(name, "plain")) for name, size in sizes.items() if size)
 
 
 class CampaignsScreen(CampaignActions):

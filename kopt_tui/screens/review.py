@@ -8,7 +8,7 @@ from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, Snapshot, WaitingRow
 from kopt_tui.widgets.candidate_pane import CandidatePane
 from kopt_tui.widgets.list_pane import ListPane
-from kopt_tui.widgets.pane import fit
+from kopt_tui.widgets.pane import fit, fit_name
 from kopt_tui.widgets.tones import Line
 
 
@@ -26,7 +26,7 @@ class WaitingTable(ListPane[WaitingRow]):
         campaign = 32 if width >= 110 else 20
         return ((f"{fit(phrases.short(candidate.id), 8)} ", "bold"),
                 (f"{fit(item.speedup, 22)} ", "plain"),
-                (f"{fit(candidate.campaign, campaign)} ", "plain"),
+                (f"{fit_name(candidate.campaign, campaign)} ", "plain"),
                 (f"{fit(f'round {candidate.round} {candidate.slot}', 12)} ", "dim"),
                 *(((f"{item.obstacle}; ", "warn"),) if item.obstacle else ()),
                 (item.doubts or phrases.unprefixed(item.why) or candidate.hypothesis, "accent"))

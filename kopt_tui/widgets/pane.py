@@ -41,6 +41,17 @@ def fit(text: str, width: int, *, right: bool = False) -> str:
     return pad + text if right else text + pad
 
 
+def fit_name(name: str, width: int) -> str:
+    """Return a name in exactly `width` cells, clipped in its middle or padded.
+
+    Names of campaigns on one target differ only at their ends.
+    """
+    end = max(width, 0) // 3
+    if end and cell_len(name) > width:
+        return f"{fit(name, width - end)}{name[-end:]}"
+    return fit(name, width)
+
+
 def wrapped_under(head: Line, text: str, width: int, tones: str = "plain") -> list[Line]:
     """Return a text after its head, further lines below the text; no line for an empty text."""
     indent = sum(cell_len(part) for part, _ in head)

@@ -15,6 +15,7 @@ from engine.discovery.watched import drafted_target
 from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.call_trace.watched_calls import PROGRAM_LIMITS, WatchedProgram
+from harness.correctness import tolerance
 from harness.devices.device import Device
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 from harness.formats.text import plain
@@ -23,6 +24,9 @@ from harness.requests import EvaluateRequest, Progress
 from harness.settings import Settings, Trees
 from harness.tasks.target import BASELINE
 from harness.verdict import Verdict
+
+DOUBTED = 32
+"""An error of so many times what the order of a sum explains is likely another computation's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +68,25 @@ class FirstCheck:
         `inputs` says on which inputs it was checked, `problem` what went wrong.
         """
         if self.correct:
-            return f"first verdict: correct on {inputs}"
+            return f"first verdict: correct on {inputs}{self._doubt()}"
         if self.verdict is not None and self.verdict.not_judged:
             return f"first verdict: not judged on this machine: {self.verdict.not_judged}"
         return f"first verdict: {problem}" if self.problem else ""
+
+    def _doubt(self) -> str:
+        """Return that a float32 kernel is further from its reference than rounding explains, or "".
+
+        Later verdicts allow what the baseline is off by, up to a limit.
+        """
+        target, error = self.drafted.target, self.verdict and self.verdict.max_rel_err
+        dtypes = {*(arg.dtype for arg in target.args if arg.shape is not None),
+                  *target.return_dtypes}
+        explained = DOUBTED * tolerance.margin("float32", target.precision)
+        if not error or error <= explained or not all(
+                dtype in ("float32", "float64") or "int" in dtype for dtype in dtypes):
+            return ""
+        return f"; but its error is {error:.2g} of the output's scale, more than rounding to " \
+            f"float32 explains: does {target.reference} compute the same?"
 
 
 def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, device: Device, *,

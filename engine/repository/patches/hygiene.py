@@ -23,6 +23,8 @@ ViolationKind = Literal[
 ]
 
 NOT_IN_EDIT = "new file that `edit` does not include"
+HELPER, OWN_HELPER = "helper file", "the project's own file, which `edit` does not include"
+"""Reasons to drop a file such as Makefile, which tools write: a new one, and one of the project."""
 MOST_BYTES = 255
 """Longest file name of most file systems."""
 LONGEST_PATH, MOST_FOLDERS = 1024, 64
@@ -59,7 +61,7 @@ def _unwanted(file: FilePatch, edit: Sequence[str], tracked: Collection[str]) ->
     if names_exactly(file.path, edit) or (named and not file.is_new):
         return ""
     if reason := by_product_kind(file.path, folder_named(file.path, edit), tracked):
-        return reason
+        return OWN_HELPER if reason == HELPER and not file.is_new else reason
     return NOT_IN_EDIT if file.is_new and not named else ""
 
 
@@ -87,7 +89,7 @@ def by_product_kind(path: str, below: str = "", tracked: Collection[str] = ()) -
     if name.endswith(_NAMES["compiled"]) or _VERSIONED.fullmatch(name):
         return "compiled file"
     if name in _NAMES["helpers"] or _HELPER.fullmatch(name):
-        return "helper file"
+        return HELPER
     return ""
 
 

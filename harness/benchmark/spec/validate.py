@@ -61,6 +61,9 @@ def _table_faults(target: CommandTarget) -> Iterator[FieldFault]:
         yield from _metric_faults(("metrics", index), metric)
     if not target.check.column.strip():
         yield ("check",), "the check names no column", "such as: err == 0, or ok == PASS"
+    if target.check.column in [metric.name for metric in target.metrics]:
+        yield ("check",), f"{target.check.column!r} is a metric, which does not tell whether a " \
+            "result is correct", "name a column of errors, or of words such as PASS"
     try:
         table_rules.parse(target.check.rule)
     except ValueError as error:

@@ -18,7 +18,8 @@ def manifest(*edit: str) -> Manifest:
 
 
 @pytest.mark.parametrize(("edit", "source"), [
-    (("src/*.c",), "src/heat.c"), (("src/*",), ""), (("src/heat.c", "src/*"), "src/heat.c")])
+    (("src/*.c",), "src/heat.c"), (("src/*",), ""),
+    (("src/*", "Makefile"), ""), (("src/heat.c", "src/*"), "src/heat.c")])
 def test_source_is_the_file_that_edit_names_or_its_only_match(
         edit: tuple[str, ...], source: str) -> None:
     target = benchmark_target.sealed_target(manifest(*edit), FILES)

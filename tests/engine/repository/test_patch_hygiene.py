@@ -141,6 +141,14 @@ def test_worker_helper_files_are_dropped(name: str) -> None:
     assert [(left.path, left.reason) for left in cleaned.dropped] == [(name, "helper file")]
 
 
+def test_projects_own_makefile_is_named_as_what_edit_does_not_include() -> None:
+    """A person who changes the project's flags read that the Makefile is a helper file."""
+    text = CHANGE + CHANGE.replace("kernel.c", "Makefile")
+    [left] = clean(parse(text), ("kernel.c",)).dropped
+    assert (left.path, left.reason) == (
+        "Makefile", "the project's own file, which `edit` does not include")
+
+
 @pytest.mark.parametrize("name", ["Makefile", "run.sh", "profile.json"])
 def test_existing_helper_file_may_be_edited(name: str) -> None:
     text = CHANGE.replace("kernel.c", name)

@@ -11,6 +11,7 @@ from engine.campaign import baseline_cache
 from engine.campaign import setup as campaigns
 from engine.judge.judge import verdict_of
 from engine.repository.campaign_repo import BEST_FILE
+from engine.run import host
 from engine.verify import canary
 from harness.benchmark.verdict.canary_check import SHOWN
 from harness.errors import InputError
@@ -119,3 +120,16 @@ def test_source_in_submodule_is_refused(tmp_path: Path) -> None:
     (manifest.parent / "deps" / "lib").mkdir(parents=True)
     with pytest.raises(InputError, match="lies in the submodule deps/lib"):
         campaigns.create(tmp_path / "w", manifest)
+
+
+def test_resume_of_a_campaign_whose_benchmark_fails_says_that_it_failed_again(
+        tmp_path: Path) -> None:
+    setup = create(tmp_path, {"bench.py": "raise SystemExit('no data')\n"})
+    assert "no data" in str(run(setup).error) and campaign(setup).state == "failed"
+    code, out, err = kernels.command("resume", "--wait", "100", workspace=setup.workspace)
+    assert (code, err) == (1, "")
+    words = " ".join(out.split())
+    assert f"resume {setup.id}: refused: the campaign failed again: the incumbent's own " \
+        "benchmark: exited with 1: no data; kopt run MANIFEST begins a new one" in words
+    kernels.until(lambda: host.owner(setup.workspace, setup.id) is None)
+    assert "not answered yet" not in kernels.command("status", workspace=setup.workspace)[1]

@@ -135,6 +135,8 @@ BAD_TARGETS = [
     ({"quick_command": "sh 'a"}, ("quick_command",), "not well quoted"),
     ({"metrics": ()}, ("metrics",), "no metric is named"),
     ({"metrics": (Metric(name="us"), Metric(name="us"))}, ("metrics", 1), "is declared twice"),
+    ({"check": CheckColumn(column="fwd_us", rule="<= 1000")}, ("check",),
+     "'fwd_us' is a metric, which does not tell whether a result is correct"),
     ({"metrics": (Metric(name="us", weight=0.0),)}, ("metrics", 0, "weight"), "not all 0"),
     ({"metrics": (Metric(name="us", unit="parsecs"),)}, ("metrics", 0), "does not say which"),
     ({"check": CheckColumn(column="err", rule="<= many")}, ("check",), "needs a number"),

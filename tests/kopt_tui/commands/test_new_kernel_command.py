@@ -143,6 +143,19 @@ def test_wrong_reference_is_reported_in_the_first_verdict(project: Path) -> None
     assert "verdict:" not in done.stdout and "next: kopt evaluate" in done.stdout
 
 
+def test_reference_that_differs_by_more_than_rounding_is_doubted_in_the_first_verdict(
+        project: Path) -> None:
+    """Candidates may be off by as much as the kernel itself, up to one percent."""
+    reference = project / "reference.py"
+    doubt = "more than rounding to float32 explains: does reference.py:rmsnorm compute the same?"
+    done = kopt("new", "--project", str(project), "--yes")
+    assert "first verdict: correct on 3 config classes" in done.stdout and doubt not in done.stdout
+    reference.write_text(reference.read_text().replace("return ", "return 1.002 * ", 1))
+    done = kopt("new", "--project", str(project), "--yes", "--force")
+    assert re.search(r"first verdict: correct on 3 config classes.*; but its error is 0\.00\d+ of "
+                     r"the output's scale, " + re.escape(doubt), done.stdout), done.stdout
+
+
 @pytest.mark.parametrize(("body", "why"), [
     ("    x = x\n    return x.undefined\n",
      "AttributeError: 'numpy.ndarray' object has no attribute 'undefined' (reference.py:3)"),

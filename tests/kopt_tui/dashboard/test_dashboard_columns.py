@@ -8,11 +8,13 @@ import pytest
 
 from engine.journal.records import Bottleneck, DecisionKind
 from harness.verdict import Row
-from kopt_tui.snapshot.snapshot import StreamLine
+from kopt_tui.screens.campaigns import CampaignTable
+from kopt_tui.snapshot.snapshot import CampaignRow, StreamLine
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.classes_pane import class_lines
 from kopt_tui.widgets.slots_pane import StreamPane
 from kopt_tui.widgets.tones import Line
+from tests.support import samples
 
 NAMES = ("mtp=1 context=256", "mtp=1 context=2048", "mtp=2 context=256")
 
@@ -59,6 +61,15 @@ def test_kernel_is_omitted_and_limiter_clipped_before_the_class_of_a_bottleneck(
     line = text(pane.compose_lines(width)[1])
     assert shown in line and line.rstrip().endswith("% of the benchmark 12.34")
     assert len(line.rstrip()) <= width
+
+
+@pytest.mark.parametrize("width", [40, 79, 160])
+def test_campaigns_on_one_target_have_different_names_in_a_narrow_table(width: int) -> None:
+    names = [f"heat_step_c_cpu_20261128{end}" for end in ("", "-2", "-3", "-12")]
+    shown = [text(CampaignTable().row(CampaignRow(campaign=samples.campaign(id=name), waiting=0,
+                                                  trend=()), width)) for name in names]
+    assert len(set(shown)) == len(names)
+    assert all(("heat_step_c_cpu_20261128" in line) is (width == 160) for line in shown[1:])
 
 
 @pytest.mark.parametrize("width", [78, 160])
