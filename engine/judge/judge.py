@@ -128,7 +128,8 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
         rows = f"a class is slower at an error rate of 5 %: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
     note = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
-    measured = f"{speedup}; {_busy(verdict, speedup)}{note}{rows}"
+    busy = f"{_busy(verdict)}; " if speedup == "uncertain" and _busy(verdict) else ""
+    measured = f"{speedup}; {busy}{note}{rows}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)
@@ -145,16 +146,19 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
     return Ruling(kind="keep", reason=measured)
 
 
-def _busy(verdict: Verdict, speedup: str) -> str:
-    """Return that the machine was busy, if times scattered so much that a verdict says nothing."""
-    note = next((note for note in verdict.notes if note.startswith(BUSY)), "")
-    return f"{note}; " if note and speedup == "uncertain" else ""
+def _busy(verdict: Verdict) -> str:
+    """Return the note that the machine was busy, if the verdict has one."""
+    return next((note for note in verdict.notes if note.startswith(BUSY)), "")
 
 
 def _near_gain(verdict: Verdict, margin: float) -> float | None:
-    """Return the share by which a candidate is faster if that is a near gain, else None."""
+    """Return the share by which a candidate is faster if that is a near gain, else None.
+
+    A wide interval tells too little, unless the machine was busy: another time may tell more.
+    """
     value, low, high = verdict.speedup or 1.0, verdict.speedup_low, verdict.speedup_high
-    is_open = low is not None and high is not None and low <= 1 and high <= quantities.WIDE * low
+    is_open = low is not None and high is not None and low <= 1 and (
+        high <= quantities.WIDE * low or bool(_busy(verdict)))
     is_lost = any(row.outcome == "slower" for row in verdict.rows)
     return value - 1 if is_open and not is_lost and value >= 1 + margin else None
 

@@ -46,8 +46,10 @@ def test_verdict_that_says_nothing_since_the_machine_was_busy_says_so() -> None:
     given = replace(verdict(row(1.2, "tie", stderr=0.5), speedup=2.5, low=0.3),
                     notes=("class tall: another note", busy))
     wide = replace(given, speedup_high=21.6)
-    assert rule(wide, AUTO).reason == f"uncertain; {busy}; tall uncertain"
-    assert rule(replace(wide, notes=()), AUTO).reason == "uncertain; tall uncertain"
+    ruling, quiet = rule(wide, AUTO), rule(replace(wide, notes=()), AUTO)
+    assert ruling.reason == f"uncertain; {busy}; near gain of 150.0%, not sure; tall uncertain"
+    assert ruling.near_gain == pytest.approx(1.5), "it is worth another measurement"
+    assert quiet.reason == "uncertain; tall uncertain" and quiet.near_gain is None
     assert busy not in rule(replace(given, speedup_low=0.9), AUTO).reason, "its interval says more"
 
 
