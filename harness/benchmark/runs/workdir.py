@@ -159,7 +159,8 @@ class WorkingCopy:
             outcome = self._run(mode.command, lock, None, limit_s)
         finally:
             raw_outputs.keep_file(f"{self.name}.csv", path)
-        self._expect_fresh(path, mode.csv, began_ns, was_there=was_there)
+        self._expect_fresh(path, mode.csv, began_ns, was_there=was_there,
+                           printed=outcome.reason_line)
         return reader.read(path, mode.csv), outcome.wall_s
 
     def _remove(self, path: Path, name: str) -> bool:
@@ -189,13 +190,18 @@ class WorkingCopy:
         probe.touch()
         return probe.stat().st_mtime_ns
 
-    def _expect_fresh(self, path: Path, name: str, began_ns: int, *, was_there: bool) -> None:
+    def _expect_fresh(self, path: Path, name: str, began_ns: int, *, was_there: bool,
+                      printed: str) -> None:
         self._expect_inside(path, name)
         try:
             status = path.lstat()
         except OSError:
             old = " (one from before the run was removed)" if was_there else ""
-            raise BenchmarkFault("missing-file", f"wrote no {name}{old}") from None
+            last = f"; the last line that it printed: {printed[:80]!r}" if printed else ""
+            raise BenchmarkFault(
+                "missing-file", f"wrote no {name}{old}{last}",
+                fix=f"a printed table can be redirected: COMMAND > {name}" if printed else ""
+            ) from None
         if not stat.S_ISREG(status.st_mode):
             raise BenchmarkFault("unreadable", f"{name} is not a plain file")
         if status.st_mtime_ns < began_ns:

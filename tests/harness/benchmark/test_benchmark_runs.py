@@ -119,6 +119,14 @@ def test_old_csv_does_not_count_as_result(tmp_path: Path) -> None:
         "wrote no bench.csv (one from before the run was removed)"
 
 
+def test_table_that_is_printed_instead_of_written_is_quoted(tmp_path: Path) -> None:
+    verdict = judge(tmp_path, kernel(
+        50.0, "def spoil(rows):\n    print('m,n,ms')\n    print('64,32,1.5')\n"))
+    assert verdict.rejected_reason == (
+        "wrote no bench.csv; the last line that it printed: '64,32,1.5' "
+        "(a printed table can be redirected: COMMAND > bench.csv)")
+
+
 def test_csv_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("m,n\n1,2\n")
