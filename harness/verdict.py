@@ -149,15 +149,6 @@ class Transfer:
         severity = _TRANSFER_SEVERITY.get(self.decision)
         return severity and Finding(rule="over-fit", severity=severity, detail=self.reason)
 
-    def lines(self) -> tuple[str, ...]:
-        """Return the section of a summary, one fact per line."""
-        steps = "no cache" if self.hit_rates is None else ", ".join(
-            f"{s.step}: {s.weight_hits}+{s.other_hits}" for s in self.hit_rates) or "not traced"
-        return (f"bucket: {self.bucket}", f"cache keys: {'; '.join(self.cache_keys) or 'none'}",
-                f"id audit: {self.id_audit}", f"hits per step (weights+others): {steps}",
-                f"skew: {'; '.join(self.skew) or 'no assumption seen'}",
-                f"decision: {self.decision} ({self.reason})")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:

@@ -25,8 +25,6 @@ DIFF = ("--patch", "--binary", "--full-index", "--no-renames", "--no-color", "--
 
 BASE_REF = "refs/kopt/base"
 MOST_CACHED_TREES = 8
-MOST_CACHED_FILES, MOST_CACHED_BYTES = 32, 1 << 16
-"""Limits of the cache of files' contents: the number of files, and the bytes of each."""
 RECORDS = ".kopt"
 """Folder in kept commits with each campaign's records; a candidate never contains it."""
 
@@ -59,7 +57,6 @@ class Clone:
         self._entries: dict[str, dict[str, TreeEntry]] = {}
         self._trees: dict[str, str] = {}
         self._commits = set[str]()
-        self._contents: dict[str, bytes] = {}
 
     def resolve(self, name: str) -> str:
         """Return the full id of a commit; raises InputError if there is no such commit."""
@@ -130,18 +127,10 @@ class Clone:
 
     def read(self, commit: str, path: str) -> bytes:
         """Return a file's contents in a commit; raises InputError if there is no such file."""
-        name = f"{self.tree_of(commit)}:{path}"
-        if (cached := self._contents.get(name)) is not None:
-            return cached
         try:
-            data = self.git.run("cat-file", "blob", name)
+            return self.git.run("cat-file", "blob", f"{self.tree_of(commit)}:{path}")
         except GitFailed as error:
             raise InputError(f"no file {path!r} in {commit[:12]}") from error
-        if len(data) <= MOST_CACHED_BYTES:
-            if len(self._contents) >= MOST_CACHED_FILES:
-                self._contents = {}
-            self._contents[name] = data
-        return data
 
     def log(self, newest: str, oldest: str) -> list[str]:
         """Return the commits after `oldest` up to `newest`, oldest first."""

@@ -27,8 +27,6 @@ _INHERITED = ("GIT_EXEC_PATH",)
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """A full id, of SHA-1 or of SHA-256."""
 
-_PLAIN_REFERENCE = re.compile(r"refs/[\w./-]+", re.ASCII)
-
 NO_HOOKS = "-c core.hooksPath=/dev/null -c core.fsmonitor=false"
 """Repeated for the git that receives a push: git does not pass our settings on to it."""
 
@@ -98,8 +96,6 @@ class Git:
                 text = (self.git_dir / name).read_text().strip()
                 if OBJECT_ID.fullmatch(text):
                     return text
-            if self._certainly_lacks(name):
-                return ""
         try:
             return self.line("rev-parse", "--verify", "--quiet", "--end-of-options", name)
         except GitFailed:
@@ -113,19 +109,6 @@ class Git:
             f"{name}\n" for name in names).encode(errors="surrogateescape"))
         return tuple(line.decode() if OBJECT_ID.fullmatch(line.decode(errors="replace")) else ""
                      for line in answer.splitlines())
-
-    def _certainly_lacks(self, reference: str) -> bool:
-        """Return whether the repository keeps references in files and certainly lacks this one."""
-        folder = self.git_dir
-        if folder is None or not _PLAIN_REFERENCE.fullmatch(reference) \
-                or not (folder / "objects").is_dir() or (folder / "reftable").exists() \
-                or (folder / reference).exists():
-            return False
-        try:
-            packed = (folder / "packed-refs").read_text(errors="surrogateescape")
-        except OSError as error:
-            return isinstance(error, FileNotFoundError)
-        return not any(line.endswith(f" {reference}") for line in packed.splitlines())
 
 
 _FAULTS = {

@@ -5,8 +5,6 @@ A later folder overrides an earlier subagent of the same name, and need only sta
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,17 +48,11 @@ class Registry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(project: Path | None) -> Registry:
-    """Return all subagents, read again if a file has changed. A bad file becomes a problem."""
-    roots = data_folders.overriding(BUILT_IN, project)
-    return _load(roots, tuple(_state(root) for root in roots))
-
-
-@functools.lru_cache(maxsize=4)
-def _load(roots: tuple[Path, ...], _states: tuple[object, ...]) -> Registry:
+    """Read all subagents. A bad file becomes a problem."""
     subagents: dict[str, Subagent] = {}
     fields: dict[str, dict[str, Any]] = {}
     problems: list[str] = []
-    for root in roots:
+    for root in data_folders.overriding(BUILT_IN, project):
         seen: dict[str, Path] = {}
         for folder in _definitions(root, problems):
             try:
@@ -73,24 +65,6 @@ def _load(roots: tuple[Path, ...], _states: tuple[object, ...]) -> Registry:
             except (KoptError, OSError) as error:
                 problems.append(one_line(str(error), 500))
     return Registry(subagents=subagents, problems=tuple(problems))
-
-
-def _state(root: Path) -> tuple[object, ...]:
-    """Return a value that changes whenever a file of a folder changes."""
-    try:
-        names = sorted(os.listdir(root))
-    except OSError as error:
-        return (error.errno,)
-    return tuple((name, file, _file_state(root / name / file))
-                 for name in names for file in (DEFINITION, PROMPT))
-
-
-def _file_state(path: Path) -> tuple[int, ...]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        return (error.errno or 0,)
-    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def _definitions(root: Path, problems: list[str]) -> Iterator[Path]:

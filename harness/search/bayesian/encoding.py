@@ -66,8 +66,8 @@ class Encoding:
             kept = weights > 1e-6 * weights.max()
             self._singles.append((levels, vectors[:, kept] * np.sqrt(weights[kept])))
 
-    def points(self, numbers: Array, advice: Array | None = None) -> Points:
-        """Return configurations as points, with the advice on each (default: none)."""
+    def points(self, numbers: Array) -> Points:
+        """Return configurations as points, without advice."""
         features = self._scaled(self._raw_features(numbers))
         single = [table[np.abs(column[:, None] - levels[None]).argmin(1)]
                   for column, (levels, table) in zip(features.T, self._singles, strict=True)]
@@ -75,7 +75,7 @@ class Encoding:
         return Points(features.astype(np.float32),
                       (np.concatenate(single, 1) / width).astype(np.float32)
                       if single else np.zeros((len(numbers), 0), np.float32),
-                      np.zeros((len(numbers), 0), np.float32) if advice is None else advice)
+                      np.zeros((len(numbers), 0), np.float32))
 
     def _raw_features(self, numbers: Array) -> Array:
         columns = [table[numbers[:, knob]] for knob, table in self._tables]

@@ -104,10 +104,6 @@ class Space:
     def size(self) -> int:
         return math.prod(len(values) for values in self.choices.values())
 
-    def key(self, config: Mapping[str, Value]) -> tuple[Value, ...]:
-        """Return a configuration as a hashable tuple."""
-        return tuple(config[name] for name in self.choices)
-
     def holds(self, config: Mapping[str, object]) -> bool:
         """Return whether a configuration sets exactly these knobs, each to one of its choices."""
         return config.keys() == self.choices.keys() and all(

@@ -14,6 +14,7 @@ from harness.search.space.tunable_source import complexity
 from harness.search.strategy import AskTell, Incumbent
 from harness.search.trials.trials import Trial
 from harness.verdict import Config
+from tests.support.search_case import config_key
 from tests.support.trial_case import SPACE, trial, tried
 
 
@@ -97,9 +98,9 @@ def test_resumed_search_with_another_strategy_neither_omits_nor_repeats_a_config
     again = AskTell(BayesianSearch(SPACE, other), SPACE)
     again.replay(first)
     rest = tried(again, 99, len(first))
-    keys = [SPACE.key(one.config) for one in [*first, *rest]]
+    keys = [config_key(SPACE, one.config) for one in [*first, *rest]]
     assert len(keys) == len(set(keys)) == SPACE.size
-    assert SPACE.key(SPACE.default) == keys[0]
+    assert config_key(SPACE, SPACE.default) == keys[0]
 
 
 class Stubborn:
