@@ -1,4 +1,4 @@
-"""Asks a model for advice: hypotheses, causes, reviews; it is checked and never needed.
+"""Asks a model for hypotheses, causes and reviews; kopt checks them and works without them.
 
 Face: model_planner, patch_reviewer, trace_analyst.
 """
