@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.journal import database
 from engine.manifest.pool_schema import AgentSpec
 from engine.subagents.subagent import Subagent
 from engine.task import AgentProgress, ModelAnswer, Task
@@ -59,6 +60,12 @@ def missing_extra() -> str:
     """Return a message that names the packages the backend lacks here, "" for none."""
     lacking = [name for name in ("minisweagent", "litellm") if not importlib.util.find_spec(name)]
     return f"the backend 'agent' needs {' and '.join(lacking)}: {EXTRA}" if lacking else ""
+
+
+def instructions(limits: AttemptLimits, spec: AgentSpec) -> str:
+    """Return the end of the prompt of a model that works in a shell."""
+    return INSTRUCTIONS.format(steps=limits.steps, minutes=max(1, round(limits.wall_s / 60)),
+                               command_s=f"{spec.command_s:g}")
 
 
 class AgentWorker:
@@ -108,9 +115,7 @@ class AgentSlot:
 
     def run(self, system: str, prompt: str) -> Report:
         """Run the attempt to its end and report it; `prompt` is its task."""
-        prompt += INSTRUCTIONS.format(
-            steps=self._limits.steps, minutes=max(1, round(self._limits.wall_s / 60)),
-            command_s=f"{self._spec.command_s:g}")
+        prompt += instructions(self._limits, self._spec)
         self._home.mkdir(parents=True, exist_ok=True)
         self._show(*self._shown)
         outcome, limits = self._child.run(
@@ -180,7 +185,8 @@ class AgentSlot:
             ["/bin/sh", "-c", message.command + "\n"], cwd=Path(bench.worktree), limits=limits,
             env=cli.environment(bench, cli.HIDDEN | self._passed, self._home),
             confine=Confine(writable=(bench.worktree, str(self._home)), network=False, cards=False,
-                            hidden=(*bench.hidden, str(Path(bench.scratch) / "agent")),
+                            hidden=(*bench.hidden, *database.lately_open_files(),
+                                    str(Path(bench.scratch) / "agent")),
                             required=bool(self._key)),
             yields=self._yields, on_wait=self._wait, cancel=self._cancel, name="agent-command",
             wall_s=wall_s)
