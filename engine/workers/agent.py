@@ -61,6 +61,12 @@ def missing_extra() -> str:
     return f"the backend 'agent' needs {' and '.join(lacking)}: {EXTRA}" if lacking else ""
 
 
+def instructions(limits: AttemptLimits, spec: AgentSpec) -> str:
+    """Return the end of the prompt of a model that works in a shell."""
+    return INSTRUCTIONS.format(steps=limits.steps, minutes=max(1, round(limits.wall_s / 60)),
+                               command_s=f"{spec.command_s:g}")
+
+
 class AgentWorker:
     """Lets a language model work in a slot until it submits or reaches a limit."""
 
@@ -108,9 +114,7 @@ class AgentSlot:
 
     def run(self, system: str, prompt: str) -> Report:
         """Run the attempt to its end and report it; `prompt` is its task."""
-        prompt += INSTRUCTIONS.format(
-            steps=self._limits.steps, minutes=max(1, round(self._limits.wall_s / 60)),
-            command_s=f"{self._spec.command_s:g}")
+        prompt += instructions(self._limits, self._spec)
         self._home.mkdir(parents=True, exist_ok=True)
         self._show(*self._shown)
         outcome, limits = self._child.run(

@@ -7,7 +7,6 @@ candidate; its output is a log, in which a line `Hypothesis: ...` states what it
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
@@ -15,19 +14,16 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from engine.manifest.pool_schema import CliSpec
-from engine.split import class_sizes
-from engine.split.languages import conditions
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.subagent import Subagent
-from engine.task import ModelAnswer, SplitRequest, Task
+from engine.task import ModelAnswer, Task
 from engine.workers import slot_facts
 from engine.workers.cli_output import CliOutput
 from engine.workers.model.attempt_limits import Allowance
@@ -35,7 +31,6 @@ from engine.workers.model.provider_routes import ProviderRoutes
 from engine.workers.protocol import LOG, Report, Tick, WorkerBench
 from engine.workers.slot import screening_desk
 from engine.workers.transcript import TRANSCRIPT
-from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import Refused
@@ -44,10 +39,6 @@ from harness.formats.text import plain
 from harness.isolation import device_lock, guard
 from harness.isolation.confinement import Confine, Reach
 from harness.isolation.process_outcome import Limits
-from harness.tasks.target import Target
-
-if TYPE_CHECKING:  # jinja2 is imported when an agent is asked
-    from jinja2 import Template
 
 LOG_BYTES = 1 << 20
 _SECRET = re.compile(r"key|token|secret|passw|credential|auth", re.IGNORECASE)
@@ -218,59 +209,16 @@ def _occupied_card(command: CliSpec, bench: WorkerBench, tick: Tick,
         yield occupied.device.cards[0]
 
 
-MAX_BRIEF = 40_000
-"""Characters of a brief: reviews, splits, lessons and the history each have their own limit."""
-
-
 def prompt_text(task: Task, bench: WorkerBench, knowledge: str = "") -> str:
     """Return the prompt for a task, with pages of `knowledge`.
 
     The files of a change to split are copied to the worker's HOME.
     """
-    if task.instructions:
-        return task.instructions
-    target, split = bench.target, task.split
     folder = Path(bench.scratch) / "home" / "candidate"
-    split_classes: list[tuple[str, str]] = []
-    if split is not None:
-        for path in split.changed:
+    if task.split is not None and not task.instructions:
+        for path in task.split.changed:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(split.tree) / path, folder / path)
-        split_classes = [("faster", _classes(split.faster, target)),
-                         ("slower", _classes(split.slower, target)),
-                         ("neither", _classes(split.others, target))]
-    return _template().render(
-        task=task, target=target, folder=folder, brief=plain(task.brief, MAX_BRIEF).rstrip(),
-        knowledge=knowledge,
-        edit=", ".join(f"`{glob}`" for glob in bench.edit),
-        classes=slot_facts.config_classes(target),
-        split_classes=split_classes, screenings=bench.kopt.most if bench.kopt else 0,
-        python=bench.python or sys.executable,
-        split_columns="" if split is None else _columns(split, target))
-
-
-@functools.cache
-def _template() -> Template:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True,
-                              undefined=StrictUndefined, keep_trailing_newline=True)
-    environment.filters["plain"] = plain
-    return environment.get_template("prompt.md.jinja")
-
-
-def _classes(names: Iterable[str], target: Target | CommandTarget) -> str:
-    """Return classes with their sizes; the names of a benchmark's classes contain them."""
-    if isinstance(target, CommandTarget):
-        return "; ".join(plain(name, 200) for name in names)
-    sizes = {name: slot_facts.sizes(target.config_class(name)) for name in names}
-    return "; ".join(f"{plain(name, 200)} ({sizes[name]})" if sizes[name] else name
-                     for name in sizes)
-
-
-def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
-    """Return the columns or sizes that distinguish the classes; all classes have them."""
-    names = (*request.faster, *request.slower, *request.others)
-    columns = conditions.shared([point for name in names
-                                 for point in class_sizes.points(name, target)])
-    return plain(", ".join(columns), 300) or "what distinguishes these classes"
+            shutil.copyfile(Path(task.split.tree) / path, folder / path)
+    return slot_facts.task_prompt(task, bench.target, folder, knowledge, edit=bench.edit,
+                                  python=bench.python,
+                                  screenings=bench.kopt.most if bench.kopt else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,14 +11,18 @@ from pathlib import Path
 import msgspec
 
 from engine.campaign.judged_target import JudgedTarget
-from engine.campaign.setup import open_campaign
+from engine.campaign.setup import Setup, open_campaign
+from engine.journal.read import Reader
 from engine.routing import source_language
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.rendering import SlotFacts
 from engine.subagents.subagent import Subagent
 from engine.subagents.subagent_registry import Registry
-from engine.workers import slot_facts
-from harness.errors import InputError, KoptError
+from engine.task import Task
+from engine.workers import agent, slot_facts
+from engine.workers.model.attempt_limits import AttemptLimits
+from engine.workers.transcript import TranscriptReader
+from harness.errors import DeviceFault, InputError, KoptError
 from kopt_tui.cli.campaign_choice import choose_campaign, open_journal, project_here
 from kopt_tui.cli.gpu_gate import open_target
 from kopt_tui.cli.new import new_harness
@@ -58,10 +63,17 @@ class CheckedSubagents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RenderedPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The system prompt that a slot's model gets."""
+    """The prompt that a slot's model gets: the subagent's, then the slot's task."""
 
     name: str
     system_prompt: str
+    task: str
+    """The campaign's newest one of this subagent, "" if there is none; with --manifest one whose
+    hypothesis, bottleneck and history are not known yet."""
+
+
+PLACEHOLDER = Task(slot="planned-1", kind="planned", backend="", round=2, seed=0, trials=0,
+                   hypothesis="(the slot's hypothesis)", bottleneck="(the slot's bottleneck)")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +88,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser("show", help="print one subagent and its prompt's template")
     show.add_argument("name", metavar="NAME")
     check = actions.add_parser("check", help="check all files; print a line for each invalid one")
-    render = actions.add_parser("render", help="print the exact system prompt for a campaign")
+    render = actions.add_parser("render", help="print the exact prompt for a campaign: the "
+                                "subagent's, then the newest slot's task")
     render.add_argument("name", metavar="NAME")
     add_campaign(render)
     render.add_argument("--manifest", metavar="FILE", type=Path, default=None,
@@ -172,17 +185,63 @@ def template_problems(known: Registry) -> list[str]:
 def _render(args: argparse.Namespace) -> int:
     if args.manifest is not None:
         with open_target(args.manifest) as one_shot:
-            prompt = _prompt(args.name, one_shot.judged, one_shot.judged.device.label)
+            judged = one_shot.judged
+            prompt = _prompt(args.name, judged, judged.device.label)
+            task = _task(args.name, judged, judged.tree(judged.repo.base), msgspec.structs.replace(
+                PLACEHOLDER, backend="agent" if judged.manifest.pool.agent else "cli"))
+        print_note("hypothesis, bottleneck and history of its task are not known yet" if task else
+                   f"{args.name} works in no slot: its task is known once it was asked")
     else:
         with open_journal(args) as reader:
             campaign = choose_campaign(reader, args.campaign)
-        prompt = _prompt(args.name, open_campaign(workspace_of(args), campaign.id, to_read=True),
-                         campaign.device)
+            setup = open_campaign(workspace_of(args), campaign.id, to_read=True)
+            prompt = _prompt(args.name, setup, campaign.device)
+            task = _newest_task(reader, setup, args.name)
     if args.json:
-        print_json(RenderedPrompt(name=args.name, system_prompt=prompt))
+        print_json(RenderedPrompt(name=args.name, system_prompt=prompt, task=task))
     else:
-        print(prompt, end="")
+        print(f"{prompt}{task and chr(10)}{task}", end="")
     return 0
+
+
+def _newest_task(reader: Reader, setup: Setup, name: str) -> str:
+    """Return the newest task of a subagent, or "" and print a note.
+
+    That is the task of a candidate or, of one that is asked between rounds, what it was told.
+    """
+    for candidate in reversed(reader.candidates(setup.id)):
+        task = reader.task(setup.id, candidate.id)
+        if task is not None and task.subagent == name:
+            print_note(f"its task is that of candidate {candidate.id[:12]}, {candidate.slot} of "
+                       f"round {candidate.round}")
+            with contextlib.suppress(DeviceFault):  # its architecture selects pages
+                setup = open_campaign(setup.workspace, setup.id)
+            return _task(name, setup, setup.tree(candidate.base_commit), task)
+    for round in reversed(reader.rounds(setup.id)):
+        if attempt := setup.folder.last_attempt(round.n, name):
+            path = setup.folder.transcript(round.n, name, attempt)
+            print_note(f"its task is that of round {round.n}, in {path}")
+            return "".join(entry.text for entry in TranscriptReader(path).read()
+                           if entry.role == "user")
+    print_note(f"nothing in {setup.id} is by {name}: its task is not known yet")
+    return ""
+
+
+def _task(name: str, judged: JudgedTarget, tree: Path, task: Task) -> str:
+    """Return the task's prompt as the slot's worker gets it, "" for one that works in no slot."""
+    manifest = judged.manifest
+    subagent = subagent_registry.load(Path(manifest.project)).get(name)
+    if name != subagent_registry.DEFAULT and not subagent.target_language:
+        return ""
+    pool, arch = manifest.pool, judged.devices[0].arch if judged.devices else ""
+    text = slot_facts.task_prompt(
+        task, judged.target, Path("$HOME/candidate"), slot_facts.knowledge_of(
+            judged.target, tree, arch, subagent, Path(manifest.project)),
+        edit=judged.edit, python=manifest.python, screenings=pool.screenings)
+    if task.backend == "agent" and pool.agent is not None:
+        text += agent.instructions(AttemptLimits(
+            pool.agent, subagent, pool.worker_timeout_s, None), pool.agent)
+    return text
 
 
 def _prompt(name: str, judged: JudgedTarget, device: str) -> str:

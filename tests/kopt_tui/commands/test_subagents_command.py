@@ -88,7 +88,7 @@ def test_harness_without_an_agent_checks_the_existing_harness(tmp_path: Path) ->
 @pytest.mark.slow
 def test_render_prints_what_a_command_of_the_campaign_gets(tmp_path: Path) -> None:
     name = "general-kernel-optimization"
-    show = "cat {prompt}"
+    show = "sh -c 'cat {prompt}; echo >> scale.c'"
     setup = campaigns.create(tmp_path, pool={
         "slots": 1, "mode": "fixed", "backends": ["cli"], "cli": [{"name": "a", "command": show}]})
     own(tmp_path / "p", f"{{name: {name}, description: d}}",
@@ -100,7 +100,13 @@ def test_render_prints_what_a_command_of_the_campaign_gets(tmp_path: Path) -> No
     assert logs and all(log.startswith(rendered.stdout) for log in logs)
     before = kopt("subagents", "render", name, "--manifest", str(tmp_path / "p" / "manifest.yaml"),
                   "--json")
-    assert answer(before) == {"name": name, "system_prompt": rendered.stdout}
+    stated = answer(before)
+    assert (stated.keys(), stated["name"], stated["system_prompt"]) == (
+        {"name", "system_prompt", "task"}, name, rendered.stdout)
+    assert "One hypothesis for this attempt: (the slot's hypothesis)" in stated["task"]
+    after = kopt("subagents", "render", name, setup.id, workspace=setup.workspace)
+    assert "its task is that of candidate" in after.stderr
+    assert after.stdout in logs and "No hypothesis is given" in after.stdout
 
 
 def test_a_campaign_with_agents_warns_of_bad_subagents(tmp_path: Path) -> None:
