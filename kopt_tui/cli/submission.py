@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import re
 import time
@@ -11,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.campaign.setup import open_campaign
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from engine.manifest import load
@@ -21,8 +23,15 @@ from engine.run import host
 from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
 from harness.formats import file_copy
+from harness.search.space.tunable_source import TunableSource
+from harness.search.trials import corpus
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
 from kopt_tui.snapshot.phrases import clean
+
+CORPUS = "corpus"
+"""Names the workspace's measured trials as a source of changes."""
+RECORDED = 8
+NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 class EarlierChange(NamedTuple):
@@ -89,6 +98,40 @@ def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> Earl
                       fix=f"kopt show {name} says why")
     return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),
                          candidate.hypothesis)
+
+
+def of_corpus(workspace: Path, chosen: Campaign) -> list[EarlierChange]:
+    """Return the fastest configurations that searches of the workspace have measured of a kernel.
+
+    They are changes of the campaign's present best, at most RECORDED. Raises InputError.
+    """
+    setup = open_campaign(workspace, chosen.id, to_read=True)
+    target, path = setup.target, setup.target.source
+    if setup.command is not None or not path:
+        raise InputError("the corpus holds measurements of kernels alone", where=CORPUS)
+    best = setup.repo.read(chosen.best_commit or chosen.base_commit, path).decode(errors="replace")
+    source = TunableSource.parse(best, language=target.language, path=path)
+    try:
+        reading = corpus.read(workspace / corpus.FILE, op=target.op)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=corpus.FILE) from None
+    records = [record for record in corpus.matching(
+        reading.records, op=target.op, language=target.language,
+        kernel=source.kernel_id(target.op), names=[knob.name for knob in source.knobs])
+        if record.correctness == "PASS" and record.log_ratio is not None]
+    records.sort(key=lambda record: -(record.log_ratio or 0.0))
+    changes: dict[bytes, EarlierChange] = {}
+    for record in records:
+        text = source.configured(record.config)
+        if text is not None and text != best and len(changes) < RECORDED:
+            values = ", ".join(f"{name} {value}" for name, value in record.config.items())
+            lines = difflib.unified_diff(best.splitlines(True), text.splitlines(True),
+                                         f"a/{path}", f"b/{path}")
+            patch = "".join(line if line.endswith("\n") else f"{line}{NO_NEWLINE}"
+                            for line in lines).encode()
+            changes.setdefault(patch, EarlierChange(
+                f"{CORPUS}-{record.candidate_id}", patch, f"measured in a search: {values}"))
+    return list(changes.values())
 
 
 def ask_again(candidate: str) -> str:

@@ -1,8 +1,8 @@
 """`kopt submit`: put a patch, a new source or earlier changes into a campaign's inbox.
 
-Earlier changes are a candidate, those of another campaign, a folder of patches, or a commit or
-branch of the project. Earlier verdicts only choose which candidates of a campaign are judged here;
-none of their results is used.
+Earlier changes are a candidate, those of another campaign, a folder of patches, a commit or branch
+of the project, or knobs that the workspace's corpus holds. Earlier verdicts only choose which
+candidates of a campaign are judged here; none of their results is used.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser, "the newest; with --from CANDIDATE, the candidate's own")
     parser.add_argument("--from", metavar="SOURCE", dest="source", default="",
                         help="instead of PATCH: a candidate (measured again), an earlier campaign "
-                        "(what it measured as faster), a folder of patches, or a commit or branch "
-                        "of the project")
+                        "(what it measured as faster), a folder of patches, a commit or branch of "
+                        "the project, or corpus (the fastest knobs of the kernel that searches "
+                        "have measured in this workspace)")
     parser.add_argument("--hypothesis", metavar="TEXT", default="",
                         help="why the patch should be faster, in one line")
     add_json(parser, SubmittedChanges)
@@ -189,12 +190,14 @@ def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[Earli
         changes = list(_campaign_changes(reader, earlier))
     elif candidate := _candidate(reader, chosen, source):
         changes = [submission.of_candidate(reader, chosen, candidate)]
+    elif source == submission.CORPUS:
+        changes = submission.of_corpus(Path(chosen.path).parent, chosen)
     else:
         changes = [_of_commit(chosen, source)]
     if not changes:
         raise InputError("the source has no change to judge", where=source,
                          fix="a campaign needs a candidate that was measured as faster, a folder "
-                             "files named *.patch or *.diff")
+                             "files named *.patch or *.diff, the corpus trials of other knobs")
     return changes
 
 

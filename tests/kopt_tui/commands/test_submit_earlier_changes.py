@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.campaign import setup as campaign_setup
+from harness.search.space.tunable_source import TunableSource
+from harness.search.trials import corpus
 from kopt_tui.commands.submit import earlier_changes
 from tests.support import campaigns
 from tests.support.command_line import error_text, kopt
@@ -64,6 +67,29 @@ def test_folder_gives_one_patch_per_file_in_order_and_a_branch_gives_one(tmp_pat
             == ["a", "b"]
         [branch] = earlier_changes(reader, chosen, "idea")
     assert branch.hypothesis == "one pass is enough" and b"+#define PASSES 1" in branch.patch
+
+
+def test_fastest_knobs_of_the_corpus_are_changes_of_the_best(tmp_path: Path) -> None:
+    setup = campaigns.create(tmp_path, pool={"slots": 1, "backends": ["inbox"]})
+    op = setup.target.op
+    source = TunableSource.parse(campaigns.KERNEL, language="c")
+    record = corpus.Record(
+        op=op, language="c", kernel=source.kernel_id(op), knobs={}, config={}, device="d", arch="a",
+        classes=(), correctness="PASS", kept=False, candidate_id="", at="2026-11-28T00:00:00Z")
+    for number, (config, log_ratio, correctness) in enumerate((
+            ({"PASSES": 16, "FORWARD": 1}, 0.9, "PASS"),  # the present values
+            ({"PASSES": 1, "FORWARD": 1}, 0.5, "PASS"), ({"PASSES": 1, "FORWARD": 2}, 0.7, "PASS"),
+            ({"PASSES": 1, "FORWARD": 1}, 0.4, "PASS"), ({"PASSES": 16, "FORWARD": 2}, 2.0, "FAIL"),
+            ({"PASSES": 3, "FORWARD": 2}, 3.0, "PASS"))):  # not among the choices any more
+        corpus.append(setup.workspace / corpus.FILE, replace(
+            record, config=config, log_ratio=log_ratio, correctness=correctness,
+            candidate_id=f"c{number}"))
+    with campaigns.reading(setup) as reader:
+        first, second = earlier_changes(reader, reader.campaigns()[0], "corpus")
+    assert (first.name, second.name) == ("corpus-c2", "corpus-c1")
+    assert first.hypothesis == "measured in a search: PASSES 1, FORWARD 2"
+    assert b"+#define PASSES 1 " in first.patch and b"+#define FORWARD 2 " in first.patch
+    assert b"+#define FORWARD" not in second.patch
 
 
 @pytest.mark.parametrize(("source", "message"), [
