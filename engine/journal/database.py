@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import re
 import sqlite3
@@ -17,6 +19,7 @@ from harness.errors import EnvironmentFault, InputError, Refused
 
 FILE = "kopt.db"
 BUSY_S = 10.0
+SCAN_S = 5.0
 OPENING_S = 0.5
 """How long a writer may take between creating the WAL and its index."""
 
@@ -31,6 +34,29 @@ NETWORK_FILE_SYSTEMS = frozenset({
 def files(workspace: Path) -> tuple[str, ...]:
     """Return the journal's files: whoever may open one can lock it and so stop the engine."""
     return tuple(str(workspace / f"{FILE}{suffix}") for suffix in ("", "-wal", "-shm"))
+
+
+def open_files() -> tuple[str, ...]:
+    """Return the files of all journals that processes of this user have open, of any workspace."""
+    folders: dict[Path, None] = {}
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended, or belongs to somebody else
+            for descriptor in os.listdir(f"/proc/{process}/fd"):
+                with contextlib.suppress(OSError):
+                    path = Path(os.readlink(f"/proc/{process}/fd/{descriptor}"))
+                    if path.name == FILE:
+                        folders[path.parent] = None
+    return tuple(path for folder in folders for path in files(folder))
+
+
+def lately_open_files() -> tuple[str, ...]:
+    """Return `open_files`, at most SCAN_S old: to read all of /proc takes several milliseconds."""
+    return _scanned(int(time.monotonic() / SCAN_S))
+
+
+@functools.lru_cache(maxsize=1)
+def _scanned(period: int) -> tuple[str, ...]:
+    return open_files()
 
 
 class OwnedConnection:

@@ -161,6 +161,7 @@ class Pool:
                                 corpus=str(setup.workspace.resolve() / corpus.FILE),
                                 searches=str(setup.folder.searches(task.slot)),
                                 hidden=(*database.files(setup.workspace.resolve()),
+                                        *database.open_files(),
                                         str(scratch.parent), str(worktree.parent)),
                                 selftest_iterations=setup.manifest.pool.selftest_iterations,
                                 timeout_s=self._manifest().pool.worker_timeout_s,

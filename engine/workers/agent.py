@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.journal import database
 from engine.manifest.pool_schema import AgentSpec
 from engine.subagents.subagent import Subagent
 from engine.task import AgentProgress, ModelAnswer, Task
@@ -184,7 +185,8 @@ class AgentSlot:
             ["/bin/sh", "-c", message.command + "\n"], cwd=Path(bench.worktree), limits=limits,
             env=cli.environment(bench, cli.HIDDEN | self._passed, self._home),
             confine=Confine(writable=(bench.worktree, str(self._home)), network=False, cards=False,
-                            hidden=(*bench.hidden, str(Path(bench.scratch) / "agent")),
+                            hidden=(*bench.hidden, *database.lately_open_files(),
+                                    str(Path(bench.scratch) / "agent")),
                             required=bool(self._key)),
             yields=self._yields, on_wait=self._wait, cancel=self._cancel, name="agent-command",
             wall_s=wall_s)
