@@ -13,6 +13,7 @@ import msgspec
 from engine.campaign.judged_target import JudgedTarget
 from engine.campaign.setup import Setup, open_campaign
 from engine.journal.read import Reader
+from engine.planning import kernel_routing
 from engine.routing import source_language
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.rendering import SlotFacts
@@ -187,8 +188,7 @@ def _render(args: argparse.Namespace) -> int:
         with open_target(args.manifest) as one_shot:
             judged = one_shot.judged
             prompt = _prompt(args.name, judged, judged.device.label)
-            task = _task(args.name, judged, judged.tree(judged.repo.base), msgspec.structs.replace(
-                PLACEHOLDER, backend="agent" if judged.manifest.pool.agent else "cli"))
+            task = _coming_task(args.name, judged)
         print_note("hypothesis, bottleneck and history of its task are not known yet" if task else
                    f"{args.name} works in no slot: its task is known once it was asked")
     else:
@@ -225,6 +225,16 @@ def _newest_task(reader: Reader, setup: Setup, name: str) -> str:
                            if entry.role == "user")
     print_note(f"nothing in {setup.id} is by {name}: its task is not known yet")
     return ""
+
+
+def _coming_task(name: str, judged: JudgedTarget) -> str:
+    """Return a task of a campaign that has not begun, as far as it is known."""
+    tree = judged.tree(judged.repo.base)
+    subagent = subagent_registry.load(Path(judged.manifest.project)).get(name)
+    rules = kernel_routing.translation_brief(
+        judged, kernel_routing.of_target(judged, tree), subagent.target_language)
+    return _task(name, judged, tree, msgspec.structs.replace(
+        PLACEHOLDER, brief=rules, backend="agent" if judged.manifest.pool.agent else "cli"))
 
 
 def _task(name: str, judged: JudgedTarget, tree: Path, task: Task) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import create
-from tests.support import campaigns, harness_case
+from tests.support import campaigns, harness_case, repos
 from tests.support.command_line import answer, kopt
 from tests.support.paths import ROOT
 
@@ -107,6 +107,18 @@ def test_render_prints_what_a_command_of_the_campaign_gets(tmp_path: Path) -> No
     after = kopt("subagents", "render", name, setup.id, workspace=setup.workspace)
     assert "its task is that of candidate" in after.stderr
     assert after.stdout in logs and "No hypothesis is given" in after.stdout
+
+
+def test_render_before_a_campaign_has_the_rules_of_the_translation(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "softmax_triton"
+    files = {path.name: path.read_text() for path in example.iterdir() if path.is_file()}
+    repos.project(tmp_path / "p", files)
+    manifest = str(tmp_path / "p" / "manifest.yaml")
+    task = answer(kopt("subagents", "render", "translate-triton-to-tilelang", "--manifest",
+                       manifest, "--json"))["task"]
+    assert "## Translation to TileLang" in task and "Name the new kernel `softmax_tilelang`" in task
+    assert answer(kopt("subagents", "render", "planner", "--manifest", manifest,
+                       "--json"))["task"] == ""
 
 
 def test_a_campaign_with_agents_warns_of_bad_subagents(tmp_path: Path) -> None:
