@@ -40,6 +40,11 @@ COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "bu
 PLACEHOLDERS = ("prompt", "worktree", "python")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY_IN_URL = re.compile(r"//[^/?#]*@|[?&][^=&]*(?:key|token|secret|passw)[^=&]*=", re.IGNORECASE)
+_KEY = re.compile(r"\b(?:sk-[\w-]{16,}|gh[pousr]_\w{16,}|github_pat_\w{16,}|AIza[\w-]{16,}"
+                  r"|hf_\w{16,}|xai-\w{16,}|gsk_\w{16,})")
+"""Keys of providers, by how they begin."""
+NO_KEYS = "every campaign keeps a copy of its manifest: put the key into a variable, and name that"
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BRANCH_FAULT = re.compile(r"\.\.|[\x00-\x20~^:?*\[\\\x7f]|@\{|//|^[-/]|[/.]$|\.lock$|/\.|^\.")
 
@@ -169,6 +174,9 @@ def _env(manifest: Manifest) -> Iterator[FieldFault]:
         if spec.key_env and not _VARIABLE.fullmatch(spec.key_env):
             yield ("pool", part, "key_env"), f"pool.{part}.key_env is not a variable name", \
                 "name the variable that holds the key; never write the key here"
+        if _KEY_IN_URL.search(spec.api_base):
+            yield ("pool", part, "api_base"), f"pool.{part}.api_base contains a password or key", \
+                NO_KEYS
         if isinstance(spec, RequestSpec) and spec.script:
             yield ("pool", part, "model"), f"pool.{part}.model: a script can only fill slots", \
                 f"name a model, or write {part}: none"
@@ -225,6 +233,9 @@ def _cli(cli: CliSpec, key: Key, names: set[str]) -> Iterator[FieldFault]:
         yield (*key, "template"), f"{label}.template: unknown coding agent {cli.template!r}", \
             suggest(cli.template, templates())
         return
+    for field in ("command", "args"):
+        if _KEY.search(getattr(cli, field)):
+            yield (*key, field), f"{label}.{field} contains a provider's key", NO_KEYS
     if cli.args and (cli.agent is None or cli.command):
         yield (*key, "args"), f"{label}.args: only a template's command takes them", \
             "write them into the command"

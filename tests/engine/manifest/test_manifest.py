@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from engine.manifest.benchmark_target import check_runnable
 from engine.manifest.load import dump, load, parse
 from engine.manifest.pool_schema import CliSpec, PoolSpec
-from engine.manifest.rules import ignored_fields
+from engine.manifest.rules import NO_KEYS, ignored_fields
 from engine.manifest.schema import BudgetSpec, DecisionSpec, GpuSpec, Manifest, StopSpec, TargetSpec
 from harness.errors import InputError
 
@@ -123,6 +123,15 @@ BAD = [
     (OP + "pool:\n  backends: [cli]\n  cli:\n  - name: a\n    command: run it",
      "m:6: pool.cli[0].command: the command does not use the task "
      "(use {prompt}, the path of the task's file)"),
+    (OP + "pool:\n  backends: [cli]\n  cli:\n  - name: a\n"
+     "    command: run --key sk-ant-0123456789abcdef {prompt}",
+     f"m:6: pool.cli[0].command contains a provider's key ({NO_KEYS})"),
+    (OP + "pool:\n  backends: [agent]\n  agent:\n    model: m\n"
+     "    api_base: https://user:secret@host/v1",
+     f"m:6: pool.agent.api_base contains a password or key ({NO_KEYS})"),
+    (OP + "pool:\n  backends: [agent]\n  agent:\n    model: m\n"
+     "    api_base: https://host/v1?api-key=secret",
+     f"m:6: pool.agent.api_base contains a password or key ({NO_KEYS})"),
     (OP + "pool:\n  backends: [cli]\n  cli:\n  - name: a\n    command: run `cat {prompt}`",
      "m:6: pool.cli[0].command: {prompt} stands in backticks, where it cannot be quoted: "
      "assign it to a variable first"),
