@@ -60,6 +60,15 @@ def scores(past: CampaignHistory, slots: Sequence[Slot], last: int) -> tuple[Slo
     return of_planned, of_others
 
 
+def since_stop(past: CampaignHistory, reader: Reader, campaign: str) -> int:
+    """Return how many rounds have begun since the campaign stopped last and a person resumed it.
+
+    What made slots fail before, such as a provider or a budget, may be mended.
+    """
+    stops = reader.events_of(campaign, "campaign.stop")
+    return sum(1 for round in past.attempts if not stops or round.started_at > stops[-1].at)
+
+
 def given_up(past: CampaignHistory, reader: Reader, campaign: str) -> tuple[Slot, ...]:
     """Return the slots of agents that ended without a change, in their order."""
     return tuple(slot for round in past.attempts for slot in reader.slots(campaign, round.n)

@@ -267,10 +267,10 @@ class Planner:
         if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
             return ""  # a patch that cannot leave the inbox would start rounds forever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
-        failed = [slot for slot in last if slot.stage == "failed"]
-        if failed:
+        if failed := [slot for slot in last if slot.stage == "failed"]:
+            is_new = past_rounds.since_stop(past, self.context.reader, self.setup.id) >= FRUITLESS
             return f"no slot of {FRUITLESS} rounds brought a candidate; {failed[-1].slot}: " \
-                   f"{failed[-1].detail}"
+                   f"{failed[-1].detail}" if is_new else ""
         if count < FRUITLESS_MOST and (inputs.new or inputs.new_changes) \
                 and planned_share(inputs):
             return ""
