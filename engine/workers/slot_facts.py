@@ -98,9 +98,9 @@ def _classes(names: Iterable[str], target: Target | CommandTarget) -> str:
     """Return classes with their sizes; the names of a benchmark's classes contain them."""
     if isinstance(target, CommandTarget):
         return "; ".join(plain(name, 200) for name in names)
-    sizes = {name: sizes(target.config_class(name)) for name in names}
-    return "; ".join(f"{plain(name, 200)} ({sizes[name]})" if sizes[name] else name
-                     for name in sizes)
+    listed = {name: sizes(target.config_class(name)) for name in names}
+    return "; ".join(f"{plain(name, 200)} ({listed[name]})" if listed[name] else name
+                     for name in listed)
 
 
 def _columns(request: SplitRequest, target: Target | CommandTarget) -> str:
