@@ -202,7 +202,7 @@ def test_rejections_of_schema_10_are_read_from_the_reasons(
     assert {d.is_rejection for d in Reader(workspace).decisions(ID)} == {is_rejection}
 
 
-def test_form_of_a_candidate_has_the_candidates_scope(workspace: Path) -> None:
+def test_formatted_or_rebased_copy_of_a_candidate_has_its_scope(workspace: Path) -> None:
     first, second = EXPECTED["candidates"][1], EXPECTED["candidates"][2]
     execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'candidate.captured' AND"
             " ref = ?", json.dumps({"of": first["id"], "round": 2}), second["id"])
