@@ -43,9 +43,9 @@ class RunningCampaign:
             running=not decide_only, used_usd=lambda: context.used_usd)
         self.use_setup(context.setup)
         self.before = self.row()
+        """The campaign's row when this engine took it over."""
         self.has_no_tasks = False
         """Whether the planner had nothing left to try."""
-        """The campaign's row when this engine took it over."""
         context.on_controls = self._look
 
     def use_setup(self, setup: Setup) -> None:
