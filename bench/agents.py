@@ -1,14 +1,15 @@
-"""Measure rounds in which every slot is an agent's, with a script in place of a model.
+"""Measure rounds in which an agent works in every slot, with a script in place of a model.
 
     python bench/agents.py [--slots 16] [--rounds 50] [--output FILE]
 
 This process acts as a campaign's engine. It runs rounds of the real pool on examples/rmsnorm_c:
 each slot starts the program that asks a model, runs two commands and submits. No slot changes the
-kernel, so that no verdict takes time. It prints, some with a goal: the CPU time of the engine's
-process per slot; when the first and the last slot got their first answers; the process's memory,
-threads and open files over the rounds; and how long a stop takes while half of the slots run a
-command that sleeps and the others wait for a script that never answers. Other work on the machine
-makes the same instructions take more CPU time: a fixed loop in this process measures how much.
+kernel, so no round waits for a verdict. It prints these figures, three of them with a goal: the CPU
+time of this process per slot; the time until the first and the last slot get their first answers;
+this process's memory, threads and open files over the rounds; and the seconds that a stop takes
+while half of the slots run a command that sleeps and the others wait for a script that never
+answers. Other work on the machine raises the CPU time of the same instructions; a fixed loop in
+this process measures by how much.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def answer(messages):
 
 
 class Pace:
-    """Measures a fixed loop's CPU time every 0.5 s, against its fastest run before the rounds."""
+    """Compares a fixed loop's CPU time, every 0.5 s, with its fastest run before the rounds."""
 
     def __init__(self) -> None:
         self.samples: list[float] = []
@@ -136,9 +137,9 @@ def create(folder: Path, slots: int) -> Setup:
     return campaigns.create(workspace, manifest)
 
 
-def tasks_of(n: int, slots: int, wishes: Sequence[str] = ("read the kernel",)) -> list[Task]:
+def tasks_of(n: int, slots: int, hypotheses: Sequence[str] = ("read the kernel",)) -> list[Task]:
     return [Task(slot=f"planned-{i + 1}", kind="planned", backend="agent", bottleneck="", trials=0,
-                 hypothesis=wishes[i % len(wishes)], seed=i, round=n,
+                 hypothesis=hypotheses[i % len(hypotheses)], seed=i, round=n,
                  subagent="general-kernel-optimization") for i in range(slots)]
 
 
@@ -169,7 +170,7 @@ def first_answers(setup: Setup, n: int, slots: int) -> list[float]:
 
 def stop(campaign: RunningCampaign, n: int, slots: int) -> tuple[float, int]:
     """Stop a round while every slot works; return the seconds this took and the processes left."""
-    setup, asked = campaign.setup, [0.0]
+    setup, requested_at_s = campaign.setup, [0.0]
 
     def request() -> None:
         paths = [setup.folder.transcript(n, f"planned-{i + 1}", 1) for i in range(slots)]
@@ -177,7 +178,7 @@ def stop(campaign: RunningCampaign, n: int, slots: int) -> tuple[float, int]:
                                             TranscriptReader(path).read()) for path in paths):
             time.sleep(0.1)
         time.sleep(1.0)
-        asked[0] = time.monotonic()
+        requested_at_s[0] = time.monotonic()
         write.request(setup.workspace, by="bench", campaign=setup.id, verb="stop")
 
     threading.Thread(target=request, daemon=True).start()
@@ -185,8 +186,9 @@ def stop(campaign: RunningCampaign, n: int, slots: int) -> tuple[float, int]:
         campaign_run._run_round(campaign, n, tasks_of(
             n, slots, ("sleep in a command", "never answer")), closing=False)
     except CampaignStopped:
-        took_s = time.monotonic() - asked[0]
-        return took_s, len(process_tree.descendants(os.getpid())) - 2  # not the two that fork
+        stop_s = time.monotonic() - requested_at_s[0]
+        left = len(process_tree.descendants(os.getpid())) - 2  # the two zygotes stay
+        return stop_s, left
     raise SystemExit("the round ended by itself")
 
 

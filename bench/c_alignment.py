@@ -1,9 +1,9 @@
 """Measure how much the position of a loop in a C library changes its time, aligned and unaligned.
 
-Builds each of some kernels several times: with functions in front of it, and with another statement
-before its loop, as a candidate's code differs from its incumbent's. All variants of a kernel do the
-same work. Prints each variant's fastest block and the spread over variants, or with --verdicts real
-verdicts on the variants of two kernels.
+Builds several variants of each kernel: with other functions in front of it, and with another
+statement before its loop, as between a candidate and its incumbent. All variants of a kernel do the
+same work. Prints each variant's fastest block (ns per call) and the ratio of the slowest variant to
+the fastest, or with --verdicts real verdicts on the variants of two kernels.
 
     python bench/c_alignment.py [--verdicts] > bench/results/c-alignment-cpu-DATE.txt
 """
@@ -51,6 +51,7 @@ PREAMBLES = ("if (m < 0) return;", "if (m == 12345) out[0] = 1;",
 
 
 def source(body: str, pads: int, preamble: str) -> str:
+    """Return a C source with `pads` functions before the kernel and `preamble` before its loop."""
     front = "".join(f"int pad{i}(int x) {{ return x * {i + 3} + (x >> {i + 1}); }}\n"
                     for i in range(pads))
     return f"#include <stdint.h>\n{front}void run(const float *x, float *out, int64_t m) {{\n" \
@@ -98,13 +99,13 @@ def measure(name: str, flags: tuple[str, ...], folder: Path) -> None:
 
 
 def judge(name: str, flags: tuple[str, ...], folder: Path) -> None:
-    """Print real verdicts on every second variant; the first variant is the incumbent."""
-    made = variants(BODIES[name])
+    """Print verdicts on the second, fourth, … variant; the first variant is the incumbent."""
+    labels_and_sources = variants(BODIES[name])
     base = folder / f"{name}-incumbent"
     base.mkdir(parents=True)
-    (base / "run.c").write_text(made[0][1])
+    (base / "run.c").write_text(labels_and_sources[0][1])
     (base / "ref.py").write_text(REFERENCES[name])
-    for index, (label, text) in enumerate(made[1::2]):
+    for index, (label, text) in enumerate(labels_and_sources[1::2]):
         tree = folder / f"{name}-candidate-{index}"
         tree.mkdir()
         (tree / "run.c").write_text(text)

@@ -161,12 +161,12 @@ class Bench:
             thread.join()
         for used_card in fleet.cards:
             used_card.leave()
-        told = {"cards": [card.id for card in cards], "lost": lost,
+        figures = {"cards": [card.id for card in cards], "lost": lost,
                 "an_hour": sum(3600 * len(one) / one[-1][1] for one in done.values() if one),
                 "by_card": {card.id: sum(used == card.id for one in done.values()
                                          for used, _ in one) for card in cards}}
-        self.keep("step", step=name, **told)
-        return told
+        self.keep("step", step=name, **figures)
+        return figures
 
     def ratio(self, cards: Sequence[Device], rounds: int, verdicts: int) -> None:
         """Compare single cards, in turn, with all of them in parallel."""
@@ -176,11 +176,11 @@ class Bench:
             alone = cards[number % len(cards)]
             turns = [("one", [alone]), (f"{len(cards)} cards", list(cards))]
             for name, used in turns if number % 2 == 0 else turns[::-1]:
-                told = self.step(name, used, verdicts=verdicts)
-                if told["lost"]:
+                figures = self.step(name, used, verdicts=verdicts)
+                if figures["lost"]:
                     return
                 rates = one.setdefault(alone.id, []) if name == "one" else several
-                rates.append(told["an_hour"])
+                rates.append(figures["an_hour"])
         self.keep("ratio", cards=len(cards), one=one, several=several,
                   times=fmean(several) / fmean(map(fmean, one.values())))
 
@@ -195,10 +195,12 @@ class Bench:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=4, help="turns of one card and of several")
-    parser.add_argument("--verdicts", type=int, default=5, help="a turn and card")
+    parser.add_argument("--rounds", type=int, default=4,
+                        help="how often one card and several cards alternate")
+    parser.add_argument("--verdicts", type=int, default=5,
+                        help="the least verdicts per card in each turn")
     parser.add_argument("--taken", type=float, default=75.0, metavar="S",
-                        help="how long to look on while a card is taken")
+                        help="seconds to make verdicts while another process uses the last card")
     parser.add_argument("--out", type=Path,
                         default=machine.RESULTS / f"cards-{time.strftime('%Y-%m-%d')}.jsonl")
     args = parser.parse_args()

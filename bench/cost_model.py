@@ -2,12 +2,12 @@
 
     python bench/cost_model.py [--out FILE]
 
-The examples are read from the commit that was measured, which must be in the git history.
+The examples are read from the measured commit, which must be in the git history.
 
 Latencies: bench/results/h200-triton-2026-11-20.json (warm caches) and fidelity-gpu-h200-2026-11-22
-(cold ones), with the configurations of those runs. The installed Triton compiles the kernels here,
-without a GPU; the latencies are of Triton 3.6. The class that is dominated by a loop whose length
-no compiler knows is left out.
+(cold caches), with the configurations of those runs. The installed Triton compiles the kernels
+here, without a GPU; the latencies are of Triton 3.6. One class is left out: it is dominated by a
+loop whose length no compiler knows.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def ordered(rows: list[dict[str, Any]]) -> float:
-    """Return the share predicted in the right order, of pairs measured more than 10 % apart."""
+    """Return the share of pairs, measured more than 10 % apart, that are predicted in order."""
     right = total = 0
     for number, one in enumerate(rows):
         for other in rows[:number]:

@@ -37,14 +37,14 @@ PAINTED = b"Campaigns"
 FILLED = b"finished"
 
 
-def spread(taken: Sequence[float]) -> dict[str, float]:
-    """Return the median, the least and the most of a number over some runs."""
-    return {"median": statistics.median(taken), "least": min(taken), "most": max(taken),
-            "runs": len(taken)}
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return the median, the least and the largest value, and the number of runs."""
+    return {"median": statistics.median(values), "least": min(values), "most": max(values),
+            "runs": len(values)}
 
 
-def python_start() -> float:
-    """Return how long the interpreter takes to print a word, seconds."""
+def python_start_s() -> float:
+    """Return the seconds that a new interpreter takes to print a word."""
     terminal = Terminal([sys.executable, "-c", "print('READY')"])
     try:
         return terminal.until(b"READY")
@@ -52,15 +52,15 @@ def python_start() -> float:
         terminal.close()
 
 
-def opened(workspace: Path, marks: Sequence[bytes], *options: str) -> list[float]:
-    """Return the seconds that the interpreter takes to start, then how much later each mark comes.
+def opening_times_s(workspace: Path, marks: Sequence[bytes], *options: str) -> list[float]:
+    """Return the start time of a bare interpreter, then how much later each mark appears.
 
-    The interpreter alone is timed right before, so that other work on the machine slows both.
+    The bare interpreter is timed right before, so that other work on the machine slows both.
     """
-    start = python_start()
+    start_s = python_start_s()
     terminal = Terminal(dashboard(workspace, *options))
     try:
-        return [start, *(terminal.until(mark) - start for mark in marks)]
+        return [start_s, *(terminal.until(mark) - start_s for mark in marks)]
     finally:
         terminal.close()
 
@@ -101,8 +101,8 @@ def long_transcript(workspace: Path) -> None:
         LIMIT_BYTES // 8_000, output=f"{'x' * 76}\n" * 100))
 
 
-def transcript_opened(workspace: Path) -> float:
-    """Return the seconds from the key until the end of the transcript is on the wire."""
+def transcript_opening_s(workspace: Path) -> float:
+    """Return the seconds from the key press until the terminal gets the transcript's end."""
     terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
     try:
         terminal.until(b"verdicts")
@@ -119,7 +119,7 @@ def transcript_opened(workspace: Path) -> float:
 
 
 def idle_bytes(workspace: Path) -> float:
-    """Return how many bytes a second a dashboard writes while nothing happens."""
+    """Return the bytes per second that a dashboard writes while nothing happens."""
     terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
     try:
         terminal.until(b"verdicts")
@@ -130,7 +130,7 @@ def idle_bytes(workspace: Path) -> float:
 
 
 def busy(workspace: Path) -> tuple[float, int]:
-    """Return the bytes a second written while a campaign runs (80x24), and the memory after it."""
+    """Return the bytes per second written while a campaign runs (80x24), and the resident bytes."""
     writer = subprocess.Popen(
         [sys.executable, str(ROOT / "tests" / "support" / "dashboard_writer.py"), str(workspace)],
         stdout=subprocess.PIPE)
@@ -158,15 +158,16 @@ def measure() -> dict[str, object]:
         long_campaign(large)
         talking = make(Path(folder) / "talking", time.time())
         long_transcript(talking)
-        few = [opened(small, (PAINTED, FILLED)) for _ in range(RUNS)]
-        many = [opened(large, (b"does not compile",), "--campaign", CAMPAIGN) for _ in range(RUNS)]
+        few = [opening_times_s(small, (PAINTED, FILLED)) for _ in range(RUNS)]
+        many = [opening_times_s(large, (b"does not compile",), "--campaign", CAMPAIGN)
+                for _ in range(RUNS)]
         rate, resident = busy(small)
         return {
             "python_start_s": spread([one[0] for one in few]),
             "first_paint_s": spread([one[1] for one in few]),
             "first_data_s": spread([one[2] for one in few]),
             "open_100k_events_s": spread([one[1] for one in many]),
-            "open_transcript_8mb_s": spread([transcript_opened(talking) for _ in range(RUNS)]),
+            "open_transcript_8mb_s": spread([transcript_opening_s(talking) for _ in range(RUNS)]),
             "idle_bytes_per_s": idle_bytes(large), "running_bytes_per_s": rate,
             "resident_mb": resident / 1e6,
         }

@@ -1,9 +1,10 @@
-"""Measure how reliable a verdict is on this CPU: false gains, and planted gains that it finds.
+"""Measure how often verdicts report a false gain, and how often they find a planted one.
 
     python bench/fidelity.py [--aa 200] [--planted 100]
 
-Each trial is one whole `evaluate` of a C kernel whose running time is set by a constant: the same
-constant on both sides (A/A), or one that is 10 % or 5 % smaller for the candidate.
+Each trial on this CPU is one whole `evaluate` of a C kernel whose running time is set by a
+constant: the same on both sides (A/A), or a smaller one for the candidate, which plants a gain of
+10 % or 5 %. With --gpu, bench/fidelity_gpu.py does the same with Triton kernels.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def main() -> None:
     parser.add_argument("--aa", type=int, default=200)
     parser.add_argument("--planted", type=int, default=100)
     parser.add_argument("--alpha", type=float, default=0.001)
-    parser.add_argument("--gpu", action="store_true", help="on a GPU: see fidelity_gpu.py")
+    parser.add_argument("--gpu", action="store_true",
+                        help="measure on a GPU with fidelity_gpu.py, which uses the options below")
     parser.add_argument("--seconds", type=float, default=480)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--steps", nargs="+", choices=list(fidelity_gpu.STEPS),

@@ -1,9 +1,9 @@
-"""KernelBench without a model: kopt's rewrites from templates against eager and torch.compile.
+"""KernelBench without a model: compare kopt's template rewrites with eager and torch.compile.
 
     python bench/kernelbench.py FOLDER --output OUT [--only TEXT ...] [--seconds 530] [--search N]
 
-FOLDER has level1/ and level2/ of KernelBench. Three steps, each of which continues where an
-earlier call stopped. Without a GPU nothing is compared; Triton's interpreter runs small sizes:
+FOLDER has level1/ and level2/ of KernelBench. There are three steps; each continues where an
+earlier call stopped. Without a GPU nothing is compared, and Triton's interpreter runs small sizes:
 1. prepare: writes each problem's task, as `kopt new` drafts it, and its rewrite to OUT/problems.
    Needs no GPU. If a call of a problem moves more than --bytes, its batch (or another size) is
    halved until it does not; the table names such sizes.
@@ -97,10 +97,10 @@ def prepare(file: Path, home: Path, most_bytes: int, small: bool, prefer: str,
 
 
 def fitting(file: Path, scratch: Path, most_bytes: int, zygote: Zygote) -> dict[str, Any]:
-    """Return a smaller size by name, the batch or another: a call then moves about `most_bytes`.
+    """Return a size by name, preferably the batch, with which a call moves about `most_bytes`.
 
-    Halving the size must save more than a quarter of the bytes. Empty if no size does, as where
-    most bytes are weights, or if the problem's own sizes fit.
+    Halving the size must save more than a quarter of the bytes. Return {} if that holds for no
+    size, for example because most bytes are weights, or if the problem's own sizes fit.
     """
     from engine.discovery.module import problem_facts
 
@@ -204,15 +204,20 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--output", type=lambda text: Path(text).resolve(), required=True)
-    parser.add_argument("--only", nargs="*", default=[], help="parts of level1/NAME")
+    parser.add_argument("--only", nargs="*", default=[],
+                        help="texts: take the problems whose level1/NAME contains one of them")
     parser.add_argument("--steps", nargs="*", default=["prepare", "compare", "verdict"])
     parser.add_argument("--seconds", type=float, default=530.0)
-    parser.add_argument("--looks", type=int, default=1, help="pairs of processes of a verdict")
-    parser.add_argument("--bytes", type=int, default=BYTES)
-    parser.add_argument("--again", action="store_true", help="also what has a result")
-    parser.add_argument("--search", type=int, default=0, help="configurations of a rewrite")
-    parser.add_argument("--prefer", default="", help="a rewrite's name, where there are several")
-    parser.add_argument("--convolutions", action="store_true", help="these problems instead")
+    parser.add_argument("--looks", type=int, default=1, help="process pairs of each verdict")
+    parser.add_argument("--bytes", type=int, default=BYTES,
+                        help="the most bytes that a call of a problem may move")
+    parser.add_argument("--again", action="store_true", help="repeat problems that have a result")
+    parser.add_argument("--search", type=int, default=0,
+                        help="configurations that a search tries for each slow rewrite (0: none)")
+    parser.add_argument("--prefer", default="",
+                        help="the name of the rewrite to take if a problem has several")
+    parser.add_argument("--convolutions", action="store_true",
+                        help="take the problems of CONVOLUTIONS instead of those of LEVELS")
     args = parser.parse_args()
     levels = CONVOLUTIONS if args.convolutions else LEVELS
     end = time.monotonic() + args.seconds

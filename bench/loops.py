@@ -1,6 +1,6 @@
-"""Measure what `loop` finds for the Triton examples on a GPU within three minutes.
+"""Measure what `loop` finds for the Triton examples on a GPU within a time limit.
 
-    python bench/loops.py [--examples softmax_triton matmul_triton] [--seconds 180] [--out FILE]
+    python bench/loops.py [--examples softmax_triton matmul_triton] [--seconds 170] [--out FILE]
 
 The loops start from poor defaults. The best configuration gets a verdict against the default, and
 is then compared with the card itself: a matmul with cuBLAS (torch.matmul as the incumbent of a
@@ -146,7 +146,7 @@ def run(bench: Bench, names: Sequence[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--examples", nargs="+", default=["softmax_triton", "matmul_triton"])
-    parser.add_argument("--seconds", type=float, default=170.0, help="that a loop may take")
+    parser.add_argument("--seconds", type=float, default=170.0, help="time limit of each loop")
     parser.add_argument("--budget", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path,

@@ -66,7 +66,7 @@ def only(task: Target, *names: str) -> Target:
 
 
 class JsonLines:
-    """A file of results that grows line by line, from any thread; prints how each line begins."""
+    """A file of results that grows line by line, from any thread; prints the start of each line."""
 
     def __init__(self, path: Path, *, printed: int = 400) -> None:
         self.path, self.printed = path, printed

@@ -161,7 +161,7 @@ def replayed(job: tuple[str, str, int, int]) -> dict[str, Any]:
 
 
 def proposal_cost_ms() -> dict[str, float]:
-    """Return the cost of a proposal after 200 observations in a space of 20,736 configurations."""
+    """Return the cost of a proposal after 180 to 219 observations in a space of 20,736 points."""
     space = Space(choices={f"K{i}": tuple(2**j for j in range(size)) for i, size
                            in enumerate((8, 8, 6, 6, 3, 3))}, requires=("K0 * K1 <= 16384",),
                   default={f"K{i}": 1 for i in range(6)})
@@ -179,7 +179,7 @@ def proposal_cost_ms() -> dict[str, float]:
 
 
 def show(lines: Iterable[dict[str, Any]], spaces: list[str]) -> None:
-    """Print of every strategy its means over spaces, and its worst space after 100 trials."""
+    """Print each strategy's means over spaces, and its worst space after 100 trials."""
     by: dict[str, dict[str, list[list[float]]]] = {}
     for line in lines:
         if "found" in line:

@@ -1,4 +1,4 @@
-"""Measure how long `loop` takes to rank a whole space, against one configuration after another.
+"""Measure how long `loop` takes to rank a whole space, compared with a serial sweep.
 
     python bench/sweep.py [--out FILE.jsonl] [--limit 128]
 
@@ -126,7 +126,7 @@ def write(folder: Path, source: str = SOURCE) -> str:
 
 
 def run_loop(folder: Path, device: str, budget: int) -> dict[str, Any]:
-    """Return what the loop found, and when its trials came."""
+    """Run a loop; return its best configuration, and each trial with its time of arrival."""
     tree = write(folder / "tree")
     request = folder / "request.json"
     request.write_bytes(to_json(LoopRequest(

@@ -16,7 +16,7 @@ TOLERANCE = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}
 
 
 def table() -> dict[str, Any]:
-    """Return the table of templates, with the default of each value that it leaves out."""
+    """Return the table of templates; missing values have their defaults."""
     made = yaml.safe_load((FOLDER / "templates.yaml").read_text())
     made["templates"] = [{
         "file": f"{each['name']}.py", "entry": each["name"], "bound": "memory",
@@ -34,16 +34,16 @@ def load(path: Path) -> Any:
 def arguments(entry: Any, case: str, dtype: torch.dtype = torch.float32, device: str = "cpu",
               empty: bool = False) -> dict[str, Any]:
     """Return all arguments of a case, with defaults; if `empty`, random tensors stay unset."""
-    def make(how):
+    def make(draw):
         if empty:
-            how = torch.empty
-        return lambda *shape: how(shape, device=device, dtype=dtype)
+            draw = torch.empty
+        return lambda *shape: draw(shape, device=device, dtype=dtype)
 
-    def indices(most, *shape):
-        return torch.randint(0, most, shape, device=device)
+    def indices(end, *shape):
+        return torch.randint(0, end, shape, device=device)
 
     names = {"randn": make(torch.randn), "rand": make(torch.rand), "indices": indices,
-             "ints": lambda most, *shape: indices(most, *shape).to(dtype), "torch": torch,
+             "ints": lambda end, *shape: indices(end, *shape).to(dtype), "torch": torch,
              "dtype": dtype}
     bound = inspect.signature(entry).bind(**eval(f"dict({case})", names))
     bound.apply_defaults()
@@ -53,7 +53,7 @@ def arguments(entry: Any, case: str, dtype: torch.dtype = torch.float32, device:
 def reference(template: dict[str, Any], given: dict[str, Any], wide: bool = True) -> Any:
     """Return what PyTorch computes, in float64 if `wide`; `where` names parts of the expression.
 
-    `rounded` templates never use float64: in it PyTorch rounds to other steps.
+    The reference of a `rounded` template never uses float64, which would round to other steps.
     """
     wide = wide and not template.get("rounded")
     names = {name: value.double() if wide and torch.is_tensor(value) and value.is_floating_point()
@@ -65,11 +65,12 @@ def reference(template: dict[str, Any], given: dict[str, Any], wide: bool = True
 
 
 def error(template: dict[str, Any], given: dict[str, Any], result: Any, expected: Any) -> float:
-    """Return the largest error in units of what is allowed for the result's dtype.
+    """Return the largest error as a multiple of the error allowed for the result's dtype.
 
-    Allowed is a share of the expected value plus the template's `size`, an expression: a sum of
-    that many values may lose as much although it comes out small. `tolerance` counts for float32
-    results only. Of `rounded` results one value in a thousand may be on another step.
+    The allowed error is a share of |expected| + `size`, an expression of the template: a sum of
+    many values may be small and yet carry their rounding errors. `tolerance` multiplies it for
+    float32 results only. For `rounded` results the return value is instead the number of values
+    per thousand that differ (by more than the allowed error, if they are floats).
     """
     if isinstance(result, tuple | list):
         return max(error(template, given, *pair) for pair in zip(result, expected, strict=True))

@@ -1,4 +1,4 @@
-"""Campaigns whose only workers are kopt's own transformations and searches: what do they gain?
+"""Measure what campaigns gain whose only workers are kopt's transformations and searches.
 
     python bench/transformations.py FOLDER --out RESULTS.jsonl [--seconds 470] [--each 90]
         [--only NAME,NAME] [--backends transform,search] [--trials 8] [--pairs 5]
@@ -7,10 +7,10 @@
 Each case is a folder with a manifest, its task and a kernel that a person wrote. It is copied, and
 `kopt run` works on it for at most `--each` seconds, without a model and without templates. A case
 whose result is in RESULTS.jsonl is skipped, and none begins that would not end before `--seconds`:
-call the script again until all are done. Each line has the headline with its interval, what was
-kept, and what became of each candidate.
+call the script again until all are done. Each line has the headline with its interval, the kept
+hypotheses, and the decision on each candidate.
 
-With `--alone` there is no campaign: each of those transformations that applies to a case's kernel
+With `--alone` there is no campaign: each named transformation that applies to a case's kernel
 is judged by one verdict, with the knobs' first values.
 """
 
@@ -171,7 +171,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backends", default="transform,search")
     parser.add_argument("--trials", type=int, default=8)
     parser.add_argument("--alone", default="", help="transformations to judge, each by one verdict")
-    parser.add_argument("--pairs", type=int, default=0, help="at most, per verdict")
+    parser.add_argument("--pairs", type=int, default=0,
+                        help="the most process pairs of a verdict (0: the manifest's default)")
     return parser.parse_args()
 
 

@@ -1,10 +1,11 @@
-"""Measure how long a verdict takes on a GPU, and where its seconds go.
+"""Measure how many seconds a verdict takes on a GPU, in total and by stage.
 
     python bench/verdict_seconds.py [--kernel softmax] [--repeat 10] [--out FILE.jsonl]
 
 A SwiGLU in bfloat16 with classes of 8192x14336, 1024x4096 and 4097x5000, or examples/softmax_triton
-with its five classes. `fresh` verdicts start with nothing, as `kopt evaluate` does; `campaign`
-verdicts share a zygote, a scratch folder and an oracle; the first of them is not in the median.
+with its five classes. `fresh` verdicts find no running processes, as those of `kopt evaluate`;
+`campaign` verdicts share a zygote, a scratch folder and an oracle; the first of them is not in the
+median.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def target(name: str) -> Target:
 
 
 def write(folder: Path, name: str, *, better: bool) -> str:
-    """Write a kernel with good settings, or with others that are `better` or as good."""
+    """Write a kernel; return its folder. `better` settings are at least as fast as the others."""
     if name == "softmax":
         shutil.copytree(SOFTMAX, folder)
         source = (folder / "kernel.py").read_text()
@@ -90,7 +91,7 @@ def write(folder: Path, name: str, *, better: bool) -> str:
 
 def judged(name: str, folder: Path, scratch: Path, number: int, zygote: Zygote | None,
            shelf: OracleShelf | None, device: Any) -> tuple[float, Verdict, dict[str, float]]:
-    """Return the seconds of a verdict, the verdict, and the seconds of its stages."""
+    """Make a verdict; return its seconds, the verdict, and the seconds of each stage."""
     candidate = write(folder / f"candidate-{number}", name, better=True)
     incumbent = folder / "incumbent"
     if not incumbent.exists():

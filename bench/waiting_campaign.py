@@ -2,11 +2,11 @@
 
     python bench/waiting_campaign.py FOLDER matmul_c|paged_attention_c
 
-A scripted agent tries the ideas of bench/ideas/<example>.yaml, one a round, on a copy of the
-example. Gains above 2x wait, and later rounds rest on them. After the rounds this script does a
-person's part: it approves what waits, the lowest first, but rejects the idea that is marked
-`rejected`; what rested on that idea is tried again. If FOLDER has a campaign already, the script
-continues there. Records go to bench/results/<example>-waiting-<date>/.
+A scripted agent tries the ideas of bench/ideas/<example>.yaml, one per round, on a copy of the
+example. Gains above 2x wait, and later rounds build on them. After the rounds this script acts for
+the person: it approves the waiting candidates, the lowest on the line first, but rejects the idea
+that is marked `rejected`; candidates built on that idea are tried again. If FOLDER already has a
+campaign, the script continues it. Records go to bench/results/<example>-waiting-<date>/.
 """
 
 from __future__ import annotations

@@ -45,8 +45,9 @@ class ProposedKnob(msgspec.Struct, frozen=True, kw_only=True):
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """What a verdict decides by; times are `latency_us` and metrics as the benchmark names them.
 
-    A candidate is kept if its whole confidence interval is above `margin` (a share of one) and no
-    config class loses more than `tolerance`.
+    A candidate is kept if the whole confidence interval of its speedup is above 1x, a config class
+    is faster and none loses more than `tolerance`. A gain below `margin`, for a benchmark below
+    2 %, must show in two measurements. `margin` and `tolerance` are shares of one.
     """
 
     goal: Literal["lowest latency_us"] = "lowest latency_us"

@@ -15,11 +15,11 @@ HEAVY = ("torch", "triton", "pandas", "numpy", "scipy", "textual", "rich",
 EXCEPTED = ("harness.child", "harness.search.bayesian", "harness.formats.yaml_events",
             "engine.repository.guarded_git")
 """Excepted modules: they run in their own processes or are imported when first used."""
-LISTED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
+PRINT_LOADED = "import sys, {module}; print(*(name for name in {heavy!r} if name in sys.modules))"
 
 
 def modules(package: str) -> list[str]:
-    """Return the dotted names of a package's modules, those of EXCEPTED excepted."""
+    """Return the dotted names of a package's modules, without those of EXCEPTED."""
     files = sorted((ROOT / package).rglob("*.py"))
     inside = [file.relative_to(ROOT).with_suffix("") for file in files]
     names = [".".join(path.parts).removesuffix(".__init__") for path in inside]
@@ -28,7 +28,7 @@ def modules(package: str) -> list[str]:
 
 def loaded_by(imported: list[str]) -> list[str]:
     """Return which heavy packages a fresh interpreter has loaded after importing these modules."""
-    code = LISTED.format(module=", ".join(imported), heavy=HEAVY)
+    code = PRINT_LOADED.format(module=", ".join(imported), heavy=HEAVY)
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
                           check=False, timeout=60)
     if done.returncode:
@@ -44,16 +44,16 @@ def light_modules() -> list[str]:
     return [name for name in names if not name.endswith(runnable)]
 
 
-def culprits() -> list[str]:
+def violations() -> list[str]:
     """Return one line per light module that loads a heavy package."""
     if not loaded_by(light_modules()):
         return []
-    found = {name: loaded_by([name]) for name in light_modules()}
-    return [f"{name} loads {', '.join(heavy)}" for name, heavy in found.items() if heavy]
+    heavy_by_module = {name: loaded_by([name]) for name in light_modules()}
+    return [f"{name} loads {', '.join(heavy)}" for name, heavy in heavy_by_module.items() if heavy]
 
 
 def test_no_light_module_imports_a_heavy_package() -> None:
-    assert culprits() == []
+    assert violations() == []
 
 
 def test_dashboard_imports_neither_the_engine_nor_sqlite() -> None:
@@ -70,6 +70,6 @@ def test_import_of_a_heavy_package_is_detected() -> None:
 
 
 if __name__ == "__main__":
-    lines = culprits()
+    lines = violations()
     print("\n".join(lines) or f"import hygiene: {len(light_modules())} modules stay light")
     sys.exit(bool(lines))

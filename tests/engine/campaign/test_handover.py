@@ -25,17 +25,17 @@ def final_output(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:
     writer.close()
     reader = Reader(workspace)
     assert event_stream.print_summary(reader, NAME) == 0
-    found = campaign_row(reader)
-    report = markdown(read_with_manifest(reader, found))
-    assert f"- merge command: `{handover.command(found)}`" in report
+    row = campaign_row(reader)
+    report = markdown(read_with_manifest(reader, row))
+    assert f"- merge command: `{handover.command(row)}`" in report
     reader.close()
     return capsys.readouterr().out
 
 
 def campaign_row(reader: Reader) -> Campaign:
-    found = reader.campaign(NAME)
-    assert found is not None
-    return found
+    row = reader.campaign(NAME)
+    assert row is not None
+    return row
 
 
 def test_committing_campaign_names_its_branch(

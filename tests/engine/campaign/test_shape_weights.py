@@ -1,4 +1,4 @@
-"""Shapes are weighted by their calls: in verdicts, in a kernel's classes and in campaigns."""
+"""Shapes are weighted by call counts: in verdicts, in a kernel's classes and in campaigns."""
 
 from __future__ import annotations
 
@@ -56,19 +56,20 @@ OF_CLASSES: list[tuple[tuple[str, ...], tuple[float, ...], int]] = [
 ]
 
 
-def task(tmp_path: Path) -> Target:
+def load_task(tmp_path: Path) -> Target:
     path = tmp_path / "task.yaml"
     path.write_text(yaml_document.dump({**campaigns.TASK, "classes": CLASSES}))
     return load(path)
 
 
-@pytest.mark.parametrize(("lines", "expected", "notes"), OF_CLASSES)
-def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], expected: tuple[float, ...],
-                                             notes: int, tmp_path: Path) -> None:
-    found, message = weights.weighted(task(tmp_path), weights_of(*lines))
-    assert tuple(row_class.weight for row_class in found.classes) == expected
-    assert len(message) == notes
-    assert found.classes[0].shape == {"n": 100, "k": 1}
+@pytest.mark.parametrize(("lines", "expected", "note_count"), OF_CLASSES)
+def test_class_weight_is_the_number_of_calls_of_its_shapes(
+        lines: tuple[str, ...], expected: tuple[float, ...], note_count: int,
+        tmp_path: Path) -> None:
+    weighted, messages = weights.weighted(load_task(tmp_path), weights_of(*lines))
+    assert tuple(row_class.weight for row_class in weighted.classes) == expected
+    assert len(messages) == note_count
+    assert weighted.classes[0].shape == {"n": 100, "k": 1}
 
 
 @pytest.mark.parametrize(("lines", "message"), [
@@ -80,13 +81,13 @@ def test_class_weight_is_calls_of_its_shapes(lines: tuple[str, ...], expected: t
 def test_weights_of_other_shapes_are_refused(lines: tuple[str, ...], message: str,
                                              tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        weights.weighted(task(tmp_path), weights_of(*lines))
+        weights.weighted(load_task(tmp_path), weights_of(*lines))
     assert str(caught.value).startswith(message)
 
 
 # Campaigns
 
-def command(root: Path, text: str | None, **fields: Any) -> Path:
+def benchmark_manifest(root: Path, text: str | None, **fields: Any) -> Path:
     made = benchmark_case.project(
         root / "p", target={**benchmark_case.MANIFEST["target"], "weights": "calls.csv"},
         **{"approval": "auto", "max_iterations": 1, "decision": {"alpha": 0.2, "looks": 4},
@@ -96,7 +97,7 @@ def command(root: Path, text: str | None, **fields: Any) -> Path:
     return made
 
 
-def kernel(root: Path, text: str) -> Path:
+def kernel_manifest(root: Path, text: str) -> Path:
     made = campaigns.project(root / "p", task={"classes": [
         {"name": "small", "shape": {"n": 300}}, {"name": "large", "shape": {"n": 3000}}]},
         target={"kind": "kernel", "task": "task.yaml", "weights": str(root / "calls.csv")})
@@ -110,7 +111,7 @@ def kernel(root: Path, text: str) -> Path:
     ("m,calls\n64,-1\n", "calls.csv:2: calls is '-1'"),
     ("m,fwd_us,calls\n64,1,1\n", "target.weights: 'fwd_us' is not a config column")])
 def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_path: Path) -> None:
-    path = command(tmp_path, text)
+    path = benchmark_manifest(tmp_path, text)
     for begin in (lambda: campaigns.campaigns.create(tmp_path / "w", path), lambda: OneShot(path)):
         with pytest.raises(InputError) as caught:
             begin()
@@ -118,14 +119,14 @@ def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_
     assert not [path for path in (tmp_path / "w").glob("*") if path.is_dir()]
 
 
-@pytest.mark.parametrize(("named", "message"), [
+@pytest.mark.parametrize(("weights_path", "message"), [
     ("~nosuchuser/w", "'~nosuchuser/w': the weights cannot be read: Could not determine home"),
     (".", "the weights cannot be read: Is a directory"),
     ("/dev/zero", "/dev/zero: is larger than 4 MiB")])
-def test_error_about_unreadable_weights_is_one_line(named: str, message: str,
-                                             tmp_path: Path) -> None:
+def test_error_about_unreadable_weights_is_one_line(weights_path: str, message: str,
+                                                 tmp_path: Path) -> None:
     path = benchmark_case.project(
-        tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": named})
+        tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": weights_path})
     with memory_limited(2 << 30), pytest.raises(InputError) as caught:
         shape_weights.read(load_manifest(path))
     assert message in str(caught.value) and "\n" not in str(caught.value)
@@ -144,7 +145,7 @@ def memory_limited(more_bytes: int) -> Iterator[None]:
 
 
 def test_campaign_keeps_its_initial_weights(tmp_path: Path) -> None:
-    path = kernel(tmp_path, "n,calls\n3000,9\n7,1\n")
+    path = kernel_manifest(tmp_path, "n,calls\n3000,9\n7,1\n")
     setup = campaigns.campaigns.create(tmp_path / "w", path)
     with campaigns.reading(setup) as reader:
         [event] = reader.events_of(setup.id, "weights")
@@ -166,7 +167,7 @@ def test_campaign_keeps_its_initial_weights(tmp_path: Path) -> None:
 
 
 def test_single_verdict_reads_current_weights(tmp_path: Path) -> None:
-    path = kernel(tmp_path, "n,calls\n3000,9\n")
+    path = kernel_manifest(tmp_path, "n,calls\n3000,9\n")
     with OneShot(path) as direct:
         assert [row_class.weight for row_class in direct.judged.target.classes] == [9.0, 9.0]
         [note] = direct.notes
@@ -182,7 +183,7 @@ def test_single_verdict_reads_current_weights(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_benchmark_campaign_is_scored_by_calls(tmp_path: Path) -> None:
-    path = command(tmp_path, "m,n,calls\n64,32,1\n128,32,1\n128,64,1\n256,64,7\n")
+    path = benchmark_manifest(tmp_path, "m,n,calls\n64,32,1\n128,32,1\n128,64,1\n256,64,7\n")
     setup = campaigns.campaigns.create(tmp_path / "w", path)
     (tmp_path / "p" / "calls.csv").unlink()
     benchmark_case.patch(path, setup.folder.inbox / "partly.patch", kernel_py=PARTLY)
@@ -193,7 +194,8 @@ def test_benchmark_campaign_is_scored_by_calls(tmp_path: Path) -> None:
 
 
 def test_weights_without_matching_row_end_campaign_with_reason(tmp_path: Path) -> None:
-    setup = campaigns.campaigns.create(tmp_path / "w", command(tmp_path, "m,n,calls\n1,1,1\n"))
+    path = benchmark_manifest(tmp_path, "m,n,calls\n1,1,1\n")
+    setup = campaigns.campaigns.create(tmp_path / "w", path)
     campaigns.run(setup)
     ended = campaigns.campaign(setup)
     assert "weights match no row of the benchmark: they have shapes like m=1 n=1" in ended.reason

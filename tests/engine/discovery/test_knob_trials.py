@@ -1,4 +1,4 @@
-"""Proposed knobs are accepted if the kernel is correct at two other values of each."""
+"""A proposed knob is accepted if the kernel is correct at two other values of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_only_the_knob_that_makes_results_wrong_is_dropped() -> None:
     assert knob_trials.accepted([TILE, WARPS], lambda values: values.get("TILE") != 32) == (WARPS,)
 
 
-def test_override_is_tried_with_its_smallest_and_its_largest_value() -> None:
+def test_knob_whose_default_is_0_is_tried_with_its_smallest_and_largest_other_value() -> None:
     tried: list[Mapping[str, int]] = []
     knob_trials.accepted([KnobProposal(name="SIZE", line=1, value=0, choices=(0, 64, 128, 256),
                                        why="")], lambda values: not tried.append(values))

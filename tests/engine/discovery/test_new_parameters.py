@@ -50,7 +50,7 @@ def test_set_changes_any_kernel_parameter(kernel: Path,
     assert (written.max_iterations, written.target.kind) == (7, "kernel")
 
 
-@pytest.mark.parametrize(("words", "part"), [
+@pytest.mark.parametrize(("words", "message"), [
     (("--set", "performance_target=1.5x", "--set", "nonsense=3"),
      "there is no parameter 'nonsense'"),
     (("--set", "performence_target=2x"), "did you mean 'performance_target'?"),
@@ -58,12 +58,12 @@ def test_set_changes_any_kernel_parameter(kernel: Path,
     (("--set", "execution_mode=cloud"), "execution_mode: 'cloud' is not one of repo, workspace"),
     (("--set", "red"), "cannot read --set red"),
 ])
-def test_unknown_kernel_parameter_is_refused(
-        words: tuple[str, ...], part: str, kernel: Path,
+def test_unknown_parameter_bad_value_or_bad_syntax_is_refused(
+        words: tuple[str, ...], message: str, kernel: Path,
         capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["new", "--project", str(kernel), "--yes", "--force", *words])
     printed = capsys.readouterr().err
-    assert code == 2 and part in printed and printed.count("\n") == 1, printed
+    assert code == 2 and message in printed and printed.count("\n") == 1, printed
     assert not (kernel / "manifest.yaml").exists()
 
 

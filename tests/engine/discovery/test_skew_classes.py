@@ -49,14 +49,14 @@ def proposed(skew_column: str, cells: tuple[str, ...],
 def test_uneven_groups_are_classes_of_their_own(
         column: str, cells: tuple[str, ...], entry: str, skewed: str,
         configs: tuple[str, ...]) -> None:
-    made = proposed(column, cells, configs)
-    assert entry in made.strata.configs
-    uneven = [stratum for stratum in made.strata.classes if skewed in stratum.name]
+    proposal_made = proposed(column, cells, configs)
+    assert entry in proposal_made.strata.configs
+    uneven = [stratum for stratum in proposal_made.strata.classes if skewed in stratum.name]
     assert sum(len(stratum.rows) for stratum in uneven) == len(EXPERTS) * len(TOKENS)
-    assert any(dict(shape)[column] == cells[1] for shape in map(_cells, made.shapes))
+    assert any(dict(shape)[column] == cells[1] for shape in map(_cells, proposal_made.shapes))
 
 
-def test_reason_of_classes_by_uneven_groups_alone_is_true() -> None:
+def test_reason_says_that_no_other_column_explains_the_times() -> None:
     rows = [{"m": 64 + number, "distribution": ("uniform", "skewed")[number % 2]}
             for number in range(20)]
     result = strata.find_strata(case.columns_of(rows), [1.0] * 20)
@@ -80,10 +80,10 @@ def test_column_of_group_sizes_is_a_key_even_if_configs_omits_it() -> None:
 def test_written_configs_gain_the_skew_column_unless_core_is_written(tmp_path: Path) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(MANIFEST)
-    made = proposed("distribution", ("uniform", "skewed"), ("experts",))
-    assert class_baseline.write_classes(tmp_path, file, made).target.configs == (
+    proposal_made = proposed("distribution", ("uniform", "skewed"), ("experts",))
+    assert class_baseline.write_classes(tmp_path, file, proposal_made).target.configs == (
         "experts", "distribution")
     file.write_text(MANIFEST + "  core: [experts=8]\n")
-    kept = class_baseline.write_classes(tmp_path, file, made).target
+    kept = class_baseline.write_classes(tmp_path, file, proposal_made).target
     assert (kept.configs, kept.core) == (("experts",), ("experts=8",))
     assert load.load(file).target == kept

@@ -20,8 +20,8 @@ def strata_of(
     return strata.find_strata(case.columns_of(rows), costs, **options)  # type: ignore[arg-type]
 
 
-def test_columns_that_choose_a_path_make_classes() -> None:
-    """Columns that only make the work larger make no class."""
+def test_columns_that_choose_a_code_path_make_classes() -> None:
+    """Columns that only change the amount of work make no class."""
     result = strata_of(*case.table(case.decode))
     assert result.configs == ("block_size <= 64", "mtp")
     assert [row_class.name for row_class in result.classes] == [
@@ -33,23 +33,22 @@ def test_columns_that_choose_a_path_make_classes() -> None:
         r"for \d+% of the differences between rows in time for their size", result.why)
 
 
-def test_better_columns_win_over_common_ones() -> None:
-    """A column that explains the times better makes the classes, whatever its name."""
-    given = {**case.DECODE, "swizzled": ("yes", "no")}
-    result = strata_of(
-        *case.table(lambda row: case.work(row) * (4 if row["swizzled"] == "no" else 1), given)
-    )
+def test_column_that_explains_the_times_best_makes_the_classes_whatever_its_name() -> None:
+    columns_of_table = {**case.DECODE, "swizzled": ("yes", "no")}
+    result = strata_of(*case.table(
+        lambda row: case.work(row) * (4 if row["swizzled"] == "no" else 1), columns_of_table))
     assert result.configs == ("swizzled",)
 
 
 @pytest.mark.parametrize(("cost", "configs"), [
-    pytest.param(lambda row: max(20.0, case.work(row)), (), id="a floor is seen as such"),
+    pytest.param(lambda row: max(20.0, case.work(row)), (), id="small rows cost a constant time"),
     pytest.param(lambda row: case.work(row) * (5 if case.number(row, "context") > 4096 else 1),
-                 ("context <= 4096",), id="a path that long contexts take"),
+                 ("context <= 4096",), id="long contexts take another code path"),
     pytest.param(lambda row: case.work(row) * case.number(row, "head_size"), ("head_size",),
-                 id="a choice of few values is not a size"),
+                 id="a column of few values is not a size"),
 ])
-def test_size_is_cut_where_its_law_breaks(cost: object, configs: tuple[str, ...]) -> None:
+def test_size_column_is_divided_where_its_cost_model_changes(
+        cost: object, configs: tuple[str, ...]) -> None:
     result = strata_of(*case.table(cost))  # type: ignore[arg-type]
     if configs:
         assert result.configs == configs
@@ -104,7 +103,7 @@ def test_ratio_to_another_implementation_shows_classes() -> None:
     ("scale", ["0.125", "0.25", "0.125", "0.25", "0.125", "0.25"], ""),
 ])
 def test_columns_outside_the_config_are_left_out(name: str, cells: list[str], why: str) -> None:
-    """Columns that are constant, unique in each row, or results of the run."""
+    """Left out are columns that are constant, unique in each row, or results of the run."""
     assert columns.classify_column(name, cells).why.startswith(why)
     assert bool(columns.classify_column(name, cells).why) == bool(why)
 
@@ -120,8 +119,8 @@ def test_columns_outside_the_config_are_left_out(name: str, cells: list[str], wh
     ("kernel", ["paged", "ragged", "paged", "paged"], "path"),
     ("mixed", ["auto", "128", "auto", "64"], "path"),
 ])
-def test_path_columns_differ_from_sizes(name: str, cells: list[str],
-                                        role: str) -> None:
+def test_column_is_a_size_or_chooses_a_code_path(name: str, cells: list[str],
+                                                 role: str) -> None:
     assert columns.classify_column(name, cells).role == role
 
 
@@ -201,7 +200,7 @@ def test_core_classes_hold_most_of_the_time() -> None:
     assert by_weight.core == ("block_size=1024",)
 
 
-def test_classes_of_the_manifest_stay() -> None:
+def test_configs_of_the_manifest_are_used_unchanged() -> None:
     result = strata_of(*case.table(case.decode), configs=("mtp", "context <= 1024"))
     assert result.configs == ("mtp", "context <= 1024") and len(result.classes) == 6
     assert result.why.startswith("by mtp, context <= 1024, as the manifest says; ")

@@ -53,7 +53,7 @@ def reading(rows: list[tuple[str, ...]], names: tuple[str, ...]) -> TableReading
 
 
 def test_several_runs_are_one_table_of_medians() -> None:
-    """Columns that change between runs are no part of a configuration; rows come in any order."""
+    """Columns that change between runs identify no row; rows may come in any order."""
     names = ("mtp", "at", "err", "us")
     runs = [reading([("1", f"{run}.5", "0", f"{1 + run}"), ("2", f"{run}.7", "0", "9")], names)
             for run in range(3)]
@@ -91,15 +91,15 @@ def test_run_with_other_rows_or_wrong_results_is_refused(
     (("len <= 1e3",), ["len=auto", "len<=1000", "len>1000"]),
     (("*",), ["all"]),
 ])
-def test_configs_entry_is_a_column_or_a_cut(configs: tuple[str, ...],
-                                            names: list[str]) -> None:
+def test_configs_entry_is_a_column_or_a_threshold(
+        configs: tuple[str, ...], names: list[str]) -> None:
     rows = [("1", "a", "auto"), ("2", "b", "1000"), ("4", "b", "1000.5")]
     grouped = table_rules.group_rows(configs, ("mtp", "kind", "len"), rows)
     assert list(grouped) == names
     assert sorted(row for inside in grouped.values() for row in inside) == [0, 1, 2]
 
 
-def test_cut_of_a_metric_is_refused() -> None:
+def test_threshold_on_a_metric_is_refused() -> None:
     target = CommandTarget(**{**vars(TARGET), "configs": ("us <= 5",)})
     assert ("'us <= 5' is a metric or the check") in [what for _, what, _ in faults(target)]
 

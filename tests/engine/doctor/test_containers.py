@@ -34,18 +34,18 @@ def root(folder: Path, cgroup: str = "0::/\n", **files: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("files", "kills"), [
+@pytest.mark.parametrize(("files", "kills_processes"), [
     ({}, False), ({"etc__systemd__logind.conf": "yes"}, True),
     ({"etc__systemd__logind.conf": "yes", "run__systemd__logind.conf.d__a.conf": "no"}, False),
     ({"usr__lib__systemd__logind.conf.d__z.conf": "yes",
-      "etc__systemd__logind.conf.d__a.conf": "no"}, True),  # by name, whatever the folder
+      "etc__systemd__logind.conf.d__a.conf": "no"}, True),  # z comes last, whatever its folder
     ({"usr__lib__systemd__logind.conf.d__a.conf": "yes",
       "etc__systemd__logind.conf.d__a.conf": "no"}, False)])
-def test_last_file_of_logind_by_name_decides(
-        tmp_path: Path, files: dict[str, str], kills: bool) -> None:
+def test_kill_user_processes_is_read_from_the_logind_file_with_the_last_name(
+        tmp_path: Path, files: dict[str, str], kills_processes: bool) -> None:
     root(tmp_path, **{name: f"[Login]\nKillUserProcesses={text}\n"
                       for name, text in files.items()})
-    assert surroundings._kills_by_file(tmp_path) is kills
+    assert surroundings._kills_by_file(tmp_path) is kills_processes
 
 
 @pytest.mark.parametrize(("files", "env", "name"), [

@@ -44,7 +44,7 @@ def test_slot_has_the_class_of_its_bottleneck_as_scope() -> None:
 
 
 def test_work_on_every_class_is_global() -> None:
-    """Such are all knobs together, a template, a handed-in patch and the search for a split."""
+    """A search of all knobs, a template, a submitted patch and a split concern every class."""
     planned = scopes(slots=4, templates=("blocked",), inbox=(Path("/in/a.patch"),), may_split=True)
     assert {planned[slot] for slot in ("fixed", "rewrite-blocked", "inbox-1", "split")} == {GLOBAL}
     assert any(task.backend == "split" for task in plan(plan_inputs(may_split=True)))
@@ -59,7 +59,7 @@ def test_agents_have_the_class_of_their_bottleneck_as_scope() -> None:
     assert set(scopes(pool=agents, bottlenecks=()).values()) == {GLOBAL}
 
 
-def test_everything_is_global_if_there_is_one_class() -> None:
+def test_every_scope_is_global_if_there_is_one_class() -> None:
     one_class = (tunable(1, "tall", "A"), tunable(2, "tall", "B"))
     assert set(scopes(bottlenecks=one_class).values()) == {GLOBAL}
 
@@ -67,15 +67,15 @@ def test_everything_is_global_if_there_is_one_class() -> None:
 @pytest.mark.parametrize(("slot_scopes", "scope"), [
     ((), GLOBAL), (("tall",), "tall"), (("tall", "tall"), "tall"), (("tall", "odd"), GLOBAL),
     (("tall", GLOBAL), GLOBAL), ((GLOBAL,), GLOBAL)])
-def test_round_has_one_class_as_scope_only_if_all_its_slots_have(slot_scopes: tuple[str, ...],
-                                                                 scope: str) -> None:
+def test_scope_of_a_round_is_one_class_only_if_all_its_slots_have_that_scope(
+        slot_scopes: tuple[str, ...], scope: str) -> None:
     assert scope_of([Task(slot=f"s{n}", kind="planned", backend="cli", hypothesis="h", seed=0,
                           bottleneck="b", trials=0, scope=slot_scope)
                      for n, slot_scope in enumerate(slot_scopes)]) == scope
 
 
 def test_interrupted_round_keeps_its_scope(tmp_path: Path) -> None:
-    """The engine that resumes it may have only slots of other scopes left to start."""
+    """The engine that resumes the round may have only slots of another scope left to start."""
     _, writer = case.begin(tmp_path)
     for scope in ("tall", GLOBAL):
         writer.start_round(msgspec.structs.replace(samples.round_(2), scope=scope))
@@ -134,8 +134,8 @@ def test_files_name_scopes_that_differ_from_the_rounds_scope(
     assert "| odd | " in made.folder.performance.read_text()  # odd gained, not tall
 
 
-def test_form_of_a_candidate_has_the_candidates_scope(tmp_path: Path) -> None:
-    """The form made on a new best may be recorded in a round whose slot has the same name."""
+def test_formatted_or_rebased_copy_of_a_candidate_has_its_scope(tmp_path: Path) -> None:
+    """A copy made on a new best may belong to a later round that has a slot of the same name."""
     _, writer = keep(tmp_path)
     writer.add_candidate(samples.candidate("c2", round=3, slot="planned-1"), form_of="c1")
     writer.add_candidate(samples.candidate("c3", round=3, slot="planned-1"), form_of="c2")

@@ -71,7 +71,8 @@ CHEAT = Finding(rule="audit", severity="reject", detail="reads the clock")
     ([("reject", 0.77, mixed(0.77, audit=(CHEAT,)))], "failed"),
     ([("reject", 0.77)], "failed"),  # no class was slower: its patch was rejected
 ])
-def test_faster_class_does_not_hide_a_regression(decisions: list[Any], outcome: str) -> None:
+def test_candidate_that_is_slower_overall_is_a_regression_even_if_a_class_is_faster(
+        decisions: list[Any], outcome: str) -> None:
     builder = HistoryBuilder().round(None, *decisions)
     assert builder.history.outcome(2) == outcome
     builder.rounds[-1] = HistoryBuilder._round(2, outcome)
@@ -80,8 +81,8 @@ def test_faster_class_does_not_hide_a_regression(decisions: list[Any], outcome: 
 
 @pytest.mark.parametrize(("tied_slot", "outcome", "in_a_row"), [
     ("fixed", "regression", 2), ("planned-1", "tie", 0)])
-def test_tie_hides_regressions_unless_it_is_of_the_fixed_slot(tied_slot: str, outcome: str,
-                                                              in_a_row: int) -> None:
+def test_round_with_a_tie_is_no_regression_unless_the_tie_is_of_the_fixed_slot(
+        tied_slot: str, outcome: str, in_a_row: int) -> None:
     builder = HistoryBuilder().round(None, ("regression", 0.8), ("regression", 0.7), ("tie", 1.0))
     builder.candidates["c3"] = msgspec.structs.replace(builder.candidates["c3"], slot=tied_slot)
     past = builder.history

@@ -131,7 +131,7 @@ def test_exactly_one_of_many_takeovers_succeeds(writer: Writer, tmp_path: Path) 
     assert len(mine) == 1
 
 
-@pytest.mark.parametrize(("change", "lives"), [
+@pytest.mark.parametrize(("change", "is_alive"), [
     ({}, True),
     ({"started": 12.5}, False),  # the process id was reused
     ({"pid": 0}, False),  # released
@@ -141,9 +141,9 @@ def test_exactly_one_of_many_takeovers_succeeds(writer: Writer, tmp_path: Path) 
     ({"host": "elsewhere b n", "pid": 1}, True),
 ])
 def test_owner_is_alive_by_its_process_here_and_by_its_heartbeat_elsewhere(
-        writer: Writer, change: dict[str, object], lives: bool) -> None:
+        writer: Writer, change: dict[str, object], is_alive: bool) -> None:
     owned = lease.acquire(writer, "rms")
-    assert liveness.alive(msgspec.structs.replace(owned, **change)) is lives
+    assert liveness.alive(msgspec.structs.replace(owned, **change)) is is_alive
 
 
 def test_owner_without_heartbeat_on_another_host_is_replaced(

@@ -55,11 +55,11 @@ def reader(workspace: Path) -> Iterator[Reader]:
     opened.close()
 
 
-def version(workspace: Path) -> int:
+def schema_version(workspace: Path) -> int:
     connection = sqlite3.connect(workspace / "kopt.db")
-    found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.close()
-    return found
+    return version
 
 
 def all_slots(reader: Reader) -> list[Slot]:
@@ -67,19 +67,19 @@ def all_slots(reader: Reader) -> list[Slot]:
 
 
 def test_opening_migrates_to_the_present_schema(workspace: Path) -> None:
-    assert version(workspace) == 3
+    assert schema_version(workspace) == 3
     Reader(workspace).close()
-    assert version(workspace) == SCHEMA_VERSION
+    assert schema_version(workspace) == SCHEMA_VERSION
 
 
 def columns(workspace: Path) -> dict[str, list[tuple[str, str, int]]]:
     connection = sqlite3.connect(workspace / "kopt.db")
     tables = [name for name, in connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
-    found = {table: [(name, kind, not_null) for _, name, kind, not_null, _, _
+    columns_of = {table: [(name, kind, not_null) for _, name, kind, not_null, _, _
                      in connection.execute(f"PRAGMA table_info({table})")] for table in tables}
     connection.close()
-    return found
+    return columns_of
 
 
 @pytest.mark.parametrize("name", ["schema_3.tar.xz", "schema_4.tar.xz"])
@@ -89,8 +89,8 @@ def test_a_migrated_journal_has_the_columns_of_a_new_one(name: str, tmp_path: Pa
     Writer(tmp_path / "new").close()
     migrated, new = columns(older), columns(tmp_path / "new")
     assert migrated.keys() == new.keys()
-    assert {table: sorted(found) for table, found in migrated.items()} == {
-        table: sorted(found) for table, found in new.items()}
+    assert {table: sorted(rows) for table, rows in migrated.items()} == {
+        table: sorted(rows) for table, rows in new.items()}
     writer = Writer(older)
     lease.acquire(writer, campaign)
     answer = ModelAnswer(round=2, slot="fixed", model="m", cost_usd=0.5)
@@ -202,7 +202,7 @@ def test_rejections_of_schema_10_are_read_from_the_reasons(
     assert {d.is_rejection for d in Reader(workspace).decisions(ID)} == {is_rejection}
 
 
-def test_form_of_a_candidate_has_the_candidates_scope(workspace: Path) -> None:
+def test_formatted_or_rebased_copy_of_a_candidate_has_its_scope(workspace: Path) -> None:
     first, second = EXPECTED["candidates"][1], EXPECTED["candidates"][2]
     execute(workspace, "UPDATE events SET payload = ? WHERE kind = 'candidate.captured' AND"
             " ref = ?", json.dumps({"of": first["id"], "round": 2}), second["id"])

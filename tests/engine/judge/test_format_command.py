@@ -1,4 +1,4 @@
-"""Of files that a format command writes, those that the candidate may or did change are kept."""
+"""A format command changes only files that the candidate may change or has changed."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def changed_files(setup: Setup, formatted: CandidateTree) -> set[str]:
             if setup.repo.read(formatted.tree, name) != setup.repo.read(before, name)}
 
 
-@pytest.mark.parametrize(("edit", "frozen", "touched"), [
+@pytest.mark.parametrize(("edit", "frozen", "changed"), [
     (["kernel.py"], [], {"kernel.py"}),
     (["*.py"], ["agent.py", "bench.py"], {"kernel.py", "other.py"}),
 ])
 def test_formatter_leaves_forbidden_files_unchanged(
-        tmp_path: Path, edit: list[str], frozen: list[str], touched: set[str]) -> None:
+        tmp_path: Path, edit: list[str], frozen: list[str], changed: set[str]) -> None:
     setup = create(tmp_path, edit=edit, frozen=frozen)
     before = candidate_of(setup, kernel_py=kernel(50.0, "a  = 1\n"))
     formatted = candidate.formatted(setup, before, TIDY, round=2)
-    assert breach(formatted.violations) is None and changed_files(setup, formatted) == touched
+    assert breach(formatted.violations) is None and changed_files(setup, formatted) == changed
     assert b"a = 1" in setup.repo.read(formatted.tree, "kernel.py")
     assert formatted.id != before.id and formatted.candidate.hypothesis == "less"
 

@@ -1,4 +1,4 @@
-"""Each C template computes what numpy computes in float64, also for sizes below a vector's."""
+"""Each C template computes what numpy computes in float64, also for rows shorter than a vector."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_c_template_computes_what_numpy_computes_in_float64(template: c_template
     text = re.sub(r"@(\w+)@", r"\1", template.text.partition("\n")[2])
     entry = c_templates.build(text, tmp_path, "entry")
     for shape in SHAPES:
-        given = c_templates.arrays(template, shape)
-        [out] = [given[name] for name, _, role in template.parameters if role == "output"]
-        inputs = [given[name].astype(np.float64) for name, _, role in template.parameters
+        arrays = c_templates.arrays(template, shape)
+        [out] = [arrays[name] for name, _, role in template.parameters if role == "output"]
+        inputs = [arrays[name].astype(np.float64) for name, _, role in template.parameters
                   if role == "input"]
         out.fill(np.nan)
         entry(*(ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else value
-                for value in given.values()))
+                for value in arrays.values()))
         expected = c_templates.EXPECTED[template.name](*inputs)
         assert np.allclose(out, expected, rtol=2e-5, atol=2e-5)
 

@@ -1,4 +1,4 @@
-"""Triton templates: correct in the interpreter, compiled for two GPUs, named on their pages."""
+"""Triton templates: correct in the interpreter, compiled for two GPUs, names on their pages."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ TABLE = yaml.load((TRITON / "templates.yaml").read_text(),
                   Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 TEMPLATES = TABLE["templates"]
 EACH = pytest.mark.parametrize("template", TEMPLATES, ids=[t["name"] for t in TEMPLATES])
-EVERY_CASE = 100
+ALL_CASES = 100
 
 
-def _run(mode: str, most: int, tmp_path: Path, *names: str) -> str:
-    """Run the checking program, and return its output."""
-    return forked_program.output(Path(__file__).with_name("run_templates.py"), mode, str(most),
-                                 *names, folder=tmp_path, interpret=mode != "compile")
+def _run(mode: str, case_limit: int, tmp_path: Path, *names: str) -> str:
+    """Run the checking program on at most `case_limit` cases of a template; return its output."""
+    return forked_program.output(
+        Path(__file__).with_name("run_templates.py"), mode, str(case_limit), *names,
+        folder=tmp_path, interpret=mode != "compile")
 
 
 def test_templates_compute_what_pytorch_computes_in_float64(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_templates_compute_what_pytorch_computes_in_float64(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_inserted_lines_change_the_input_or_the_result(tmp_path: Path) -> None:
+def test_lines_inserted_at_a_mark_change_the_input_or_the_result(tmp_path: Path) -> None:
     assert _run("marks", 1, tmp_path).split() == [template["name"] for template in TEMPLATES]
 
 
@@ -51,22 +52,22 @@ def test_templates_of_different_kinds_compile_for_two_gpus(tmp_path: Path) -> No
 @EACH
 def test_every_case_of_a_template_is_right_and_compiles_for_two_gpus(template: dict, mode: str,
                                                                      tmp_path: Path) -> None:
-    assert _run(mode, EVERY_CASE, tmp_path, template["name"]).split() == [template["name"]]
+    assert _run(mode, ALL_CASES, tmp_path, template["name"]).split() == [template["name"]]
 
 
 @EACH
-def test_template_has_knobs_one_entry_and_names_that_begin_with_its_own(template: dict) -> None:
+def test_template_has_knobs_an_entry_and_only_names_that_begin_with_its_own(template: dict) -> None:
     name, text = template["name"], (TRITON / f"{template['name']}.py").read_text()
     source = TunableSource.parse(text, language="triton", path=f"{name}.py")
     assert source.knobs
-    named: list[str] = []
+    names: list[str] = []
     for node in ast.parse(text).body:
         if isinstance(node, ast.FunctionDef):
-            named.append(node.name)
+            names.append(node.name)
         elif isinstance(node, ast.Assign):
-            named += [target.id for target in node.targets if isinstance(target, ast.Name)]
-    assert name in named
-    assert all(each == name or each.lower().startswith(f"{name}_") for each in named), named
+            names += [target.id for target in node.targets if isinstance(target, ast.Name)]
+    assert name in names
+    assert all(each == name or each.lower().startswith(f"{name}_") for each in names), names
 
 
 @EACH

@@ -64,7 +64,7 @@ def assert_kept(root: Path) -> None:
         ("c1", "ann", commits[0]), ("c2", "engine", commits[1])]
 
 
-def assert_taken_away(root: Path) -> None:
+def assert_removed(root: Path) -> None:
     reader, repo = opened(root)
     lower, upper = (reader.candidate(name, "rms") for name in ("c1", "c2"))
     assert (lower.state, lower.reason, lower.commit) == ("closed", "rejected by ann", "")
@@ -75,7 +75,7 @@ def assert_taken_away(root: Path) -> None:
 
 
 @pytest.mark.parametrize("step", FAILPOINTS[:3])
-def test_line_is_complete_after_kill(root: Path, step: str) -> None:
+def test_killed_addition_to_the_line_is_completed(root: Path, step: str) -> None:
     assert run_engine(root, "add", step) == -signal.SIGKILL
     assert run_engine(root, "add") == 0
     assert_on_waiting_line(root)
@@ -83,7 +83,7 @@ def test_line_is_complete_after_kill(root: Path, step: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["", "line.approved", "line.settled", *IN_KEEP])
-def test_killed_approval_still_keeps_the_whole_line(root: Path, step: str) -> None:
+def test_approval_keeps_the_whole_line_even_after_a_kill(root: Path, step: str) -> None:
     assert run_engine(root, "add") == 0
     if step:
         assert run_engine(root, "approve", step) == -signal.SIGKILL
@@ -92,12 +92,12 @@ def test_killed_approval_still_keeps_the_whole_line(root: Path, step: str) -> No
 
 
 @pytest.mark.parametrize("step", ["", "line.dropped"])
-def test_killed_rejection_still_removes_the_line(root: Path, step: str) -> None:
+def test_rejection_removes_the_line_even_after_a_kill(root: Path, step: str) -> None:
     assert run_engine(root, "add") == 0
     if step:
         assert run_engine(root, "reject", step) == -signal.SIGKILL
     assert run_engine(root, "reject") == 0
-    assert_taken_away(root)
+    assert_removed(root)
 
 
 def test_each_failpoint_of_the_line_is_in_the_source_once() -> None:

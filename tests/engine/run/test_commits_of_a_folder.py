@@ -1,4 +1,4 @@
-"""Tests commits of a repository as candidate and incumbent of a project in one of its folders."""
+"""A project in a folder of a repository: its commits can be candidate and incumbent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.errors import InputError
 from tests.support import campaigns, repos
 
 
-def test_commit_is_judged_by_what_it_has_in_the_project_s_folder(tmp_path: Path) -> None:
+def test_only_the_files_in_the_project_s_folder_of_a_commit_are_judged(tmp_path: Path) -> None:
     made = campaigns.project(tmp_path / "made")
     top = repos.project(tmp_path / "repo", {"README": "unrelated"})
     shutil.copytree(made.parent, top / "kernels", ignore=shutil.ignore_patterns(".git"))

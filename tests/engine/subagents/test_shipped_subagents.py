@@ -61,7 +61,8 @@ def test_translations_name_the_file_the_parity_gate_and_the_attempts(name: str) 
     subagent = SHIPPED.get(name)
     prompt = rendering.system_prompt(subagent, FACTS)
     file = LANGUAGES[subagent.target_language].file
-    assert file.format(stem="<stem>") in prompt and "You have 3 attempts to become right" in prompt
+    assert file.format(stem="<stem>") in prompt
+    assert "You have 3 attempts to make it correct" in prompt
     assert "Below 0.1 of" in prompt and "Below 0.8," in prompt
     assert f"-{subagent.source_language}-to-{subagent.target_language}" in name
 

@@ -42,22 +42,22 @@ class Machine(RecordedNvml):
             return found
 
         def call(of: Any = None, *arguments: Any) -> Any:
-            about = of["uuid"] if isinstance(of, dict) else \
+            uuid = of["uuid"] if isinstance(of, dict) else \
                 self.cards[of]["uuid"] if isinstance(of, int) else of
-            if (name[10:], about) in self.hangs:
-                self.hung.append(about)
+            if (name[10:], uuid) in self.hangs:
+                self.hung.append(uuid)
                 self.free.wait(60)
-            if code := self.fails.get((name[10:], about)):
+            if code := self.fails.get((name[10:], uuid)):
                 raise pynvml.NVMLError(code)
             return found(*(() if of is None else (of, *arguments)))
 
         return call
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, card: dict[str, Any], place: int) -> Any:
-        about = f"MIG-{place}-{card['uuid']}"
-        if code := self.fails.get(("GetMigDeviceHandleByIndex", about)):
+        uuid = f"MIG-{place}-{card['uuid']}"
+        if code := self.fails.get(("GetMigDeviceHandleByIndex", uuid)):
             raise pynvml.NVMLError(code)
-        return {**card, "uuid": about}
+        return {**card, "uuid": uuid}
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any:
         return {**super().nvmlDeviceGetHandleByUUID(uuid[uuid.index("GPU-"):]), "uuid": uuid}
@@ -95,7 +95,7 @@ def driver_threads() -> list[threading.Thread]:
 
 
 @pytest.mark.parametrize("index", [0, 1, 2])
-@pytest.mark.parametrize(("call", "code", "says", "tells_uuid"), [
+@pytest.mark.parametrize(("call", "code", "message", "has_uuid"), [
     ("GetHandleByIndex", LOST, "GPU is lost", False),
     ("GetHandleByIndex", NO_PERMISSION, "Insufficient Permissions", False),
     ("GetMigMode", LOST, "GPU is lost", True),
@@ -103,7 +103,7 @@ def driver_threads() -> list[threading.Thread]:
     ("GetUUID", LOST, "GPU is lost", False),
     ("GetMemoryInfo", LOST, "GPU is lost", True)])
 def test_lost_card_keeps_its_id_and_leaves_the_others_usable(
-        call: str, code: int, says: str, tells_uuid: bool, index: int, machine: Machine) -> None:
+        call: str, code: int, message: str, has_uuid: bool, index: int, machine: Machine) -> None:
     before = cards()
     machine.fails[call, before[index].uuid] = code
     after = cards()
@@ -111,16 +111,16 @@ def test_lost_card_keeps_its_id_and_leaves_the_others_usable(
     lost = after.pop(index)
     healthy = [card for card in before if card.index != index]
     assert after == healthy
-    assert (lost.index, lost.uuid) == (index, before[index].uuid if tells_uuid else "")
+    assert (lost.index, lost.uuid) == (index, before[index].uuid if has_uuid else "")
     for name in (f"cuda:{index}", before[index].uuid):
-        with pytest.raises(DeviceFault, match=rf"{name} .*{says}"):
+        with pytest.raises(DeviceFault, match=rf"{name} .*{message}"):
             inventory.find(name)
     assert [inventory.find(card.id) for card in healthy] == healthy
     assert [inventory.find(card.uuid[:12]) for card in healthy] == healthy
     assert inventory.find("auto") in healthy
     same = inventory.same_model(healthy[0])
     assert same[0] == healthy[0] and lost not in same
-    assert all(says in card.problem for card in inventory.states([lost]) if not tells_uuid)
+    assert all(message in card.problem for card in inventory.states([lost]) if not has_uuid)
     assert not any(card.problem for card in inventory.states(healthy))
     machine.fails.clear()
     assert cards() == before, "the card may come back"

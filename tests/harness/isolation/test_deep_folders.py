@@ -1,4 +1,4 @@
-"""Folders deeper than Python's recursion limit are deleted and do not lose a verdict."""
+"""Folders deeper than Python's recursion limit are deleted and do not prevent a verdict."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def test_task_of_a_function_with_keywords_has_an_adapter() -> None:
 def test_reference_that_leaves_an_output_unchecked_is_not_taken() -> None:
     entry, _, _ = watched_case.observe("double")
     draft = draft_of("double")
-    found = FoundReference(source="", where="", outputs=(), call=ObservedCall(args={}, calls=1))
-    assert drafted_target.make(draft, entry, "kernels.py", "python", found=found) is None
+    reference = FoundReference(source="", where="", outputs=(), call=ObservedCall(args={}, calls=1))
+    assert drafted_target.make(draft, entry, "kernels.py", "python", found=reference) is None
 
 
 @pytest.mark.slow

@@ -30,13 +30,13 @@ class Module:
 """
 
 
-def test_lines_begin_at_the_decorators_and_sizes_get_the_source_s_names() -> None:
+def test_entry_begins_at_its_decorators_and_sizes_have_the_names_in_the_source() -> None:
     entry = entry_source.find(SOURCE, "run", "k.py")
     assert (entry.lines, entry.parameters) == ((7,), ("x", "eps"))
     assert entry.sizes[("x", 1)] == "n" and entry.defaults == {"eps": 1e-6}
 
 
-def test_kernel_is_refused_with_the_functions_that_launch_it() -> None:
+def test_triton_kernel_is_refused_and_its_launching_functions_are_named() -> None:
     with pytest.raises(InputError, match=r"k.py:4: 'kernel' is a Triton kernel.*launches it: run"):
         entry_source.find(SOURCE, "kernel", "k.py")
 
@@ -56,5 +56,5 @@ def test_class_method_is_called_on_its_class() -> None:
     assert not entry.owner and entry.hidden == 1
 
 
-def test_functions_that_launch_kernels_come_first() -> None:
+def test_functions_that_launch_kernels_are_listed_first() -> None:
     assert entry_source.public_functions("def a(): pass\n" + SOURCE) == ["run", "a"]
