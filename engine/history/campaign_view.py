@@ -48,10 +48,8 @@ class StopRecord(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     provisional: str = ""
     """The provisional best and its speedup, in words, "" if nothing waited."""
-    no_tasks: bool = False
-    """Whether it stopped because the planner had nothing left to try, before any limit."""
-    tip: str = ""
-    """With `no_tasks`, the provisional best on which nothing was left to try."""
+    nothing_left_on: str = ""
+    """The provisional best on which nothing was left to try, "" if another reason ended it."""
 
     @property
     def outcome(self) -> str:
@@ -243,7 +241,7 @@ def has_untried_best(reader: Reader, campaign: Campaign) -> bool:
     stop = msgspec.json.decode(ended.payload, type=StopRecord)
     line = waiting_line.read(reader, campaign.id)
     base = line[-1].commit if line else campaign.best_commit
-    return stop.no_tasks and base != (stop.tip or ended.ref)
+    return stop.nothing_left_on not in ("", base)
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

@@ -59,22 +59,19 @@ def progress_of(reader: Reader, campaign: str, n: int) -> RoundProgress:
 
 def is_work_of(reader: Reader, candidate: Candidate, n: int) -> bool:
     """Return whether a candidate is the work of a slot of round `n`, or another form of it."""
-    origin = origin_of(reader, candidate)
+    origin = _origin(reader, candidate)
     return candidate.round == origin.round == n and \
         reader.task(origin.campaign, origin.id) is not None
 
 
-def origin_of(reader: Reader, candidate: Candidate) -> Candidate:
+def _origin(reader: Reader, candidate: Candidate) -> Candidate:
     """Return the captured candidate that this one is a form of, or the candidate itself."""
-    origin = recorded(reader, candidate)
-    while origin.form_of:
-        origin = reader.candidate(origin.form_of, candidate.campaign)
-    return origin
+    return reader.forms(recorded(reader, candidate))[-1]
 
 
 def task_of(reader: Reader, candidate: Candidate) -> Task | None:
     """Return the task of the worker that made a candidate, or what it is a form of."""
-    return reader.task(candidate.campaign, origin_of(reader, candidate).id)
+    return reader.task(candidate.campaign, _origin(reader, candidate).id)
 
 
 def retries(reader: Reader, candidate: Candidate) -> int:

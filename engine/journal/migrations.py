@@ -60,9 +60,9 @@ def _from_10_to_11(connection: sqlite3.Connection) -> None:
     connection.execute(
         "UPDATE decisions SET is_rejection = 1 WHERE kind = 'reject'"
         " AND substr(reason, 1, 12 + length(actor)) = 'rejected by ' || actor")
-    for seq, _, _, stop in _events(connection, "campaign.stop"):
+    for seq, _, best, stop in _events(connection, "campaign.stop"):
         if str(stop.get("reason", "")).startswith("nothing left to try: "):
-            _replace(connection, seq, {**stop, "no_tasks": True})
+            _replace(connection, seq, {**stop, "nothing_left_on": best})
 
 
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {

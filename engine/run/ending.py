@@ -129,8 +129,7 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
             waiting=campaign.waiting_count(),
             **({"models": msgspec.to_builtins(models)} if models.attempts else {}),
             provisional=waiting_line.provisional(campaign.context.reader, setup.id),
-            **({"no_tasks": True, "tip": campaign.nothing_left_on}
-               if campaign.nothing_left_on else {}),
+            nothing_left_on=campaign.nothing_left_on,
             **({rollback.CUT: True} if cut else {}))
         campaign.set_state(state, "", reason, doubt)
     campaign.write_records()

@@ -15,7 +15,7 @@ from kopt_tui.snapshot.phrases import ITSELF, clean, noise, quoted, ruled, short
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
     from engine.journal.records import Event
 
-HIDDEN = "low", "high", "tree", "task", "utc_offset_s", "at", "no_tasks"
+HIDDEN = "low", "high", "tree", "task", "utc_offset_s", "at", "nothing_left_on"
 """Fields of events that a line of text leaves out."""
 HASH = re.compile("[0-9a-f]{40}")
 
