@@ -40,7 +40,8 @@ class Step(NamedTuple):
 
 def unknown() -> TimeGrowth:
     """Return the result for a class that has no class to compare with."""
-    return TimeGrowth("unexplained time", "every other class differs from it in two or more columns",
+    return TimeGrowth("unexplained time",
+                      "every other class differs from it in two or more columns",
                       strategy_table.advice("unexplained time"))
 
 
