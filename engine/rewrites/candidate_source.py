@@ -11,7 +11,10 @@ from typing import Any
 from engine.rewrites.fused_lines import FusedCode, SizeOf
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref, SourceCode, TensorForm
 from engine.rewrites.regions import Partition, Region, live_nodes
-from engine.rewrites.template_catalog import Catalog
+from engine.rewrites.rows import row_entry
+from engine.rewrites.rows.row_entry import RowTemplate
+from engine.rewrites.rows.row_region import RowRegion
+from engine.rewrites.template_catalog import Catalog, TritonTemplate
 from engine.rewrites.template_copy import copy, names_of
 
 BEGIN = "# Kernels from kopt's templates, and a Model that calls them."
@@ -31,7 +34,9 @@ def write(source: str, graph: ModuleGraph, known: Catalog, cut: Partition, reaso
     """Return the candidate's source; `reason` becomes ModelNew's docstring."""
     person = without_rewrite(source)
     writer = _ForwardWriter(graph, cut, names_of(person))
-    pieces = [writer.use(region, fused(graph, known, region)) for region in cut.regions]
+    pieces = [writer.use(region, *(
+        row_entry.write(graph, known, region) if isinstance(region, RowRegion)
+        else (region.template, fused(graph, known, region)))) for region in cut.regions]
     kernels = "\n\n".join(dict.fromkeys(pieces))
     return (f"{person}\n\n{BEGIN}\n\n{IMPORTS}\n{kernels}\n\nclass ModelNew(Model):\n"
             f'    """{reason}"""\n\n' + "".join(f"    {line}\n" if line else "\n"
@@ -65,22 +70,26 @@ class _ForwardWriter:
         self.values = {name: f"v{name[1:]}" for name in (node.name for node in graph.nodes)}
         self.used |= set(self.values.values())
 
-    def use(self, region: Region, code: FusedCode) -> str:
+    def use(self, region: Region | RowRegion, template: TritonTemplate | RowTemplate,
+            code: FusedCode) -> str:
         """Note a region's call; return the text of its kernels, "" if they were returned before."""
-        plain = copy(region.template, code, ())
-        key = region.template.name, plain.text
-        made = copy(region.template, code, sorted(self.used)) if key not in self.copies else None
+        plain = copy(template, code, ())
+        key = template.name, plain.text
+        made = copy(template, code, sorted(self.used)) if key not in self.copies else None
         if made is not None:
             self.copies[key] = made.entry
             self.used |= names_of(made.text)
         entry = self.copies[key]
         arguments = [self._operand(region, value) for value in code.operands.values()]
-        self.calls[region.result.name] = self._call(region, entry, arguments)
-        if region.replacement.result:
-            self.firsts.add(region.result.name)
+        if isinstance(region, RowRegion):
+            self.calls[region.result.name] = f"{entry}({', '.join(arguments)})"
+        else:
+            self.calls[region.result.name] = self._call(region, entry, arguments)
+            if region.replacement.result:
+                self.firsts.add(region.result.name)
         return made.text if made is not None else ""
 
-    def _operand(self, region: Region, value: Ref | SizeOf) -> str:
+    def _operand(self, region: Region | RowRegion, value: Ref | SizeOf) -> str:
         if isinstance(value, Ref):
             text = self.text(value)
             return text if value.kind == "attribute" else f"{text}.contiguous()"
@@ -193,7 +202,7 @@ def indexed(path: str) -> str:
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", path)
 
 
-def described(region: Region) -> str:
+def described(region: Region | RowRegion) -> str:
     """Return a comment with the torch functions that a call replaces, "" for a single one."""
     names = [node.target.removesuffix(".__get__").rpartition(".")[2].strip("_")
              for node in region.nodes]

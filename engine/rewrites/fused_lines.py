@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref
@@ -64,18 +64,10 @@ def operand_of(graph: ModuleGraph, ref: Ref, shape: Sequence[int], sizes_known: 
     if len(ref_shape) > len(shape):
         return None
     padded = (1,) * (len(shape) - len(ref_shape)) + tuple(ref_shape)
-    blocks: list[tuple[bool, list[int]]] = []
-    for axis, (length, full) in enumerate(zip(padded, shape, strict=True)):
-        if length not in (1, full):
-            return None
-        if full == 1:
-            continue
-        is_present = length == full
-        if blocks and blocks[-1][0] == is_present:
-            blocks[-1][1].append(axis)
-        else:
-            blocks.append((is_present, [axis]))
-    operand = _indexed(blocks, ref, len(shape) - len(ref_shape))
+    if any(length not in (1, full) for length, full in zip(padded, shape, strict=True)):
+        return None
+    blocks = broadcast_blocks(padded, shape, range(len(shape)))
+    operand = indexed(blocks, ref, len(shape) - len(ref_shape))
     unknown = [size for size in operand.sizes if size.tensor is None
                and not (places and is_channel_size(size, len(shape)))]
     return None if unknown and not sizes_known else operand
@@ -86,7 +78,23 @@ def is_channel_size(size: SizeOf, dims: int) -> bool:
     return size.tensor is None and size.axes == tuple(range(2, dims))
 
 
-def _indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int) -> Operand:
+def broadcast_blocks(padded: Sequence[int], shape: Sequence[int],
+                     axes: Iterable[int]) -> list[tuple[bool, list[int]]]:
+    """Return neighbouring axes together, and whether a tensor of shape `padded` has them."""
+    blocks: list[tuple[bool, list[int]]] = []
+    for axis in axes:
+        if shape[axis] == 1:
+            continue
+        is_present = padded[axis] == shape[axis]
+        if blocks and blocks[-1][0] == is_present:
+            blocks[-1][1].append(axis)
+        else:
+            blocks.append((is_present, [axis]))
+    return blocks
+
+
+def indexed(blocks: Sequence[tuple[bool, list[int]]], ref: Ref, missing: int) -> Operand:
+    """Return how a tensor is read that lacks its first `missing` axes and some of the blocks."""
     sizes: list[SizeOf] = []
     terms: list[str] = []
     own_axes = {axis for is_present, axes in blocks if is_present for axis in axes}

@@ -14,8 +14,12 @@ from engine.rewrites import (
     regions,
     template_catalog,
 )
+from engine.rewrites.memory_traffic import bytes_moved
 from engine.rewrites.module_graph import ModuleGraph, Node
 from engine.rewrites.regions import Partition
+from engine.rewrites.rows import row_entry, row_region
+from engine.rewrites.rows.row_region import RowRegion
+from engine.rewrites.template_catalog import Catalog
 from harness.errors import InputError
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import Zygote
@@ -70,6 +74,9 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
     cuts = {"templates": regions.partition(graph, best),
             "general": regions.partition(graph, best.general()),
             "rivals": regions.partition(graph, known)}
+    with_rows = _with_rows(graph, best)
+    if any(isinstance(region, RowRegion) for region in with_rows.regions):
+        cuts = {"rows": with_rows, **cuts}
     if graph is plain:  # else torch lacks functions for some of the graph's calls
         cuts["elementwise"] = regions.partition(graph, known, cores=False, least_elementwise=2)
     if gradient := next((node for node in graph.nodes if node.target in GRADIENTS), None):
@@ -88,12 +95,25 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
                           nothing="" if rewrites else _closest(graph, cuts["rivals"]))
 
 
+def _with_rows(graph: ModuleGraph, known: Catalog) -> Partition:
+    """Return the cut with those kernels of rows that save memory traffic."""
+    live = regions.live_nodes(graph)
+    best, taken = regions.partition(graph, known), list[RowRegion]()
+    for region in row_region.find(graph, known, live):
+        cut = regions.partition(graph, known, rows=[*taken, region])
+        if bytes_moved(graph, cut, live) < bytes_moved(graph, best, live):
+            best = cut
+            taken.append(region)
+    return best
+
+
 def _hypothesis(graph: ModuleGraph, cut: Partition) -> str:
     """Return in one sentence which calls are replaced by what."""
     covered = sum(len(region.nodes) for region in cut.regions)
     whole = len(regions.live_nodes(graph))
-    parts = dict.fromkeys(f"{region.template.name} for {' + '.join(map(_name, region.nodes))}"
-                          for region in cut.regions)
+    parts = dict.fromkeys(
+        f"{row_entry.NAME if isinstance(region, RowRegion) else region.template.name} for "
+        f"{' + '.join(map(_name, region.nodes))}" for region in cut.regions)
     return f"{covered} of {whole} torch calls become {counted(len(cut.regions), 'kernel')} of a " \
            f"template: {', '.join(list(parts)[:MOST_NAMED])}"[:300]
 

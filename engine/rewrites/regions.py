@@ -14,6 +14,7 @@ from typing import Any
 from engine.rewrites.fused_lines import is_elementwise, operand_of
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref
 from engine.rewrites.pattern_match import match
+from engine.rewrites.rows.row_region import RowRegion
 from engine.rewrites.template_catalog import (
     POINTWISE,
     Catalog,
@@ -57,22 +58,24 @@ class Region:
 class Partition:
     """The regions of a graph, and for each node that no template computes the reason."""
 
-    regions: tuple[Region, ...]
+    regions: tuple[Region | RowRegion, ...]
     unmatched: dict[str, str] = field(default_factory=dict)
 
 
 def partition(graph: ModuleGraph, known: Catalog, *, cores: bool = True,
-              least_elementwise: int = 1) -> Partition:
+              least_elementwise: int = 1, rows: Iterable[RowRegion] = ()) -> Partition:
     """Cut a graph into regions; without `cores` only elementwise nodes are matched.
 
-    Chains of fewer elementwise nodes than `least_elementwise` stay calls of torch.
+    Chains of fewer elementwise nodes than `least_elementwise` stay calls of torch. The regions
+    `rows` are taken as they are.
     """
-    return _Cutter(graph, known).cut(cores, least_elementwise)
+    return _Cutter(graph, known, rows).cut(cores, least_elementwise)
 
 
 class _Cutter:
-    def __init__(self, graph: ModuleGraph, known: Catalog) -> None:
+    def __init__(self, graph: ModuleGraph, known: Catalog, rows: Iterable[RowRegion]) -> None:
         self.graph, self.known = graph, known
+        self.rows = tuple(rows)
         self.live = live_nodes(graph)
         self.users: dict[str, set[str]] = {name: set() for name in self.live}
         for name in self.live:
@@ -81,7 +84,7 @@ class _Cutter:
                     self.users[ref.name].add(name)
         for name in graph.returned():
             self.users[name].add("returned")
-        self.taken: set[str] = set()
+        self.taken = {name for region in self.rows for name in region.names}
         self.regions: list[Region] = []
         self.reasons: dict[str, str] = {}
 
@@ -96,8 +99,9 @@ class _Cutter:
             if node.name not in self.taken and self._is_elementwise(node):
                 self._take_elementwise(node, least)
         self._leave_lone_calls()
-        self.regions.sort(key=lambda region: int(region.result.name[1:]))
-        return Partition(regions=tuple(self.regions), unmatched={
+        regions: list[Region | RowRegion] = [*self.regions, *self.rows]
+        regions.sort(key=lambda region: int(region.result.name[1:]))
+        return Partition(regions=tuple(regions), unmatched={
             node.name: self.reasons.get(node.name, UNKNOWN)
             for node in ordered if node.name not in self.taken})
 
@@ -157,6 +161,10 @@ class _Cutter:
             if before and (leaf := self._leaf(before)) is None:
                 before = ()
             after = self._after(node, template, source)
+            if not (self.known.takes_lone or before or after or holds(
+                    replacement.alone, values(self.graph, node.bound, node.form.dtype))):
+                self.reasons[node.name] = f"template {template.name} gains nothing alone"
+                continue
             region = Region(template=template, replacement=replacement, core=node,
                             input=leaf if before and leaf else source, prologue=before,
                             epilogue=after, bound=node.bound)

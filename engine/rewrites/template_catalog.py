@@ -34,6 +34,10 @@ class TargetReplacement(msgspec.Struct, frozen=True, kw_only=True):
     when: str = ""
     result: str = ""
     """`values`: the call gives the first of the pair that PyTorch returns."""
+    rival: str = ""
+    """As of a template, for this call."""
+    alone: str = ""
+    """A condition: when the call may gain with no elementwise node fused; always if empty."""
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,8 @@ class ElementwiseForm(msgspec.Struct, frozen=True, kw_only=True):
 class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     templates: tuple[TritonTemplate, ...]
     expressions: tuple[ElementwiseForm, ...]
+    takes_lone: bool = True
+    """Whether calls are taken that may gain only with something fused."""
 
     def find(self, graph: ModuleGraph,
              node: Node) -> Iterator[tuple[TritonTemplate, TargetReplacement]]:
@@ -141,9 +147,11 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, templates=self.templates[::-1])
 
     def unrivalled(self) -> Catalog:
-        """Return the table without the templates that have a rival."""
-        return msgspec.structs.replace(
-            self, templates=tuple(each for each in self.templates if not each.rival))
+        """Return the table without the templates and calls that have a rival."""
+        return msgspec.structs.replace(self, takes_lone=False, templates=tuple(
+            msgspec.structs.replace(template, replaces=tuple(
+                each for each in template.replaces if not each.rival))
+            for template in self.templates if not template.rival))
 
     def named(self, name: str) -> TritonTemplate:
         return next(each for each in self.templates if each.name == name)

@@ -6,12 +6,22 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine.rewrites.fused_lines import FusedCode
-from engine.rewrites.template_catalog import TritonTemplate
 
 _MARK = re.compile(r"^(?P<indent>[ \t]*)# kopt: (?P<kind>prologue|epilogue|operands)\b.*\n",
                    re.MULTILINE)
+
+
+class KernelSource(Protocol):
+    """A source with a host function `name`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +32,7 @@ class TemplateCopy:
     text: str
 
 
-def copy(template: TritonTemplate, code: FusedCode, used: Sequence[str]) -> TemplateCopy:
+def copy(template: KernelSource, code: FusedCode, used: Sequence[str]) -> TemplateCopy:
     """Return a copy with fused lines; no name that it defines is among the `used` ones."""
     text = _MARK.sub(lambda match: _filled(match, code), _body(template.text))
     names = _top_level(text)

@@ -36,7 +36,9 @@ def object_of(kind, init, named, training, weights, device):
         torch.manual_seed(0)  # for what an object draws and does not register
         objects[key] = kind(*init, **named)
         if isinstance(objects[key], torch.nn.Module):
-            objects[key].train(training).to(device)
+            if not training:  # a constructor may put layers in eval mode: train() changes these
+                objects[key].eval()
+            objects[key].to(device)
             check(objects[key], weights)
     return objects[key]
 
@@ -115,7 +117,9 @@ def {REFERENCE}(**given):
     wide = any(value.dtype == torch.float64 for value in given.values())
     if (wide, device) not in models:
         torch.manual_seed(0)
-        model = problem.Model(*INIT, **INIT_NAMED).train(TRAINING)
+        model = problem.Model(*INIT, **INIT_NAMED)
+        if not TRAINING:
+            model.eval()
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             if name in WEIGHTS:  # each call passes them: a second copy may not fit on the card
                 tensor.data = tensor.data.new_empty(0)

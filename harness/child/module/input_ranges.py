@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .problem_source import Layout, Problem, ProblemSource, leaves
+from .problem_source import Layout, Problem, ProblemSource, in_mode, leaves
 
 SEEDS = 3
 MOST_WEIGHTS = 1 << 28
@@ -102,7 +102,7 @@ class InputRanges:
             tensor = Layout(self.real, inputs).tensors[name]
             at = torch.arange(tensor.numel()).reshape(tensor.shape) % TRIED == 0
             tensor.copy_(tensor.masked_fill(at, bound))
-        model = copy.deepcopy(self.real.model("cpu")).train(training)
+        model = in_mode(copy.deepcopy(self.real.model("cpu")), training)
         with torch.no_grad():
             return all(bool(torch.isfinite(value).all()) for value in leaves(model(*inputs)))
 

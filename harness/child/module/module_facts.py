@@ -23,6 +23,7 @@ from .problem_source import (
     ProblemSource,
     Size,
     Unsupported,
+    in_mode,
     leaves,
 )
 from .value_sizes import ChoiceWatch, sizes_of_values
@@ -142,7 +143,7 @@ class ModuleLearner:
         inputs = self.real.inputs("cpu")
         shapes = [value.shape for value in leaves(_outline(self.real)[1])]
         for mode in ((True, False) if training is None else (training,)):
-            model = self.real.model("cpu").train(mode)
+            model = in_mode(self.real.model("cpu"), mode)
             before = copy.deepcopy(dict(model.named_buffers()))
             results = [leaves(copy.deepcopy(model)(*copy.deepcopy(inputs))) for _ in range(2)]
             if [value.shape for value in results[0]] != shapes:
@@ -194,11 +195,11 @@ class ModuleLearner:
     def _has_float64(self, training: bool) -> bool:
         """Return whether the model runs in float64 and gives about the values of float32."""
         inputs = self.real.inputs("cpu")
-        model = self.real.model("cpu").train(training)
+        model = in_mode(self.real.model("cpu"), training)
         plain = leaves(copy.deepcopy(model)(*copy.deepcopy(inputs)))
         try:
             wide = leaves(model.double()(*_double(inputs)))
-            is_same = all(torch.allclose(left.double(), right.double(), rtol=0.01, atol=0.01)
+            is_same = all(_is_near(left, right)
                           for left, right in zip(plain, wide, strict=True))
         except Exception as error:
             self.notes.append(f"the reference has no float64 form: {one_line(error)}")
@@ -206,6 +207,13 @@ class ModuleLearner:
         if not is_same:
             self.notes.append("the reference has no float64 form: float64 gives other values")
         return is_same
+
+
+def _is_near(plain: torch.Tensor, wide: torch.Tensor) -> bool:
+    """Return whether values differ by no more than a few roundings of the first one's dtype."""
+    step = torch.finfo(plain.dtype).eps if plain.is_floating_point() else 0.0
+    near = max(0.01, 16 * step)
+    return torch.allclose(plain.double(), wide.double(), rtol=near, atol=near)
 
 
 def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:

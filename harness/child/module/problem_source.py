@@ -188,3 +188,11 @@ def _assigned(node: ast.stmt) -> str:
             and not any(isinstance(part, ast.Name) for part in ast.walk(node.value)):
         return node.targets[0].id
     return ""
+
+
+def in_mode(model: torch.nn.Module, training: bool) -> torch.nn.Module:
+    """Return a model as its constructor leaves it, or in eval mode.
+
+    A constructor may put single layers in eval mode, so that train() would change what they do.
+    """
+    return model if training else model.eval()

@@ -9,15 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.discovery.module import draft_module
-from engine.rewrites import equivalent_calls, module_rewrite, template_catalog
+from engine.rewrites import equivalent_calls, template_catalog
 from engine.rewrites.module_graph import TensorForm
-from engine.rewrites.module_rewrite import ModuleRewrites
-from tests.support import forked_program, shared_zygotes
+from tests.support import forked_program
+from tests.support.module_source import HEAD, INPUTS, rewrites
 
-INPUTS = "\n\ndef get_inputs():\n    return [{}]\n\n\ndef get_init_inputs():\n    return []\n"
-HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n" \
-       "class Model(nn.Module):\n"
 SOFTMAX = HEAD + """    def forward(self, x):
         return torch.softmax(x * 2 + 1, dim=1)
 """ + INPUTS.format("torch.randn(6, 40)")
@@ -139,20 +135,6 @@ ROUTED = HEAD + """    def forward(self, x):
         last = x[:, 3:].softmax(-1).topk(4)
         return weights.half(), first, scores.softmax(-1), second, some, third, *last
 """ + INPUTS.format("torch.randn(5, 12)")
-
-
-def rewrites(folder: Path, text: str) -> ModuleRewrites:
-    """Return the rewrites of a module's source, as a campaign finds them."""
-    (folder / "problem").mkdir(parents=True)
-    project = folder / "problem"
-    (project / "base.py").write_text(text)
-    zygote = shared_zygotes.module_reader()
-    draft = draft_module.draft(project, "base.py", "kopt_task", folder, sizes={}, small=False,
-                               zygote=zygote)
-    for name, content in draft.files.items():
-        (project / name).parent.mkdir(exist_ok=True)
-        (project / name).write_text(content)
-    return module_rewrite.find(draft.target, project, project, folder, zygote=zygote)
 
 
 SLOW = pytest.mark.slow

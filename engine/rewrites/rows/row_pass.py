@@ -1,0 +1,48 @@
+"""The places in rows that a kernel visits, and the lines of one visit."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from engine.rewrites.module_graph import Ref
+from engine.rewrites.rows.row_index import Place
+
+FULL = Place(name="", column="column", columns="columns", at="at", inside="inside")
+PART = Place(name="_part", column="column_part", columns="part", at="at_part", inside="inside_part")
+
+
+FIRST = Place(name="_first", column="(row * 0)", columns="columns", at="(row * columns)",
+              inside="known")
+
+HEAD = [
+    "program = tl.program_id(0)",
+    "if WIDE:",
+    "    program = program.to(tl.int64)",
+    "row = program * LANES + tl.arange(0, LANES)[:, None]",
+    "known = row < row_count",
+    "part = columns // 2"]
+
+
+@dataclass(kw_only=True)
+class Pass:
+    """The lines of one loop over a row, or of all if the row is in registers."""
+
+    suffix: str
+    lines: list[str] = field(default_factory=list)
+    values: dict[tuple[Ref, Place], str] = field(default_factory=dict)
+
+
+def own_names(line: str, result: str) -> str:
+    """Return a line of a form whose intermediate variables belong to one result.
+
+    In Triton a loop must not change the type of a variable from before it.
+    """
+    return re.sub(r"\bt_(\w+)", rf"t_{result}_\1", line)
+
+
+def tile(place: Place, columns: str) -> list[str]:
+    """Return the lines that name a tile's columns, indices and mask."""
+    return [f"{place.column} = {columns}",
+            f"{place.at} = row * {place.columns} + {place.column}",
+            f"{place.inside} = known & ({place.column} < {place.columns})"]

@@ -1,0 +1,104 @@
+"""The lines that compute statistics of rows: in registers, or in a loop over parts of a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.rewrites.rows.row_index import Place
+from engine.rewrites.rows.row_ops import Statistic
+
+INFINITY = 'float("inf")'
+LEAST = "-1e30"
+"""The lowest peak: finite, since the distance between two infinite values is NaN."""
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The statistics of one kind of one value; their variables start with `name`."""
+
+    kind: Statistic
+    name: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Return the variable of each statistic by its name in the code of a RowOp."""
+        parts = {"peak": ("peak", "total"),
+                 "moments": ("mean", "variance")}.get(self.kind, (self.kind,))
+        return {part: f"{self.name}_{part}" for part in parts}
+
+
+def lines_of(statistic: Statistics, value: str, is_long: bool, first: str,
+             place: Place) -> tuple[list[str], list[str], list[str]]:
+    """Return the lines before, within and after a loop; all are in the last if a row is whole.
+
+    `value` and `first` are the variables of the values in a tile and of each row's first value.
+    """
+    write = {"sum": _sum, "squares": _sum, "max": _extreme, "min": _extreme, "peak": _peak,
+             "moments": _moments}[statistic.kind]
+    return write(statistic, value, is_long, first, place)
+
+
+def _sum(statistic: Statistics, value: str, is_long: bool, first: str,
+         place: Place) -> tuple[list[str], list[str], list[str]]:
+    name = statistic.variables[statistic.kind]
+    term = f"{value} * {value}" if statistic.kind == "squares" else value
+    masked = f"tl.where({place.inside}, {term}, 0.0)"
+    if not is_long:
+        return [], [], [f"{name} = tl.sum({masked}, 1, keep_dims=True)"]
+    return [f"{name}_parts = tl.zeros([LANES, BLOCK], tl.float32)"], [
+        f"{name}_parts += {masked}"], [f"{name} = tl.sum({name}_parts, 1, keep_dims=True)"]
+
+
+def _extreme(statistic: Statistics, value: str, is_long: bool, first: str,
+             place: Place) -> tuple[list[str], list[str], list[str]]:
+    kind = statistic.kind
+    name = statistic.variables[kind]
+    least = f"-{INFINITY}" if kind == "max" else INFINITY
+    masked = f"tl.where({place.inside}, {value}, {least})"
+    parts = f"{name}_parts"
+    last = [f"{name} = tl.{kind}({parts}, 1, keep_dims=True)",
+            f"{name} = tl.where(tl.max(({parts} != {parts}).to(tl.int32), 1, keep_dims=True) > 0, "
+            f'float("nan"), {name})']
+    if not is_long:
+        return [], [], [f"{parts} = {masked}", *last]
+    return [f"{parts} = tl.full([LANES, BLOCK], {least}, tl.float32)"], [
+        f"{parts} = tl.{kind}imum({parts}, {masked}, propagate_nan=tl.PropagateNan.ALL)"], last
+
+
+def _peak(statistic: Statistics, value: str, is_long: bool, first: str,
+          place: Place) -> tuple[list[str], list[str], list[str]]:
+    peak, total = statistic.variables.values()
+    masked = f"tl.where({place.inside}, {value}, -{INFINITY})"
+    if not is_long:
+        return [], [], [
+            f"{peak}_masked = {masked}",
+            f"{peak} = tl.maximum(tl.max({peak}_masked, 1, keep_dims=True), {LEAST})",
+            f"{total} = tl.sum(tl.exp({peak}_masked - {peak}), 1, keep_dims=True)"]
+    low, new = f"{peak}_parts", f"{peak}_new"
+    return [f"{low} = tl.full([LANES, BLOCK], {LEAST}, tl.float32)",
+            f"{total}_parts = tl.zeros([LANES, BLOCK], tl.float32)"], [
+        f"{peak}_masked = {masked}",
+        f"{new} = tl.maximum({low}, {peak}_masked)",
+        f"{total}_parts = {total}_parts * tl.exp({low} - {new}) + tl.exp({peak}_masked - {new})",
+        f"{low} = {new}"], [
+        f"{peak} = tl.max({low}, 1, keep_dims=True)",
+        f"{total} = tl.sum({total}_parts * tl.exp({low} - {peak}), 1, keep_dims=True)"]
+
+
+def _moments(statistic: Statistics, value: str, is_long: bool, first: str,
+             place: Place) -> tuple[list[str], list[str], list[str]]:
+    mean, variance = statistic.variables.values()
+    if not is_long:
+        return [], [], [
+            f"{mean} = tl.sum(tl.where({place.inside}, {value}, 0.0), 1, keep_dims=True) / columns",
+            f"{mean}_apart = tl.where({place.inside}, {value} - {mean}, 0.0)",
+            f"{variance} = tl.sum({mean}_apart * {mean}_apart, 1, keep_dims=True) / columns"]
+    return [f"{mean}_parts = tl.zeros([LANES, BLOCK], tl.float32)",
+            f"{variance}_parts = tl.zeros([LANES, BLOCK], tl.float32)"], [
+        f"{mean}_apart = tl.where({place.inside}, {value} - {first}, 0.0)",
+        f"{mean}_parts += {mean}_apart",
+        f"{variance}_parts += {mean}_apart * {mean}_apart"], [
+        f"{mean}_shift = tl.sum({mean}_parts, 1, keep_dims=True) / columns",
+        f"{mean} = {mean}_shift + {first}",
+        f"{variance} = tl.sum({variance}_parts, 1, keep_dims=True) / columns "
+        f"- {mean}_shift * {mean}_shift"]
