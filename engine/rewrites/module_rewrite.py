@@ -114,8 +114,8 @@ def _hypothesis(graph: ModuleGraph, cut: Partition) -> str:
     parts = dict.fromkeys(
         f"{row_entry.NAME if isinstance(region, RowRegion) else region.template.name} for "
         f"{' + '.join(map(_name, region.nodes))}" for region in cut.regions)
-    return f"{covered} of {whole} torch calls become {counted(len(cut.regions), 'kernel')} of a " \
-           f"template: {', '.join(list(parts)[:MOST_NAMED])}"[:300]
+    return f"{covered} of {whole} torch calls become {counted(len(cut.regions), 'kernel')}: " \
+           f"{', '.join(list(parts)[:MOST_NAMED])}"[:300]
 
 
 def _closest(graph: ModuleGraph, cut: Partition) -> str:

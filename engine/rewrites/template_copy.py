@@ -14,7 +14,7 @@ _MARK = re.compile(r"^(?P<indent>[ \t]*)# kopt: (?P<kind>prologue|epilogue|opera
                    re.MULTILINE)
 
 
-class KernelSource(Protocol):
+class CopiedSource(Protocol):
     """A source with a host function `name`."""
 
     @property
@@ -32,7 +32,7 @@ class TemplateCopy:
     text: str
 
 
-def copy(template: KernelSource, code: FusedCode, used: Sequence[str]) -> TemplateCopy:
+def copy(template: CopiedSource, code: FusedCode, used: Sequence[str]) -> TemplateCopy:
     """Return a copy with fused lines; no name that it defines is among the `used` ones."""
     text = _MARK.sub(lambda match: _filled(match, code), _body(template.text))
     names = _top_level(text)

@@ -11,7 +11,7 @@ from engine.rewrites.module_graph import Ref
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RowPlace:
     """Expressions for the columns of a tile: their index in a row of `columns`, and in a tensor."""
 
     name: str
@@ -22,7 +22,7 @@ class Place:
 
 
 def operand_index(own: Sequence[int], shape: Sequence[int], first: int, ref: Ref, code: FusedCode,
-                  place: Place | None) -> tuple[str, str]:
+                  place: RowPlace | None) -> tuple[str, str]:
     """Return the index of a tensor of shape `own` for values of `shape`, and the mask.
 
     The index is "" for a single value. `first` is the first dimension within a row; without a

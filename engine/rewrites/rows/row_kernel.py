@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.rewrites.fused_lines import FusedCode, filled, number
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref
-from engine.rewrites.rows.row_index import Place, operand_index
+from engine.rewrites.rows.row_index import RowPlace, operand_index
 from engine.rewrites.rows.row_ops import Statistic, constants
 from engine.rewrites.rows.row_pass import FIRST, FULL, HEAD, PART, Pass, own_names, tile
 from engine.rewrites.rows.row_region import RowRegion
@@ -101,7 +101,7 @@ class RowKernel:
                 self.lines += lines_of(statistic, values[key], True, first.get(key, ""), FULL)[2]
         self.statistics |= wanted
 
-    def _begin(self, place: Place, step: str) -> Pass:
+    def _begin(self, place: RowPlace, step: str) -> Pass:
         self.passes += 1
         self.now = Pass(suffix=f"_{self.passes}")
         self.now.lines += tile(place, f"start_{self.passes} + tl.arange(0, {step})[None, :]")
@@ -114,7 +114,7 @@ class RowKernel:
 
     # Values
 
-    def _outside_loops(self, ref: Ref, place: Place) -> str:
+    def _outside_loops(self, ref: Ref, place: RowPlace) -> str:
         """Return the variable of a value at one column of each row."""
         now, self.now = self.now, Pass(suffix=f"_{place.name}", lines=self.lines)
         variable = self._value(ref, place)
@@ -127,14 +127,14 @@ class RowKernel:
     def _is_inside(self, ref: Ref) -> bool:
         return ref.kind == "node" and ref.name in self.region.names
 
-    def _value(self, ref: Ref, place: Place) -> str:
+    def _value(self, ref: Ref, place: RowPlace) -> str:
         """Return the variable of a value that is no row value, written for one place."""
         key = (ref, place)
         if key not in self.now.values:
             self.now.values[key] = self._written(ref, place)
         return self.now.values[key]
 
-    def _written(self, ref: Ref, place: Place) -> str:
+    def _written(self, ref: Ref, place: RowPlace) -> str:
         if not self._is_inside(ref):
             return self._loaded(ref, self.graph.form(ref).shape, place)
         node = self.graph.node(ref.name)
@@ -162,18 +162,18 @@ class RowKernel:
         self.now.lines.append(f"{result} = {text}")
         return result
 
-    def _shifted(self, place: Place, part: int) -> Place:
+    def _shifted(self, place: RowPlace, part: int) -> RowPlace:
         """Return where a part of a row lies in the row that it is cut from."""
         name = f"{place.name or '_'}{part}"
         whole = "columns" if place.columns == "part" else f"(2 * {place.columns})"
         column = f"({place.column} + {place.columns})" if part else place.column
-        shifted = Place(name=name, column=column, columns=whole,
+        shifted = RowPlace(name=name, column=column, columns=whole,
                         at=f"at{name}{self.now.suffix}", inside=place.inside)
         if (line := f"{shifted.at} = row * {whole} + {shifted.column}") not in self.now.lines:
             self.now.lines.append(line)
         return shifted
 
-    def _elementwise(self, node: Node, result: str, place: Place | None) -> str:
+    def _elementwise(self, node: Node, result: str, place: RowPlace | None) -> str:
         form_and_arguments = self.known.form(node)
         assert form_and_arguments is not None
         form, arguments = form_and_arguments
@@ -186,7 +186,7 @@ class RowKernel:
         self.now.lines += [own_names(line, result) for line in lines]
         return result
 
-    def _operand(self, node: Node, ref: Ref, place: Place | None) -> str:
+    def _operand(self, node: Node, ref: Ref, place: RowPlace | None) -> str:
         if self._is_inside(ref):
             shape = self.graph.form(ref).shape
             if place is None or self.region.space.extent(shape) == "row":
@@ -194,7 +194,7 @@ class RowKernel:
             return self._value(ref, place)
         return self._loaded(ref, node.form.shape, place)
 
-    def _filled(self, node: Node, code: str, place: Place | None) -> str:
+    def _filled(self, node: Node, code: str, place: RowPlace | None) -> str:
         made = op_at(self.graph, node)
         assert made is not None
         statistic = self.statistics[made[0].statistic, node.bound["input"]]
@@ -230,12 +230,12 @@ class RowKernel:
                 index = f"i{self._number(node)}"
                 pointer = self.code.name_of(pick.index)
                 self.lines.append(f"{index} = tl.load({pointer} + row, mask=known, other=0)")
-            place = Place(name=f"_at{self._number(node)}", column=index, columns="columns",
+            place = RowPlace(name=f"_at{self._number(node)}", column=index, columns="columns",
                           at=f"(row * columns + {index})", inside="known")
             return self._outside_loops(node.bound["input"], place)
         return self._elementwise(node, result, None)
 
-    def _loaded(self, ref: Ref, shape: tuple[int, ...], place: Place | None,
+    def _loaded(self, ref: Ref, shape: tuple[int, ...], place: RowPlace | None,
                 own: tuple[int, ...] | None = None) -> str:
         """Return the variable of a tensor from outside, read for values of `shape`.
 
@@ -263,7 +263,7 @@ class RowKernel:
             self.lines.append(f"tl.store({name} + row, {self._row(Ref('node', node.name))}, "
                               "mask=known)")
 
-    def _store_wide(self, extent: str, place: Place) -> None:
+    def _store_wide(self, extent: str, place: RowPlace) -> None:
         """Store the values of one extent; joined parts are stored with the parts."""
         outputs = [(name, node) for name, node in self._outputs(extent)
                    if not is_cat(self.graph, node)]
@@ -291,6 +291,6 @@ class RowKernel:
             self._end(loop, place.columns)
         self.now = Pass(suffix="", lines=self.lines)
 
-    def _store(self, name: str, ref: Ref, place: Place) -> None:
+    def _store(self, name: str, ref: Ref, place: RowPlace) -> None:
         value = self._value(ref, place)
         self.now.lines.append(f"tl.store({name} + {place.at}, {value}, mask={place.inside})")

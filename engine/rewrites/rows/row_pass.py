@@ -6,13 +6,14 @@ import re
 from dataclasses import dataclass, field
 
 from engine.rewrites.module_graph import Ref
-from engine.rewrites.rows.row_index import Place
+from engine.rewrites.rows.row_index import RowPlace
 
-FULL = Place(name="", column="column", columns="columns", at="at", inside="inside")
-PART = Place(name="_part", column="column_part", columns="part", at="at_part", inside="inside_part")
+FULL = RowPlace(name="", column="column", columns="columns", at="at", inside="inside")
+PART = RowPlace(name="_part", column="column_part", columns="part", at="at_part",
+                inside="inside_part")
 
 
-FIRST = Place(name="_first", column="(row * 0)", columns="columns", at="(row * columns)",
+FIRST = RowPlace(name="_first", column="(row * 0)", columns="columns", at="(row * columns)",
               inside="known")
 
 HEAD = [
@@ -30,7 +31,7 @@ class Pass:
 
     suffix: str
     lines: list[str] = field(default_factory=list)
-    values: dict[tuple[Ref, Place], str] = field(default_factory=dict)
+    values: dict[tuple[Ref, RowPlace], str] = field(default_factory=dict)
 
 
 def own_names(line: str, result: str) -> str:
@@ -41,7 +42,7 @@ def own_names(line: str, result: str) -> str:
     return re.sub(r"\bt_(\w+)", rf"t_{result}_\1", line)
 
 
-def tile(place: Place, columns: str) -> list[str]:
+def tile(place: RowPlace, columns: str) -> list[str]:
     """Return the lines that name a tile's columns, indices and mask."""
     return [f"{place.column} = {columns}",
             f"{place.at} = row * {place.columns} + {place.column}",

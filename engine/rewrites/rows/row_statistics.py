@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.rewrites.rows.row_index import Place
+from engine.rewrites.rows.row_index import RowPlace
 from engine.rewrites.rows.row_ops import Statistic
 
 INFINITY = 'float("inf")'
@@ -28,7 +28,7 @@ class Statistics:
 
 
 def lines_of(statistic: Statistics, value: str, is_long: bool, first: str,
-             place: Place) -> tuple[list[str], list[str], list[str]]:
+             place: RowPlace) -> tuple[list[str], list[str], list[str]]:
     """Return the lines before, within and after a loop; all are in the last if a row is whole.
 
     `value` and `first` are the variables of the values in a tile and of each row's first value.
@@ -39,7 +39,7 @@ def lines_of(statistic: Statistics, value: str, is_long: bool, first: str,
 
 
 def _sum(statistic: Statistics, value: str, is_long: bool, first: str,
-         place: Place) -> tuple[list[str], list[str], list[str]]:
+         place: RowPlace) -> tuple[list[str], list[str], list[str]]:
     name = statistic.variables[statistic.kind]
     term = f"{value} * {value}" if statistic.kind == "squares" else value
     masked = f"tl.where({place.inside}, {term}, 0.0)"
@@ -50,7 +50,7 @@ def _sum(statistic: Statistics, value: str, is_long: bool, first: str,
 
 
 def _extreme(statistic: Statistics, value: str, is_long: bool, first: str,
-             place: Place) -> tuple[list[str], list[str], list[str]]:
+             place: RowPlace) -> tuple[list[str], list[str], list[str]]:
     kind = statistic.kind
     name = statistic.variables[kind]
     least = f"-{INFINITY}" if kind == "max" else INFINITY
@@ -66,7 +66,7 @@ def _extreme(statistic: Statistics, value: str, is_long: bool, first: str,
 
 
 def _peak(statistic: Statistics, value: str, is_long: bool, first: str,
-          place: Place) -> tuple[list[str], list[str], list[str]]:
+          place: RowPlace) -> tuple[list[str], list[str], list[str]]:
     peak, total = statistic.variables.values()
     masked = f"tl.where({place.inside}, {value}, -{INFINITY})"
     if not is_long:
@@ -86,7 +86,7 @@ def _peak(statistic: Statistics, value: str, is_long: bool, first: str,
 
 
 def _moments(statistic: Statistics, value: str, is_long: bool, first: str,
-             place: Place) -> tuple[list[str], list[str], list[str]]:
+             place: RowPlace) -> tuple[list[str], list[str], list[str]]:
     mean, variance = statistic.variables.values()
     if not is_long:
         return [], [], [
