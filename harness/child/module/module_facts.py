@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ from .problem_source import (
 from .value_sizes import ChoiceWatch, sizes_of_values
 
 CAPS = (1024, 512, 256, 128, 64, 32, 16, 8)
+DIVISORS = (2, 4, 8, 16, 32, 64)
+"""For sizes that depend on each other, such as a width and its double."""
 SMALL_BYTES, SMALL_FLOPS = 2 << 20, 50_000_000
 """The most bytes and operations of one call with which a verdict on a CPU takes seconds."""
 MOST_COST = 64.0
@@ -69,10 +72,11 @@ class ModuleLearner:
         """Return sizes with which a call is small, the smallest that work; None if none do."""
         free = {name: value for name, value in declared.items() if name not in requested}
         best, least = dict(free), self._cost({**requested, **free})
-        for cap in CAPS:
+        for shrink in (*(partial(_capped, cap=cap) for cap in CAPS),
+                       *(partial(_divided, divisor=divisor) for divisor in DIVISORS)):
             if least <= 1:
                 break
-            sizes = {name: _capped(value, cap) for name, value in free.items()}
+            sizes = {name: shrink(value) for name, value in free.items()}
             if (cost := self._cost({**requested, **sizes}, empty=math.inf)) < least:
                 best, least = sizes, cost
         has_halved = True
@@ -264,6 +268,12 @@ def _double(value: Any) -> Any:
 
 def _capped(value: Size, cap: int) -> Size:
     return min(value, cap) if isinstance(value, int) else tuple(min(v, cap) for v in value)
+
+
+def _divided(value: Size, divisor: int) -> Size:
+    if isinstance(value, int):
+        return max(min(value, CAPS[-1]), value // divisor)
+    return tuple(max(min(v, CAPS[-1]), v // divisor) for v in value)
 
 
 def _largest(value: Size) -> int:

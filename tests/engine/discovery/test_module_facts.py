@@ -123,6 +123,25 @@ def get_init_inputs():
 """
 
 
+HALVES = HEAD + """
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.RMSNorm(width, dtype=torch.bfloat16)
+        self.fixed = nn.BatchNorm1d(width, dtype=torch.bfloat16).eval()
+
+    def forward(self, x):
+        left, right = x.chunk(2, -1)
+        return self.fixed(self.norm(left) * 16 - self.norm(right) * 16)
+
+def get_inputs():
+    return [torch.randn(8192, 8192, dtype=torch.bfloat16)]
+
+def get_init_inputs():
+    return [4096]
+"""
+
+
 def learn(folder: Path, text: str, *, small: bool = False,
           sizes: Mapping[str, int] | None = None) -> ModuleFacts:
     (folder / "problem.py").write_text(text)
@@ -180,6 +199,23 @@ def test_literal_numbers_become_sizes_if_a_call_is_too_large(tmp_path: Path) -> 
     heads, tokens, width = (small.changed[f"size_{n}"][1] for n in (16, 2048, 128))
     assert small.args[0].shape == (4, heads, tokens, width) and heads == 8
     assert small.init == f"[{width}]" and small.args[3].shape == (width, width)
+
+
+def test_sizes_that_depend_on_each_other_shrink_together(tmp_path: Path) -> None:
+    small = learn(tmp_path, HALVES, small=True)
+    rows, width = (small.changed[f"size_{n}"][1] for n in (8192, 4096))
+    assert small.args[0].shape == (rows, rows) and rows == 2 * width and small.bytes <= 8 << 20
+
+
+def test_layers_that_a_constructor_puts_in_eval_mode_stay_in_it(tmp_path: Path) -> None:
+    facts = learn(tmp_path, HALVES, sizes={"size_8192": 64, "size_4096": 32})
+    assert facts.training and not any(arg.written for arg in facts.args)
+
+
+def test_roundings_of_a_short_float_are_no_other_values_than_those_of_float64(
+        tmp_path: Path) -> None:
+    facts = learn(tmp_path, HALVES, sizes={"size_8192": 256, "size_4096": 128})
+    assert not any("float64" in note for note in facts.notes)
 
 
 def test_nested_inputs_flags_and_several_outputs_become_tensors(tmp_path: Path) -> None:
