@@ -83,6 +83,7 @@ class _ForwardWriter:
         arguments = [self._operand(region, value) for value in code.operands.values()]
         if isinstance(region, RowRegion):
             self.calls[region.result.name] = f"{entry}({', '.join(arguments)})"
+            self.firsts |= {node.name for node in region.outputs if node.several}
         else:
             self.calls[region.result.name] = self._call(region, entry, arguments)
             if region.replacement.result:

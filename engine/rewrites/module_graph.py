@@ -133,6 +133,12 @@ class ModuleGraph:
                             if ref.kind == "node" and follows(ref)]
         return reached
 
+    def items_used(self, name: str) -> set[int]:
+        """Return which of a node's several results are read or returned."""
+        return {ref.item or 0 for ref in refs_of(
+            [self.result, *(list(user.reads) for user in self.users(name))])
+            if ref.kind == "node" and ref.name == name}
+
     def returned(self) -> set[str]:
         return {ref.name for ref in refs_of(self.result) if ref.kind == "node"}
 

@@ -151,10 +151,7 @@ class _Cutter:
                 continue
             if node.several and not replacement.result and len(node.outputs) > 1:
                 continue
-            if node.several and any(ref.item for user in self.users[node.name]
-                                    if user != "returned"
-                                    for ref in self.graph.node(user).reads
-                                    if ref.name == node.name):
+            if node.several and self.graph.items_used(node.name) - {0}:
                 self.reasons[node.name] = f"template {template.name} returns no indices"
                 continue
             before = self._before(node, source) if "prologue" in template.fuses else ()

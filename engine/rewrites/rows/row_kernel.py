@@ -16,9 +16,9 @@ from engine.rewrites.rows.row_ops import Statistic, constants
 from engine.rewrites.rows.row_pass import FIRST, FULL, HEAD, PART, Pass, own_names, tile
 from engine.rewrites.rows.row_region import RowRegion
 from engine.rewrites.rows.row_space import (
+    cut_of,
     is_cat,
     is_channel_norm,
-    is_chunk,
     is_same_value,
     op_at,
     pick_at,
@@ -138,12 +138,17 @@ class RowKernel:
         if not self._is_inside(ref):
             return self._loaded(ref, self.graph.form(ref).shape, place)
         node = self.graph.node(ref.name)
-        if is_chunk(self.graph, node):
-            source = node.bound["input"]
-            return self._value(source, self._shifted(place, ref.item or 0))
+        if (cut := cut_of(self.graph, ref)) is not None:
+            return self._value(cut[0], self.now.cut(place, cut[1]))
         if is_same_value(self.graph, node, self.region.space):
             return self._value(node.reads[0], place)
         result = f"f{self._number(node)}{place.name}{self.now.suffix}"
+        if is_cat(self.graph, node):
+            parts = [self._value(each, self.now.half(place, part))
+                     for part, each in enumerate(node.bound["tensors"])]
+            self.now.lines.append(
+                f"{result} = tl.where({place.column} < part, {', '.join(parts)})")
+            return result
         made, own = op_at(self.graph, node), None
         if is_channel_norm(self.graph, node):
             own = node.form.shape[1:2] + (1,) * (node.form.dim() - 2)
@@ -161,17 +166,6 @@ class RowKernel:
                     node.bound[name], node.form.shape, place, own)
         self.now.lines.append(f"{result} = {text}")
         return result
-
-    def _shifted(self, place: RowPlace, part: int) -> RowPlace:
-        """Return where a part of a row lies in the row that it is cut from."""
-        name = f"{place.name or '_'}{part}"
-        whole = "columns" if place.columns == "part" else f"(2 * {place.columns})"
-        column = f"({place.column} + {place.columns})" if part else place.column
-        shifted = RowPlace(name=name, column=column, columns=whole,
-                        at=f"at{name}{self.now.suffix}", inside=place.inside)
-        if (line := f"{shifted.at} = row * {whole} + {shifted.column}") not in self.now.lines:
-            self.now.lines.append(line)
-        return shifted
 
     def _elementwise(self, node: Node, result: str, place: RowPlace | None) -> str:
         form_and_arguments = self.known.form(node)
@@ -247,8 +241,7 @@ class RowKernel:
                                     self.region.space.first, ref, self.code, place)
         line = f"{name} = tl.load({pointer} + {index}, mask={mask}, other=0.0).to(tl.float32)" \
             if index else f"{name} = tl.load({pointer}).to(tl.float32)"
-        if line not in self.now.lines:
-            self.now.lines.append(line)
+        self.now.write(line)
         return name
 
     # Results
@@ -279,7 +272,7 @@ class RowKernel:
             self.lines += tile(place, "tl.arange(0, BLOCK // 2)[None, :]")
         for name, node in outputs:
             for part in range(2) if extent == "double" else (None,):
-                at = place if part is None else self._shifted(place, part)
+                at = place if part is None else self.now.cut(place, part)
                 self._store(name, Ref("node", node.name), at)
         for name, node in joined:
             for part, ref in enumerate(node.bound["tensors"]):

@@ -33,6 +33,12 @@ REDUCTIONS: Mapping[str, RowOp] = {
     "torch.mean": RowOp(statistic="sum", code="{sum} / columns"),
     "torch.amax": RowOp(statistic="max", code="{max}"),
     "torch.amin": RowOp(statistic="min", code="{min}"),
+    "torch.max": RowOp(statistic="max", code="{max}"),
+    "torch.min": RowOp(statistic="min", code="{min}"),
+    "torch.var": RowOp(
+        statistic="moments", code="{variance} * columns / (columns - {correction})"),
+    "torch.std": RowOp(
+        statistic="moments", code="tl.sqrt({variance} * columns / (columns - {correction}))"),
     "torch.norm": RowOp(statistic="squares", code="tl.sqrt({squares})"),
     "torch.linalg.vector_norm": RowOp(statistic="squares", code="tl.sqrt({squares})"),
     "torch.logsumexp": RowOp(
@@ -88,6 +94,8 @@ def constants(target: str, bound: Mapping[str, Any]) -> dict[str, Any]:
     named = dict(bound)
     if target == f"{FUNCTIONAL}rms_norm" and named["eps"] is None:
         named["eps"] = DEFAULT_EPS
+    if named.get("correction") is None:
+        named["correction"] = int(named.get("unbiased", True))
     return named
 
 

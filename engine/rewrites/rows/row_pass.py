@@ -33,6 +33,31 @@ class Pass:
     lines: list[str] = field(default_factory=list)
     values: dict[tuple[Ref, RowPlace], str] = field(default_factory=dict)
 
+    def write(self, *lines: str) -> None:
+        """Add the lines that are not there yet."""
+        self.lines += [line for line in lines if line not in self.lines]
+
+    def cut(self, place: RowPlace, part: int) -> RowPlace:
+        """Return where a half of a row lies in the row that it is cut from."""
+        name = f"{place.name or '_'}{part}"
+        whole = "columns" if place.columns == "part" else f"(2 * {place.columns})"
+        column = f"({place.column} + {place.columns})" if part else place.column
+        cut = RowPlace(name=name, column=column, columns=whole, at=f"at{name}{self.suffix}",
+                       inside=place.inside)
+        self.write(f"{cut.at} = row * {whole} + {column}")
+        return cut
+
+    def half(self, place: RowPlace, part: int) -> RowPlace:
+        """Return where a row's columns lie in one of the halves that it is joined of."""
+        name = f"{place.name}_half{part}"
+        column = f"({place.column} - part)" if part else place.column
+        half = RowPlace(name=name, column=column, columns="part", at=f"at{name}{self.suffix}",
+                        inside=f"inside{name}{self.suffix}")
+        self.write(f"{half.at} = row * part + {column}",
+                   f"{half.inside} = {place.inside} & ({place.column} "
+                   f"{'>=' if part else '<'} part)")
+        return half
+
 
 def own_names(line: str, result: str) -> str:
     """Return a line of a form whose intermediate variables belong to one result.

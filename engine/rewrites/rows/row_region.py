@@ -13,7 +13,7 @@ from engine.rewrites.rows.row_space import (
     RowSpace,
     is_cat,
     is_channel_norm,
-    is_chunk,
+    is_cut,
     is_same_value,
     op_at,
     pick_at,
@@ -52,7 +52,8 @@ def find(graph: ModuleGraph, known: Catalog, live: set[str]) -> list[RowRegion]:
     """Return regions that share no node, around reductions and then around cuts of rows."""
     found: list[RowRegion] = []
     taken: set[str] = set()
-    for node in sorted(graph.nodes, key=lambda each: op_at(graph, each) is None):
+    for node in sorted(graph.nodes, key=lambda each: (
+            op_at(graph, each) is None, not is_cat(graph, each))):
         if node.name not in live or node.name in taken:
             continue
         space = space_at(graph, node)
@@ -108,7 +109,9 @@ class _Finder:
         extent = self.space.extent(node.form.shape)
         if extent is None or any(each.dtype not in FLOATS for each in node.outputs):
             return False
-        if is_chunk(self.graph, node) or is_cat(self.graph, node):
+        if is_cat(self.graph, node):
+            return extent == "full"
+        if is_cut(self.graph, node):
             return extent in ("full", "part")
         if is_channel_norm(self.graph, node):
             return extent == "full"
@@ -155,17 +158,14 @@ class _Finder:
                        if ref.kind == "node" and ref.name in kept):
                 kept.discard(node.name)
         return {name for name in kept if not (
-            is_chunk(self.graph, self.graph.node(name))
+            is_cut(self.graph, self.graph.node(name))
             and self._is_seen(self.graph.node(name), kept))}
 
     def _reads_well(self, node: Node, ref: Ref, inside: set[str]) -> bool:
-        source = self.graph.node(ref.name)
-        if is_cat(self.graph, source):
-            return False
         shape = self.graph.form(ref).shape
         if op_at(self.graph, node) or pick_at(self.graph, node):
             return bool(ref == node.bound["input"])
-        if is_chunk(self.graph, node) or is_cat(self.graph, node) or self.known.form(node) is None:
+        if is_cut(self.graph, node) or is_cat(self.graph, node) or self.known.form(node) is None:
             return True
         if self.space.extent(node.form.shape) == "row":
             return shape == node.form.shape

@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.rewrites.fused_lines import FLOATS
-from engine.rewrites.module_graph import ModuleGraph, Node, Ref
+from engine.rewrites.module_graph import ModuleGraph, Node, Ref, SourceCode
 from engine.rewrites.rows.row_ops import Pick, RowOp, op_of, pick_of
 from engine.rewrites.template_catalog import spellings
 
+GETITEM, WHOLE = "torch.Tensor.__getitem__", "slice(None, None, None)"
 SAME_VALUES = frozenset(f"torch.{name}" for name in (
     "squeeze", "unsqueeze", "view", "reshape", "flatten")) | {
-    "torch.Tensor.view", "torch.Tensor.reshape", "torch.Tensor.__getitem__"}
+    "torch.Tensor.view", "torch.Tensor.reshape", GETITEM}
 """Functions that give a row's value another shape."""
+VALUES_FIRST = frozenset(("torch.max", "torch.min"))
+"""Functions that return the places of their values too."""
 CHANNEL_NORM = "torch.nn.functional.batch_norm"
 CASTS = ("to", "type", "float", "half", "bfloat16", "contiguous")
 
@@ -63,7 +66,7 @@ def space_at(graph: ModuleGraph, node: Node) -> RowSpace | None:
     """Return the rows that a node is about; None if it reduces, cuts and joins none."""
     if (made := op_at(graph, node)) is not None:
         return RowSpace(graph.form(node.bound["input"]).shape, made[1][0])
-    if is_chunk(graph, node) or is_cat(graph, node):
+    if is_cut(graph, node) or is_cat(graph, node):
         return RowSpace(node.form.shape, node.form.dim() - 1)
     return None
 
@@ -71,7 +74,10 @@ def space_at(graph: ModuleGraph, node: Node) -> RowSpace | None:
 def op_at(graph: ModuleGraph, node: Node) -> tuple[RowOp, tuple[int, ...]] | None:
     """Return the op of a node that reduces the last dimensions of a float tensor, with these."""
     source = node.bound.get("input")
-    if not isinstance(source, Ref) or node.written is not None or len(node.outputs) != 1:
+    if not isinstance(source, Ref) or node.written is not None:
+        return None
+    if len(node.outputs) > 1 and (VALUES_FIRST.isdisjoint(spellings(node.target))
+                                  or graph.items_used(node.name) - {0}):
         return None
     form = graph.form(source)
     if form.dtype not in FLOATS or node.form.dtype not in FLOATS or form.dim() < 2:
@@ -95,13 +101,34 @@ def pick_at(graph: ModuleGraph, node: Node) -> Pick | None:
         return None
 
 
-def is_chunk(graph: ModuleGraph, node: Node) -> bool:
-    """Return whether a node cuts the last dimension into two equal parts."""
-    source, shapes = node.bound.get("input"), {each.shape for each in node.outputs}
-    return not {"torch.chunk", "torch.split"}.isdisjoint(spellings(node.target)) \
-        and isinstance(source, Ref) and graph.form(source).dtype in FLOATS \
-        and node.bound["dim"] in (-1, graph.form(source).dim() - 1) \
-        and len(node.outputs) == 2 and len(shapes) == 1
+def cut_of(graph: ModuleGraph, ref: Ref) -> tuple[Ref, int] | None:
+    """Return of which tensor a value is a half of the last dimension, and which; or None."""
+    node = graph.node(ref.name) if ref.kind == "node" else None
+    source = node.bound.get("input") if node is not None else None
+    if node is None or not isinstance(source, Ref) or graph.form(source).dtype not in FLOATS:
+        return None
+    form = graph.form(source)
+    if {each.shape[-1:] for each in node.outputs} != {(form.shape[-1] // 2,)} or \
+            form.shape[-1] % 2:
+        return None
+    if not {"torch.chunk", "torch.split"}.isdisjoint(spellings(node.target)):
+        is_last = node.bound["dim"] in (-1, form.dim() - 1) and len(node.outputs) == 2
+        return (source, ref.item or 0) if is_last else None
+    key = node.bound.get("key")
+    if node.target != GETITEM or not isinstance(key, tuple) or not all(
+            isinstance(each, SourceCode) for each in key):
+        return None
+    *before, last = (each.text for each in key)
+    half = form.shape[-1] // 2
+    ends = {f"slice(None, {half}, None)": 0, f"slice({half}, None, None)": 1,
+            f"slice({half}, {2 * half}, None)": 1}
+    is_whole = before == ["..."] or before == [WHOLE] * (form.dim() - 1)
+    return (source, ends[last]) if is_whole and last in ends else None
+
+
+def is_cut(graph: ModuleGraph, node: Node) -> bool:
+    """Return whether a node cuts the last dimension into halves, or takes one of them."""
+    return cut_of(graph, Ref("node", node.name)) is not None
 
 
 def is_cat(graph: ModuleGraph, node: Node) -> bool:

@@ -70,6 +70,21 @@ LENGTHS = HEAD + """    def forward(self, x):
         a, b = x.chunk(2, -1)
         return y, torch.cat((b * length, a - length), -1)
 """ + INPUTS.format("torch.randn(129, 34)")
+TURNED = HEAD + """    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(32)
+
+    def forward(self, x, cos, sin):
+        y = self.norm(x)
+        a, b = y[..., : y.shape[-1] // 2], y[:, :, y.shape[-1] // 2 :]
+        z = torch.cat((-b, a), dim=-1)
+        return y * cos + z * sin, z.sum(-1)
+""" + INPUTS.format("torch.randn(3, 50, 32), torch.randn(50, 32), torch.randn(50, 32)")
+SPREAD = HEAD + """    def forward(self, x):
+        most = torch.max(x, dim=-1, keepdim=True)[0]
+        y = (x - most) / x.std(-1, keepdim=True)
+        return y, x.min(-1).values, x.var(-1, False), torch.var(x, 1, correction=2), x.max(1)[1]
+""" + INPUTS.format("torch.randn(150, 33)")
 
 
 def forward(source: str) -> str:
@@ -81,6 +96,8 @@ def forward(source: str) -> str:
     pytest.param(PICKED, r"v11, v8 = rows\(x\.contiguous\(\), v2\.contiguous\(\)\)", id="picked"),
     pytest.param(CAST, r"v11, v1, v7, v9 = rows\(", id="cast", marks=SLOW),
     pytest.param(GATED, r"v7, v6 = rows\(", id="gated", marks=SLOW),
+    pytest.param(TURNED, r"v8, v7 = rows\(", id="turned", marks=SLOW),
+    pytest.param(SPREAD, r"v6, v3, v4, v5 = rows\(", id="spread"),
     pytest.param(CUT, r"v3 = rows\(x\.contiguous\(\)\)  # add, chunk, silu, mul", id="cut"),
     pytest.param(ENTROPY, r"v9, v2, v3, v7 = rows\(", id="entropy", marks=SLOW),
     pytest.param(CHANNELS, r"v4, v2 = rows\(x", id="channels", marks=SLOW),
