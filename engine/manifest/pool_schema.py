@@ -151,6 +151,11 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     reviewer: RequestSpec | Literal["planner", "none"] = "planner"
     """The model that comments on candidates that wait for a person."""
     worker_timeout_s: Seconds = 1800.0
+    outage_s: Seconds = 28_800.0
+    """How long a campaign with nothing else to try waits for models' providers that do not
+    answer."""
+    outage_pause_s: Seconds = 30.0
+    """The pause before agents ask such a provider again; it doubles each time, up to 15 minutes."""
     skip_profile: bool = False
     """Plan from measurements only, without compiler remarks and the machine's limits."""
     selftest_iterations: Count | None = None

@@ -32,6 +32,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "regression": ("▼", "warn"), "slower": ("▼", "warn"), "reject": ("✗", "bad"),
     "invalid": ("✗", "bad"), "incorrect": ("✗", "bad"), "broken": ("✗", "bad"),
     "failed": ("✗", "bad"), "lost": ("✗", "bad"), "not kept": ("✗", "bad"),
+    "outage": ("!", "warn"),
     "repair": ("↻", "info"),
     "split": ("÷", "info"), "ask": ("?", "accent"), "waiting": ("?", "accent"),
     "provisional": ("?", "info"),
