@@ -35,7 +35,7 @@ from engine.planning import (
 from engine.planning.advice import model_planner, trace_analyst
 from engine.planning.outages import Outage
 from engine.planning.plan_inputs import PlanInputs, PlanWeights, planned_share
-from engine.planning.round_plan import inbox_tasks, plan
+from engine.planning.round_plan import idle_slots, inbox_tasks, plan
 from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
@@ -156,7 +156,9 @@ class Planner:
         inputs = trace_analyst.with_causes(self.context, inputs, view, recorded)
         inputs = model_planner.with_suggestions(self.context, inputs, view, past, recorded)
         progress = round_resume.progress_of(self.context.reader, setup.id, n)
-        tasks = [task for task in plan(inputs) if task.slot not in progress.first_attempt_done]
+        tasks = plan(inputs)
+        idle = idle_slots(inputs, tasks)
+        tasks = [task for task in tasks if task.slot not in progress.first_attempt_done]
         if not tasks:
             return [], survey.nothing_to_do(view, pool, setup.target.source, setup.target.language)
         affordable = spending.afford(tasks, pool, self.budget, self.meter.spent, past,
@@ -164,7 +166,7 @@ class Planner:
         if review is not None:
             self._record(n, review, inputs)
         if affordable and recorded is None:
-            self._record_plan(inputs, affordable, view)
+            self._record_plan(inputs, affordable, view, idle)
         if not affordable:
             scarce = ", ".join(f"budget.{name}" for name in ("wall_s", "trials", "cost", "cost_usd")
                                if getattr(setup.manifest.budget, name) is not None)
@@ -247,12 +249,13 @@ class Planner:
             rollbacks=review.rounds_without_gain,  # the name in the journal
             directions=stagnation.named(searches, review.ideas), demands=review.demands)
 
-    def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], view: Survey) -> None:
+    def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], view: Survey,
+                     idle: str) -> None:
         """Record the slots, weights and routing of a round, and what a model suggested."""
         weights, kinds = PlanWeights.of(inputs), [task.kind for task in tasks]
         plan = RoundPlan(
             round=inputs.round, planned=kinds.count("planned"), rewrites=kinds.count("rewrite"),
-            fixed=kinds.count("fixed"), split=str(weights), routing=str(view.routing),
+            fixed=kinds.count("fixed"), split=str(weights), idle=idle, routing=str(view.routing),
             planned_weight=round(weights.planned, 3), fixed_weight=round(weights.fixed, 3),
             model=inputs.model_note, analysis=inputs.analysis, causes=inputs.causes,
             surveyed=self.setup.repo.tip, suggested=tuple(
