@@ -114,9 +114,9 @@ def _not_by_agents(inputs: PlanInputs, tasks: Sequence[Task],
 
 def _is_idea_of(inputs: PlanInputs, change: ApplicableChange, strategy: str, text: str) -> bool:
     """Return whether a transformation does what an agent's idea says, by its key or in words."""
-    key = inputs.strategy_of(change.name)[2]
-    return (bool(key) and strategy == key) or idea_source.is_repeat(text, (
-        change.what, *(row.text for row in strategy_table.strategies() if row.key == key)))
+    keys = strategy_table.listing([change.name])
+    return strategy in keys or idea_source.is_repeat(text, (
+        change.what, *(row.text for row in strategy_table.strategies() if row.key in keys)))
 
 
 def _transformation_task(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:

@@ -259,6 +259,17 @@ def test_no_agent_follows_the_idea_of_a_transformation(language: Any, limiter: A
     assert not by_agents & by_transformations
 
 
+@pytest.mark.parametrize("key", sorted(strategy_table.listing(["c-relaxed-math"])))
+def test_transformation_repeats_an_agents_idea_under_any_strategy_that_lists_it(key: str) -> None:
+    change = ApplicableChange(name="c-relaxed-math", what="sums in another order", knobs=())
+    idea = PlannedIdea(key=key, text="whatever a model may say")
+    tasks = plan(plan_inputs(
+        slots=3, knobs=(), bottlenecks=(tunable(1),), changes=(change,), suggested=(idea,),
+        place=StrategyPlace(language="c"),
+        pool=PoolSpec(backends=("transform", "cli"), cli=(AGENT,), mode="planned")))
+    assert {task.backend for task in tasks} == {"cli"}
+
+
 @pytest.mark.parametrize(("name", "suggested"), [
     ("c-relaxed-math", ""),  # the fixture's bottleneck is memory, whose advice this would follow
     ("c-relaxed-math", "move less data, in longer runs, and overlap the transfers"),
