@@ -69,7 +69,8 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
 
     `tips` are lessons of earlier campaigns, the newest last; `failures` are promising changes that
     were rejected, with the reason. A transformation tries every strategy that lists it. Bottlenecks
-    take turns; strategies kept most often on this card come first. Ideas that lost on an earlier best come last.
+    take turns; strategies kept most often on this card come first. Ideas that lost on an earlier
+    best come last.
     """
     quoted = [*(PlannedIdea(key=_key("repair", text), text=one_line(
         f"make it correct: {text}", MAX_LENGTH))
