@@ -21,6 +21,7 @@ from engine.verify.verifier import VerdictResult
 from engine.workers import inbox
 from harness.errors import InputError
 from harness.formats import file_copy
+from harness.formats.text import quoted
 
 
 def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
@@ -54,7 +55,7 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
     if not finished.change:
         left_out, hypothesis = _left_out(finished), report.hypothesis
         summary = report.summary + left_out + (
-            f"; the worker says: {hypothesis}" if hypothesis else "")
+            f"; the worker says: {quoted(hypothesis)}" if hypothesis else "")
         gave_up = task.repair is not None and not report.cut and not left_out
         if gave_up or not _start_retry(round, task, f"no change; {summary}"):
             stage = "failed" if report.cut else "no change"

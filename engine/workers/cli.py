@@ -36,7 +36,7 @@ from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import Refused
 from harness.formats import shell_command
-from harness.formats.text import plain
+from harness.formats.text import plain, quoted
 from harness.isolation import device_lock, guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
@@ -108,7 +108,8 @@ class CliWorker:
         output = _printed(outcome.stdout + outcome.stderr, passed)[-LOG_BYTES:]
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
         ended = f"{command.name} ended after {outcome.wall_s:.0f} s"
-        report = Report(ok=True, summary=": ".join(filter(None, (ended, printed.last_words))),
+        said = quoted(printed.last_words)
+        report = Report(ok=True, summary=": ".join(filter(None, (ended, said))),
                         steps=printed.steps, cost_usd=printed.cost_usd,
                         hypothesis=printed.hypothesis(_printed(outcome.stdout, passed)))
         if cancel.is_set():  # the candidate so far is judged, or discarded with its round
@@ -121,7 +122,7 @@ class CliWorker:
             return msgspec.structs.replace(report, summary=cut, cut=cut)
         last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
         why = "" if outcome.ended == "timeout" else printed.error or plain(" ".join(last), 200)
-        cut = f"{command.name} {outcome.describe(limits)} {why}".strip()
+        cut = f"{command.name} {outcome.describe(limits)} {quoted(why)}".strip()
         is_outage = outcome.ended == "exit" and bool(
             (routes and routes.unreached) or (command.agent and agent_stream.is_outage(why)))
         return msgspec.structs.replace(report, summary=cut, cut=cut, is_outage=is_outage)
