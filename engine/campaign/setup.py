@@ -63,7 +63,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     If something is missing, raises InputError or EnvironmentFault and leaves no files behind.
     """
     with tempfile.TemporaryDirectory(prefix="kopt-") as temporary:
-        return _create(workspace, load.load(manifest_path), Path(temporary))
+        return _create(workspace, load.load_new(manifest_path), Path(temporary))
 
 
 def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
