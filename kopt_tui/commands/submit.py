@@ -111,9 +111,16 @@ def _from_file(reader: Reader, chosen: Campaign, args: argparse.Namespace) -> tu
     if is_whole and not _is_source(args.patch, chosen):
         raise InputError("the file contains no diff", where=where, fix="git diff prints one")
     if not is_whole:
-        patch_text.parse(patch, where)
+        _check_diff(patch, where)
     return (submission.file_name(args.patch, whole=is_whole),
             submission.stated(args.hypothesis, patch))
+
+
+def _check_diff(patch: bytes, where: str) -> None:
+    """Raise InputError for a diff that is torn or changes nothing."""
+    if all(file.is_empty for file in patch_text.parse(patch, where).files):
+        raise InputError("the diff has no hunk: it changes nothing", where=where,
+                         fix="git diff prints one")
 
 
 def _earlier_files(reader: Reader, chosen: Campaign,
@@ -124,6 +131,7 @@ def _earlier_files(reader: Reader, chosen: Campaign,
         if len(change.patch) > MAX_BYTES or not _DIFF.search(change.patch):
             raise InputError(f"{change.name} contains no diff of at most {MAX_BYTES >> 20} MiB",
                              where=args.source)
+        _check_diff(change.patch, change.name)
     return [(submission.file_name(f"{number:03}-{change.name}.patch", whole=False),
              submission.stated(args.hypothesis or change.hypothesis, change.patch))
             for number, change in enumerate(changes, 1)]
