@@ -135,6 +135,9 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     rewrites: tuple[str, ...] | None = None
     """Languages that coding agents rewrite the kernel into, such as tilelang; by default those that
     its op suggests, [] for none."""
+    replay: str = ""
+    """The earlier changes that the backend `replay` judges anew: a campaign, a candidate, a folder
+    of patches, a commit or branch of the project, or corpus."""
     trials: Count = 24
     """Trials of one search slot."""
     screenings: Annotated[int, Meta(ge=0, le=1000)] = 6
@@ -161,3 +164,8 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     selftest_iterations: Count | None = None
     """How often workers should repeat their own tests, passed to them as KOPT_SELFTEST_ITERATIONS;
     verdicts do not use it."""
+
+    @property
+    def judges_patches(self) -> bool:
+        """Whether rounds judge the patches in the campaign's inbox."""
+        return "inbox" in self.backends or "replay" in self.backends

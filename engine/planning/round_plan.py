@@ -61,7 +61,8 @@ def plan(inputs: PlanInputs) -> list[Task]:
 def idle_slots(inputs: PlanInputs, tasks: Sequence[Task]) -> str:
     """Return how many slots a plan leaves empty, and why, "" for none."""
     idle = inputs.slots - sum(task.backend not in ("inbox", "split") for task in tasks)
-    if idle <= 0 or inputs.pool.mode == "fixed":
+    if idle <= 0 or inputs.pool.mode == "fixed" or \
+            set(inputs.pool.backends) <= {"inbox", "replay"}:
         return ""
     return f"{counted(idle, 'slot')} idle: no further idea differs from those of the others" \
         if authors(inputs.pool) else \
@@ -218,7 +219,7 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
 
 def inbox_tasks(inputs: PlanInputs) -> list[Task]:
     """Return a task for each patch that this round has begun, and for new ones up to MAX_INBOX."""
-    if "inbox" not in inputs.pool.backends:
+    if not inputs.pool.judges_patches:
         return []
     begun = inputs.inbox_slots
     fresh = [path for path in inputs.inbox if recorded_name(path) not in begun]

@@ -196,6 +196,8 @@ def describe_baseline(verdict: Verdict) -> str:
 
 def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> str:
     """Return why a plan has no task and what to add; `source` is where knobs are declared."""
+    if set(pool.backends) <= {"inbox", "replay"} and pool.replay:
+        return f"all changes of {pool.replay} are judged"
     if "search" not in pool.backends:
         empty = ": the inbox is empty" if "inbox" in pool.backends else ""
         return f"no slot has anything to do{empty}; add `search` to pool.backends, or {AGENT}"
