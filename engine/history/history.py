@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from itertools import takewhile
 from pathlib import Path
 
@@ -175,15 +176,15 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         return [decision for name, decision in newest.items() if decision.near_gain
                 and (candidate := self.candidates.get(name)) and candidate.base_commit == self.best]
 
-    def fruitless_rounds(self, *, over_outages: bool = False) -> int:
+    def fruitless_rounds(self, without: Collection[int] = ()) -> int:
         """Return how many of the last rounds in a row had no new candidate and no keep.
 
-        A round lost to an outage ends the row, or with `over_outages` is left out.
+        Those lost to an outage and those in `without` are left out.
         """
-        kept, lost = {d.round for d in self.keeps}, self.lost
+        kept, left_out = {d.round for d in self.keeps}, self.lost.union(without)
         return sum(1 for _ in takewhile(
-            lambda round: not self.fresh(round.n) and round.n not in kept | lost,
-            [r for r in reversed(self.attempts) if not (over_outages and r.n in lost)]))
+            lambda round: not self.fresh(round.n) and round.n not in kept,
+            [round for round in reversed(self.attempts) if round.n not in left_out]))
 
 
 def read(reader: Reader, campaign: str, score: Score = "kernel",

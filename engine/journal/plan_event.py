@@ -31,7 +31,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Best plausible speedup times success rate, of planned slots and of all others."""
     routing: str
     idle: str = ""
-    """How many slots are left empty, and why, "" for none."""
+    """How many slots are left empty, and why, or which agents are left out; "" for none."""
     model: str = ""
     """The outcome of asking a model for hypotheses, "" if none was asked."""
     suggested: tuple[SuggestedIdea, ...] = ()

@@ -16,6 +16,7 @@ from engine.journal.read import Reader
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import past_rounds
 from engine.planning.pool_size import Author, authors
+from engine.task import AGENT_BACKENDS
 
 LONGEST_PAUSE_S = 900.0
 UNANSWERED = (OUTAGE, "failed", "ended", "not begun")
@@ -46,9 +47,9 @@ def of(past: CampaignHistory, reader: Reader, campaign: str,
     slots = {round.n: reader.slots(campaign, round.n) for round in rounds if past.outages}
     found = []
     for author in authors(pool):
-        reasons, ended = [], []
-        for n in sorted(slots, reverse=True):
-            of_author = [slot for slot in slots[n]
+        reasons, ended, began_at = [], [], 0.0
+        for round in reversed(rounds):
+            of_author = [slot for slot in slots.get(round.n, ())
                          if (slot.backend, slot.option) == (author.backend, author.option)]
             lost = [slot for slot in of_author if slot.stage == OUTAGE]
             if of_author and (not lost or any(
@@ -56,11 +57,24 @@ def of(past: CampaignHistory, reader: Reader, campaign: str,
                 break
             if lost:
                 reasons.append(lost[-1].detail)
-                ended.append(max(slot.updated_at for slot in lost))
+                ended.append(round.ended_at or 0.0)
+                began_at = min(slot.updated_at for slot in lost)
         if ended:
-            found.append(Outage(author=author, reason=reasons[0], began_at=ended[-1],
+            found.append(Outage(author=author, reason=reasons[0], began_at=began_at,
                                 retry_at=ended[0] + pause_s(pool, len(ended))))
     return tuple(found)
+
+
+def without_agents(past: CampaignHistory, reader: Reader, campaign: str) -> frozenset[int]:
+    """Return the rounds of which agents were left out, as their providers did not answer."""
+    rounds, is_out = set[int](), False
+    for round in past.attempts if past.outages else ():
+        stages = {slot.stage for slot in reader.slots(campaign, round.n)
+                  if slot.backend in AGENT_BACKENDS}
+        is_out = OUTAGE in stages if stages else is_out
+        if is_out and not stages:
+            rounds.add(round.n)
+    return frozenset(rounds)
 
 
 def pause_s(pool: PoolSpec, rounds: int) -> float:

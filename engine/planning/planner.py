@@ -157,7 +157,9 @@ class Planner:
         inputs = model_planner.with_suggestions(self.context, inputs, view, past, recorded)
         progress = round_resume.progress_of(self.context.reader, setup.id, n)
         tasks = plan(inputs)
-        idle = idle_slots(inputs, tasks)
+        away = ", ".join(str(outage.author) for outage in self.left_out)
+        idle = f"without {away}: no answer from the model's provider" if away else \
+            idle_slots(inputs, tasks)
         tasks = [task for task in tasks if task.slot not in progress.first_attempt_done]
         if not tasks:
             return [], survey.nothing_to_do(view, pool, setup.target.source, setup.target.language)
@@ -266,7 +268,8 @@ class Planner:
 
     def _exhausted(self, past: CampaignHistory, inputs: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""
-        count = past.fruitless_rounds(over_outages=bool(self.left_out))
+        count = past.fruitless_rounds(() if self.left_out else outages.without_agents(
+            past, self.context.reader, self.setup.id))
         if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
             return ""  # a patch that cannot leave the inbox would start rounds forever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)

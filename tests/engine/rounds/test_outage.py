@@ -15,6 +15,7 @@ from engine.planning.planner import FRUITLESS
 from engine.workers import agent
 from engine.workers.model import model_process
 from harness.isolation import guard
+from kopt_tui.snapshot import event_words
 from tests.support import agent_case, campaigns, instant_verdicts
 from tests.support.command_line import kopt
 from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
@@ -75,16 +76,21 @@ def test_campaign_that_waits_says_so_takes_patches_and_stops_at_once(tmp_path: P
 
 @needs_agent
 def test_search_goes_on_while_a_provider_is_down(tmp_path: Path) -> None:
-    with ScriptedProvider([DOWN] * 9) as provider:
+    with ScriptedProvider([DOWN] * 2) as provider:
         setup = agent_case.create(tmp_path, provider, slots=3, max_iterations=9, pool={
             **AN_HOUR, "backends": ["agent", "search"]})
         with campaigns.running(setup):
             campaigns.until(lambda: "waiting for a model's provider" in
                             campaigns.campaign(setup).phase)
-    assert campaigns.candidates(setup, "kept")
-    with campaigns.reading(setup) as reader:
-        backends = {slot.backend for slot in reader.slots(setup.id) if slot.round > 2}
-    assert backends == {"search"}
+        assert campaigns.candidates(setup, "kept")
+        with campaigns.reading(setup) as reader:
+            backends = {slot.backend for slot in reader.slots(setup.id) if slot.round > 2}
+        assert backends == {"search"}
+        assert any("without agent: no answer from the model's provider" in event_words.event(event)
+                   for event in campaigns.events(setup))
+        asked = len(provider.requests)
+        campaigns.run(setup)  # the rounds without the agent do not count against it
+    assert len(provider.requests) > asked
 
 
 @needs_agent
