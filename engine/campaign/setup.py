@@ -14,7 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from engine.campaign import declared_knobs, project_skill, shape_weights, workspace_copy
+from engine.campaign import (
+    declared_knobs,
+    earlier_changes,
+    project_skill,
+    shape_weights,
+    workspace_copy,
+)
 from engine.campaign.folder import Folder
 from engine.campaign.judged_target import JudgedTarget, devices_for, read_target
 from engine.globs import matches
@@ -63,7 +69,7 @@ def create(workspace: Path, manifest_path: Path) -> Setup:
     If something is missing, raises InputError or EnvironmentFault and leaves no files behind.
     """
     with tempfile.TemporaryDirectory(prefix="kopt-") as temporary:
-        return _create(workspace, load.load(manifest_path), Path(temporary))
+        return _create(workspace, load.load_new(manifest_path), Path(temporary))
 
 
 def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
@@ -123,13 +129,19 @@ def _record(writer: Writer, folder: Folder, project: Project, manifest: Manifest
     elif undeclared != project.head:
         repo.git.run("update-ref", declared_knobs.BEFORE, undeclared)
     folder.manifest.write_text(load.dump(manifest))
+    campaign = Campaign(
+        id=identity, path=str(folder.path), op=manifest.target_op, backend=manifest.target_backend,
+        lang=manifest.target_lang, gpu=manifest.target_gpu, device=device.label,
+        project=str(project.path), base_commit=repo.base, best_commit=repo.base, state="new",
+        rounds_max=last_round(manifest))
+    if replayed := manifest.pool.replay:
+        patches = Path(manifest.project) / replayed
+        with contextlib.closing(Reader(writer.workspace)) as reader:
+            earlier_changes.hand_in(earlier_changes.read(
+                reader, campaign, str(patches) if patches.is_dir() else replayed,
+                lambda: (task, repo)), folder.inbox)
     with writer.transaction():
-        writer.add_campaign(Campaign(
-            id=identity, path=str(folder.path), op=manifest.target_op,
-            backend=manifest.target_backend, lang=manifest.target_lang, gpu=manifest.target_gpu,
-            device=device.label, project=str(project.path), base_commit=repo.base,
-            best_commit=repo.base, state="new",
-            rounds_max=last_round(manifest)))
+        writer.add_campaign(campaign)
         if source is not project:
             count = len(repo.files(repo.base))
             writer.event(identity, "extracted", project.head, files=count)

@@ -21,6 +21,16 @@ MAX_VALUES, MAX_WORD = 100, 200
 MOST = 1e9
 """Counts and costs of this or more are ignored."""
 
+_OUTAGE = re.compile(
+    r"\b(408|429|5\d\d)\b|overloaded|unavailable|rate.?limit|too many requests|timed? ?out"
+    r"|connection (error|refused|reset|closed)|stream disconnected|fetch failed"
+    r"|ECONN|ENOTFOUND|EAI_AGAIN", re.IGNORECASE)
+
+
+def is_outage(error: str) -> bool:
+    """Return whether an agent's last error says that its provider is down, busy or silent."""
+    return _OUTAGE.search(error) is not None
+
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one line."""

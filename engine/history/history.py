@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from itertools import takewhile
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import msgspec
 from engine.history import kept_commits, regression
 from engine.history.kept_commits import KeptCommits
 from engine.history.regression import Regression
+from engine.history.round_resume import OUTAGE
 from engine.journal.read import Reader
 from engine.journal.records import DecisionRow, Round, RoundOutcome, VerdictRow
 from engine.judge import judge, stop_rules
@@ -27,15 +29,31 @@ RECENT = 5
 class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
     """The outcomes of a campaign's rounds and of its candidates."""
 
+    outages: frozenset[int] = frozenset()
+    """The rounds in which a model's provider did not answer a slot."""
+
     @property
     def attempts(self) -> tuple[Round, ...]:
         """The rounds that have ended, without the baseline's."""
         return tuple(r for r in self.rounds if r.outcome not in (None, "baseline"))
 
     @property
+    def lost(self) -> frozenset[int]:
+        """The rounds that brought nothing because a provider did not answer: they do not count."""
+        kept = {d.round for d in self.keeps}
+        return frozenset(n for n in self.outages if not self.fresh(n) and n not in kept)
+
+    def rounds_max(self, last_round: int | None) -> int | None:
+        """Return the number of the last possible round, given that of a campaign without outages.
+        """
+        return None if last_round is None else last_round + len(self.lost)
+
+    @property
     def tally(self) -> RoundCounts:
+        lost = self.lost
         return stop_rules.tally(
-            self.rounds, kept={d.round for d in self.keeps}, suspended=self.suspended,
+            [r for r in self.rounds if r.n not in lost],
+            kept={d.round for d in self.keeps}, suspended=self.suspended,
             gained={d.round for d in self.decisions if d.kind in ("ask", "provisional")})
 
     @property
@@ -96,7 +114,7 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
 
     def recent(self) -> tuple[Regression, ...]:
         """Return the rounds in a row that ended in a regression, only the last RECENT."""
-        streak, suspended = self.tally.consecutive_regressions, self.suspended
+        streak, suspended = self.tally.consecutive_regressions, self.suspended | self.lost
         counted = [round for round in self.attempts if round.n not in suspended]
         last = counted[-min(streak, RECENT):] if streak else ()
         return tuple(filter(None, map(self.regression, last)))
@@ -158,11 +176,15 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
         return [decision for name, decision in newest.items() if decision.near_gain
                 and (candidate := self.candidates.get(name)) and candidate.base_commit == self.best]
 
-    def fruitless_rounds(self) -> int:
-        """Return how many of the last rounds in a row had no new candidate and no keep."""
-        kept = {d.round for d in self.keeps}
+    def fruitless_rounds(self, without: Collection[int] = ()) -> int:
+        """Return how many of the last rounds in a row had no new candidate and no keep.
+
+        Those lost to an outage and those in `without` are left out.
+        """
+        kept, left_out = {d.round for d in self.keeps}, self.lost.union(without)
         return sum(1 for _ in takewhile(
-            lambda round: not self.fresh(round.n) and round.n not in kept, reversed(self.attempts)))
+            lambda round: not self.fresh(round.n) and round.n not in kept,
+            [round for round in reversed(self.attempts) if round.n not in left_out]))
 
 
 def read(reader: Reader, campaign: str, score: Score = "kernel",
@@ -177,4 +199,5 @@ def read(reader: Reader, campaign: str, score: Score = "kernel",
         decisions=tuple(reversed(reader.decisions(campaign))),
         verdicts={verdict.id: verdict for verdict in reversed(reader.verdicts(campaign))},
         candidates={candidate.id: candidate for candidate in reader.candidates(campaign)},
-        rollbacks=kept_commits.rollbacks(reader, campaign), surveys=reader.surveys(campaign))
+        rollbacks=kept_commits.rollbacks(reader, campaign), surveys=reader.surveys(campaign),
+        outages=frozenset(reader.rounds_with(campaign, OUTAGE)))

@@ -12,7 +12,9 @@ RETRIES = ("repair", "split")
 """Decisions that start another attempt of the same slot."""
 UNDECIDED = ("captured", "verified")
 """States of a candidate that has no decision yet."""
-NO_CANDIDATE = ("failed", "no change")
+OUTAGE = "outage"
+"""The last stage of a slot whose model's provider did not answer, which passes by itself."""
+NO_CANDIDATE = ("failed", "no change", OUTAGE)
 """Last stages of a slot whose worker ended without a candidate."""
 NOTHING_NEW = (*NO_CANDIDATE, "repeat", "ended", "not begun")
 """Last stages of a slot whose retry brought nothing new, or was not started."""

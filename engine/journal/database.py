@@ -16,8 +16,9 @@ from pathlib import Path
 from engine.journal import liveness, migrations
 from engine.journal.liveness import Lease
 from harness.errors import EnvironmentFault, InputError, Refused
+from harness.isolation.confinement import JOURNAL, JOURNAL_ENDS
 
-FILE = "kopt.db"
+FILE = JOURNAL
 BUSY_S = 10.0
 SCAN_S = 5.0
 OPENING_S = 0.5
@@ -33,7 +34,7 @@ NETWORK_FILE_SYSTEMS = frozenset({
 
 def files(workspace: Path) -> tuple[str, ...]:
     """Return the journal's files: whoever may open one can lock it and so stop the engine."""
-    return tuple(str(workspace / f"{FILE}{suffix}") for suffix in ("", "-wal", "-shm"))
+    return tuple(str(workspace / f"{FILE}{end}") for end in JOURNAL_ENDS)
 
 
 def open_files() -> tuple[str, ...]:

@@ -30,6 +30,8 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     fixed_weight: float
     """Best plausible speedup times success rate, of planned slots and of all others."""
     routing: str
+    idle: str = ""
+    """How many slots are left empty, and why, or which agents are left out; "" for none."""
     model: str = ""
     """The outcome of asking a model for hypotheses, "" if none was asked."""
     suggested: tuple[SuggestedIdea, ...] = ()
@@ -43,7 +45,8 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         counts = ((self.planned, "planned"), (self.rewrites, "rewrite"), (self.fixed, "fixed"))
         slots = ", ".join(f"{count} {kind}" for count, kind in counts if count)
-        return "; ".join(filter(None, (f"{slots} ({self.split})", self.analysis, self.model)))
+        return "; ".join(filter(None, (
+            f"{slots} ({self.split})", self.idle, self.analysis, self.model)))
 
 
 def of_round(reader: Reader, campaign: str, n: int) -> RoundPlan | None:

@@ -75,6 +75,11 @@ class Reader:
             return self._all(Slot, "WHERE campaign = ? ORDER BY rowid", campaign)
         return self._all(Slot, "WHERE campaign = ? AND round = ? ORDER BY rowid", campaign, round)
 
+    def rounds_with(self, campaign: str, stage: str) -> set[int]:
+        """Return the rounds of which a slot has ended with this stage."""
+        return {slot.round for slot in self._all(
+            Slot, "WHERE campaign = ? AND stage = ?", campaign, stage)}
+
     def candidates(self, campaign: str, *, states: Collection[str] = (),
                    ids: Collection[str] | None = None) -> list[Candidate]:
         """Return the campaign's candidates, oldest first; `states` and `ids` select some."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Literal
 
 import msgspec
@@ -80,6 +80,12 @@ def against(limiter: str, place: StrategyPlace) -> Iterator[StrategyRow]:
     """Yield the rows for a bottleneck, those for this limit before those for any."""
     rows = [row for row in strategies() if row.fits(limiter, place)]
     yield from sorted(rows, key=lambda row: not row.against)
+
+
+def listing(transformations: Collection[str]) -> frozenset[str]:
+    """Return the keys of the rows that list one of these transformations."""
+    return frozenset(row.key for row in strategies()
+                     if not set(transformations).isdisjoint(row.transformations))
 
 
 def shown(limiter: str) -> StrategyRow | None:

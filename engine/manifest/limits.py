@@ -14,7 +14,7 @@ from harness.formats.text import suggest
 
 LIMITS = ("max_iterations", "performance_target", "budget.wall_s", "budget.trials", "budget.cost",
           "budget.cost_usd", "budget.disk_gb", "stop.consecutive_regressions",
-          "stop.efficiency_pct", "stop.no_gain_rounds", "pool.worker_timeout_s",
+          "stop.efficiency_pct", "stop.no_gain_rounds", "pool.worker_timeout_s", "pool.outage_s",
           "pool.agent.step_limit", "pool.agent.cost_limit_usd", "pool.agent.timeout_s")
 """`budget.pairs` is not among them: all verdicts of a campaign are measured alike."""
 

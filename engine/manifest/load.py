@@ -11,8 +11,10 @@ import msgspec
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.rules import check_rules
 from engine.manifest.schema import Manifest
+from engine.routing import source_language
 from harness.errors import InputError
 from harness.formats import yaml_document
+from harness.formats.text import suggest
 from harness.formats.yaml_decode import decode
 from harness.formats.yaml_document import Document
 
@@ -32,6 +34,17 @@ def load(path: Path) -> Manifest:
     manifest = _decode(yaml_document.read(path))
     project = Path(manifest.project).expanduser()
     return msgspec.structs.replace(manifest, project=str((path.parent / project).resolve()))
+
+
+def load_new(path: Path) -> Manifest:
+    """Read the manifest of a new campaign, whose kernel type must be known. Raises InputError."""
+    manifest, key = load(path), "target_backend"
+    name, known = manifest.target_backend, source_language.KNOWN_TYPES
+    if name and source_language.written(name) not in known:
+        raise InputError(f"{key}: unknown kernel type {name!r}; known: {', '.join(known)}",
+                         where=yaml_document.read(path).at((key,)),
+                         fix=suggest(name, known, listed=True))
+    return manifest
 
 
 def parse(text: str, where: str) -> Manifest:

@@ -135,6 +135,9 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     rewrites: tuple[str, ...] | None = None
     """Languages that coding agents rewrite the kernel into, such as tilelang; by default those that
     its op suggests, [] for none."""
+    replay: str = ""
+    """The earlier changes that the backend `replay` judges anew: a campaign, a candidate, a folder
+    of patches, a commit or branch of the project, or corpus."""
     trials: Count = 24
     """Trials of one search slot."""
     screenings: Annotated[int, Meta(ge=0, le=1000)] = 6
@@ -151,8 +154,18 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     reviewer: RequestSpec | Literal["planner", "none"] = "planner"
     """The model that comments on candidates that wait for a person."""
     worker_timeout_s: Seconds = 1800.0
+    outage_s: Seconds = 28_800.0
+    """How long a campaign with nothing else to try waits for models' providers that do not
+    answer."""
+    outage_pause_s: Seconds = 30.0
+    """The pause before agents ask such a provider again; it doubles each time, up to 15 minutes."""
     skip_profile: bool = False
     """Plan from measurements only, without compiler remarks and the machine's limits."""
     selftest_iterations: Count | None = None
     """How often workers should repeat their own tests, passed to them as KOPT_SELFTEST_ITERATIONS;
     verdicts do not use it."""
+
+    @property
+    def judges_patches(self) -> bool:
+        """Whether rounds judge the patches in the campaign's inbox."""
+        return "inbox" in self.backends or "replay" in self.backends

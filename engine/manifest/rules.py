@@ -33,7 +33,8 @@ _KEYS_OF_PROGRAM = {"command": "e2e_command", "metric": "e2e_metric",
                     "build_command": "build_command"}
 """Manifest keys by the harness's fields of a benchmark and of the whole program; the keys of other
 fields are in `target`."""
-BACKENDS = ("search", "split", "transform", "rewrite-template", "inbox", "cli", "agent")
+BACKENDS = ("search", "split", "transform", "rewrite-template", "inbox", "replay", "cli",
+            "agent")
 COMMAND_FIELDS = ("target_shapes", "representative_shapes", "setup_command", "build_command",
                   "benchmark_command", "quick_command")
 """Fields of command targets only: a kernel's task file has the shapes; the harness builds it."""
@@ -214,6 +215,9 @@ def _pool(manifest: Manifest) -> Iterator[FieldFault]:
     if (pool.agent is not None) != ("agent" in pool.backends):
         yield ("pool", "backends"), "pool.agent and the backend 'agent' need each other", \
             "name a model in pool.agent, and add agent to pool.backends"
+    if bool(pool.replay) != ("replay" in pool.backends):
+        yield ("pool", "backends"), "pool.replay and the backend 'replay' need each other", \
+            "name the earlier changes in pool.replay, and add replay to pool.backends"
     for index, language in enumerate(pool.rewrites or ()):
         if language not in LANGUAGES:
             yield ("pool", "rewrites", index), f"pool.rewrites: unknown language {language!r}", \

@@ -68,8 +68,9 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
     """Return the ideas that no slot has tried on the present best, the most promising first.
 
     `tips` are lessons of earlier campaigns, the newest last; `failures` are promising changes that
-    were rejected, with the reason. Bottlenecks take turns; strategies kept most often on this card
-    come first. Ideas that lost on an earlier best come last.
+    were rejected, with the reason. A transformation tries every strategy that lists it. Bottlenecks
+    take turns; strategies kept most often on this card come first. Ideas that lost on an earlier
+    best come last.
     """
     quoted = [*(PlannedIdea(key=_key("repair", text), text=one_line(
         f"make it correct: {text}", MAX_LENGTH))
@@ -77,15 +78,16 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
               *(PlannedIdea(key=_key("tip", text), text=one_line(
                   f"apply an earlier campaign's lesson: {text}", MAX_LENGTH))
                 for text in reversed(tips) if text.startswith("helped:"))][:2 * QUOTED]
-    seen = tried.ideas
+    seen, made = tried.ideas, strategy_table.listing(tried.transforms)
     columns = [[idea for idea in _against(tunable, place, records) if (
-        idea.key, idea.place.limiter, idea.place.config_class) not in seen]
+        idea.key, idea.place.limiter, idea.place.config_class) not in seen
+        and idea.strategy not in made]
         for tunable in bottlenecks or (None,)]
     chosen = [idea for idea in quoted if (idea.key, "", "") not in seen]
-    first = _in_turns(columns, chosen)
+    first, lost = _in_turns(columns, chosen), strategy_table.listing(tried.lost_transforms)
     at = len(bottlenecks)
     return sorted([*first[:at], *chosen, *first[at:]],
-                  key=lambda idea: idea.key in tried.lost_ideas)
+                  key=lambda idea: idea.key in tried.lost_ideas or idea.strategy in lost)
 
 
 def _in_turns(columns: Sequence[list[PlannedIdea]],

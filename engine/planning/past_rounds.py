@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.history.history import CampaignHistory
+from engine.history.round_resume import OUTAGE
 from engine.journal.read import Reader
 from engine.journal.records import Slot
 from engine.planning import stagnation
@@ -29,7 +30,8 @@ def tried(past: CampaignHistory, reader: Reader, campaign: str,
     tree = repo.tree_of(repo.tip)
     on_tip = {commit for commit in {round.incumbent for round in past.attempts}
               if repo.has_tree(commit, tree)}
-    slots = {round: reader.slots(campaign, round.n) for round in past.attempts}
+    slots = {round: [slot for slot in reader.slots(campaign, round.n) if slot.stage != OUTAGE]
+             for round in past.attempts}
     lost = [slot for of_round in slots.values() for slot in of_round if slot.stage in LOST_STAGES]
     return msgspec.structs.replace(
         TriedDirections.of(slot for round, of_round in slots.items()

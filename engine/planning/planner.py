@@ -22,10 +22,10 @@ from engine.judge.stop_rules import Stop
 from engine.knowledge import strategy_record
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest import goal
-from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import BudgetSpec
 from engine.planning import (
     kernel_routing,
+    outages,
     past_rounds,
     pool_size,
     stagnation,
@@ -33,14 +33,14 @@ from engine.planning import (
     tips,
 )
 from engine.planning.advice import model_planner, trace_analyst
+from engine.planning.outages import Outage
 from engine.planning.plan_inputs import PlanInputs, PlanWeights, planned_share
-from engine.planning.round_plan import inbox_tasks, plan
+from engine.planning.round_plan import idle_slots, inbox_tasks, plan
 from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
 from engine.workers import inbox
-from harness.formats.quantities import counted
 
 FRUITLESS = 2
 """After this many rounds in a row without a new candidate, only a new direction can bring one."""
@@ -50,15 +50,11 @@ LEAST_WORK = 2
 """A round starts only if there is time for its verdicts, and for work as long as this many."""
 JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
 """Seconds before the end of a campaign's Slurm job: when it should end, and when it is cut off."""
-AGENT = "a worker under pool.cli, or pool.agent"
-KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
-              "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
-C_KNOB_LINE = "#define TILE 32  // kopt: knob TILE in [16, 32]"
 
 
 def submitted(setup: Setup) -> list[Path]:
     """Return the submitted patches that no round has judged, oldest first."""
-    return inbox.waiting(setup.folder.inbox) if "inbox" in setup.manifest.pool.backends else []
+    return inbox.waiting(setup.folder.inbox) if setup.manifest.pool.judges_patches else []
 
 
 class Planner:
@@ -68,6 +64,8 @@ class Planner:
         self.context, self.meter = context, meter
         self.job_end = surroundings.job_end()
         """When the Slurm job of the campaign ends, seconds since the epoch."""
+        self.left_out: tuple[Outage, ...] = ()
+        """The agents that the last plan leaves out until their provider is asked again."""
 
     @property
     def setup(self) -> Setup:
@@ -148,23 +146,29 @@ class Planner:
         if review is not None:
             review = stagnation.review(review.rounds_without_gain, tried,
                                        map(BottleneckPlace.of, view.bottlenecks))
-        inputs = self._inputs(n, past, view, review, tried)
-        if reason := self._exhausted(past, inputs):
+        now = outages.of(past, self.context.reader, setup.id, setup.manifest.pool)
+        self.left_out = tuple(outage for outage in now if outage.retry_at > time.time())
+        pool = outages.without(setup.manifest.pool, self.left_out)
+        inputs = msgspec.structs.replace(self._inputs(n, past, view, review, tried), pool=pool)
+        if self.left_out == now and (reason := self._exhausted(past, inputs)):
             return [], reason
-        pool = setup.manifest.pool
         recorded = plan_event.of_round(self.context.reader, setup.id, n)
         inputs = trace_analyst.with_causes(self.context, inputs, view, recorded)
         inputs = model_planner.with_suggestions(self.context, inputs, view, past, recorded)
         progress = round_resume.progress_of(self.context.reader, setup.id, n)
-        tasks = [task for task in plan(inputs) if task.slot not in progress.first_attempt_done]
+        tasks = plan(inputs)
+        away = ", ".join(str(outage.author) for outage in self.left_out)
+        idle = f"without {away}: no answer from the model's provider" if away else \
+            idle_slots(inputs, tasks)
+        tasks = [task for task in tasks if task.slot not in progress.first_attempt_done]
         if not tasks:
-            return [], nothing_to_do(view, pool, setup.target.source, setup.target.language)
+            return [], survey.nothing_to_do(view, pool, setup.target.source, setup.target.language)
         affordable = spending.afford(tasks, pool, self.budget, self.meter.spent, past,
                                      self._margin_s(past, self._slots))
         if review is not None:
             self._record(n, review, inputs)
         if affordable and recorded is None:
-            self._record_plan(inputs, affordable, view)
+            self._record_plan(inputs, affordable, view, idle)
         if not affordable:
             scarce = ", ".join(f"budget.{name}" for name in ("wall_s", "trials", "cost", "cost_usd")
                                if getattr(setup.manifest.budget, name) is not None)
@@ -247,12 +251,13 @@ class Planner:
             rollbacks=review.rounds_without_gain,  # the name in the journal
             directions=stagnation.named(searches, review.ideas), demands=review.demands)
 
-    def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], view: Survey) -> None:
+    def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], view: Survey,
+                     idle: str) -> None:
         """Record the slots, weights and routing of a round, and what a model suggested."""
         weights, kinds = PlanWeights.of(inputs), [task.kind for task in tasks]
         plan = RoundPlan(
             round=inputs.round, planned=kinds.count("planned"), rewrites=kinds.count("rewrite"),
-            fixed=kinds.count("fixed"), split=str(weights), routing=str(view.routing),
+            fixed=kinds.count("fixed"), split=str(weights), idle=idle, routing=str(view.routing),
             planned_weight=round(weights.planned, 3), fixed_weight=round(weights.fixed, 3),
             model=inputs.model_note, analysis=inputs.analysis, causes=inputs.causes,
             surveyed=self.setup.repo.tip, suggested=tuple(
@@ -263,7 +268,8 @@ class Planner:
 
     def _exhausted(self, past: CampaignHistory, inputs: PlanInputs) -> str:
         """Return why another round would bring nothing new, or ""."""
-        count = past.fruitless_rounds()
+        count = past.fruitless_rounds(() if self.left_out else outages.without_agents(
+            past, self.context.reader, self.setup.id))
         if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
             return ""  # a patch that cannot leave the inbox would start rounds forever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
@@ -276,25 +282,3 @@ class Planner:
             return ""
         return f"{count} rounds in a row brought no candidate; no limit of kopt set changes " \
             "that: kopt submit hands in a patch"
-
-
-def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> str:
-    """Return why a plan has no task and what to add; `source` is where knobs are declared."""
-    if "search" not in pool.backends:
-        empty = ": the inbox is empty" if "inbox" in pool.backends else ""
-        return f"no slot has anything to do{empty}; add `search` to pool.backends, or {AGENT}"
-    if view.knobs:
-        return "no slot has anything to do"
-    if view.untimed:
-        return f"{counted(view.untimed, 'rewrite')} of {source} found correct, but without a GPU " \
-               "no rewrite can be timed, so none can be kept: run the campaign on a machine with " \
-               f"a GPU, or add {AGENT}"
-    if view.unmatched:
-        return f"no rewrite fits {source}: {view.unmatched}; add {AGENT}"
-    if view.unread:
-        return f"its knobs cannot be read: {view.unread}; fix them, or add {AGENT}"
-    if not source:
-        return "edit matches several files: name the one to change as kernel_source, " \
-               f"or add {AGENT}"
-    return f"{source} declares no knobs for a search: declare one there, such as " \
-           f"`{KNOB_LINES.get(language, C_KNOB_LINE)}`, or add {AGENT}"

@@ -20,6 +20,9 @@ class Author(msgspec.Struct, frozen=True):
     backend: str
     option: str = ""
 
+    def __str__(self) -> str:
+        return self.option or self.backend
+
 
 def authors(pool: PoolSpec) -> tuple[Author, ...]:
     """Return the coding agents of a pool, in the order in which they take turns."""

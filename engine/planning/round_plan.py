@@ -25,6 +25,7 @@ from engine.routing.translation_pairs import LANGUAGES
 from engine.subagents.subagent_registry import DEFAULT
 from engine.task import AGENT_BACKENDS, SlotKind, Task
 from engine.transformations.transformation_registry import ApplicableChange
+from harness.formats.quantities import counted
 from harness.formats.text import plain
 
 MAX_INBOX = 4
@@ -40,8 +41,9 @@ def plan(inputs: PlanInputs) -> list[Task]:
     first = _rewrites(inputs, share) if rewrites_first else []
     planned = _planned(inputs, share - len(first))
     rewrites = first or _rewrites(inputs, inputs.slots - len(planned) - 1)
-    idle = inputs.slots - len(planned) - len(rewrites) - 1
-    planned += _more_transformations(inputs, planned, idle)
+    if inputs.pool.mode != "fixed":
+        idle = inputs.slots - len(planned) - len(rewrites) - 1
+        planned = _planned(inputs, share - len(first), idle)
     tasks = [*inbox_tasks(inputs), *planned, *_split(inputs), *rewrites]
     if inputs.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
@@ -56,19 +58,35 @@ def plan(inputs: PlanInputs) -> list[Task]:
     return tasks
 
 
-def _planned(inputs: PlanInputs, share: int) -> list[Task]:
-    """Return at most `share` tasks: coding agents, transformations and searches take turns."""
+def idle_slots(inputs: PlanInputs, tasks: Sequence[Task]) -> str:
+    """Return how many slots a plan leaves empty, and why, "" for none."""
+    idle = inputs.slots - sum(task.backend not in ("inbox", "split") for task in tasks)
+    if idle <= 0 or inputs.pool.mode == "fixed" or \
+            set(inputs.pool.backends) <= {"inbox", "replay"}:
+        return ""
+    return f"{counted(idle, 'slot')} idle: no further idea differs from those of the others" \
+        if authors(inputs.pool) else \
+        f"{counted(idle, 'slot')} idle: no rewrite or transformation is left, and no agent is in " \
+        "the pool"
+
+
+def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
+    """Return at most `share` tasks: coding agents, transformations and searches take turns.
+
+    Transformations, then coding agents, fill up to `idle` further slots.
+    """
     tasks: list[Task] = []
     writers = authors(inputs.pool)
     ideas = _ideas(inputs) if writers else []
     changes, directions = inputs.new_changes, _directions(inputs)
-    for i in range(share):
+    for i in range(share + idle):
         slot = f"planned-{i + 1}"
         without_agents = (directions, changes) if inputs.round % 2 == 0 else (changes, directions)
-        queues: list[Sequence[object]] = [queue for queue in (ideas, *without_agents) if queue]
+        in_turn = (ideas, *without_agents) if i < share else (changes, ideas)
+        queues: list[Sequence[object]] = [queue for queue in in_turn if queue]
         if not queues:
             break
-        queue = queues[i % len(queues)]
+        queue = queues[i % len(queues) if i < share else 0]
         if queue is ideas:
             idea, turn = ideas.pop(0), sum(task.backend in AGENT_BACKENDS for task in tasks)
             tasks.append(_aimed(inputs, idea.tunable, _agent_task(
@@ -97,19 +115,9 @@ def _not_by_agents(inputs: PlanInputs, tasks: Sequence[Task],
 
 def _is_idea_of(inputs: PlanInputs, change: ApplicableChange, strategy: str, text: str) -> bool:
     """Return whether a transformation does what an agent's idea says, by its key or in words."""
-    key = inputs.strategy_of(change.name)[2]
-    return (bool(key) and strategy == key) or idea_source.is_repeat(text, (
-        change.what, *(row.text for row in strategy_table.strategies() if row.key == key)))
-
-
-def _more_transformations(inputs: PlanInputs, planned: Sequence[Task], room: int) -> list[Task]:
-    """Return at most `room` more transformations, for slots that have nothing else to do."""
-    made = {task.option for task in planned if task.backend == "transform"}
-    others = [change for change in _not_by_agents(inputs, planned, inputs.new_changes)
-              if change.name not in made]
-    numbered = enumerate(others[:max(0, room)], len(planned) + 1)
-    return [_transformation_task(inputs, f"planned-{number}", change)
-            for number, change in numbered] if inputs.pool.mode != "fixed" else []
+    keys = strategy_table.listing([change.name])
+    return strategy in keys or idea_source.is_repeat(text, (
+        change.what, *(row.text for row in strategy_table.strategies() if row.key in keys)))
 
 
 def _transformation_task(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
@@ -211,7 +219,7 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
 
 def inbox_tasks(inputs: PlanInputs) -> list[Task]:
     """Return a task for each patch that this round has begun, and for new ones up to MAX_INBOX."""
-    if "inbox" not in inputs.pool.backends:
+    if not inputs.pool.judges_patches:
         return []
     begun = inputs.inbox_slots
     fresh = [path for path in inputs.inbox if recorded_name(path) not in begun]

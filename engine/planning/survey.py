@@ -10,6 +10,7 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.judge.judge import verdict_of
+from engine.manifest.pool_schema import PoolSpec
 from engine.planning import bottlenecks, kernel_routing
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.routing.op_class import UNKNOWN, OpClass
@@ -23,7 +24,7 @@ from harness.compile import c_compiler, triton_aot
 from harness.compile.device_code.device_build import DeviceCompiler
 from harness.compile.triton_aot import KernelLimit
 from harness.errors import InputError, KoptError
-from harness.formats.quantities import latency
+from harness.formats.quantities import counted, latency
 from harness.isolation import device_lock
 from harness.roofline import ceilings, measured_peaks, roofline
 from harness.roofline.roofline import Roofline
@@ -31,6 +32,11 @@ from harness.search.space import knobs as knob_source
 from harness.search.space.knobs import Knob
 from harness.tasks.target import OF_CARD, Language, Target
 from harness.verdict import Row, Verdict
+
+AGENT = "a worker under pool.cli, or pool.agent"
+KNOB_LINES = {"triton": "BLOCK: tl.constexpr = 64  # kopt: knob BLOCK in [64, 128]",
+              "python": "TILE = 32  # kopt: knob TILE in [16, 32]"}
+C_KNOB_LINE = "#define TILE 32  // kopt: knob TILE in [16, 32]"
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,3 +192,27 @@ def reached(context: EngineContext) -> float | None:
 def describe_baseline(verdict: Verdict) -> str:
     return ", ".join(f"{row.config_class} " + (
         latency(row.latency_us, row.latency_per) or "correct, not timed") for row in verdict.rows)
+
+
+def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> str:
+    """Return why a plan has no task and what to add; `source` is where knobs are declared."""
+    if set(pool.backends) <= {"inbox", "replay"} and pool.replay:
+        return f"all changes of {pool.replay} are judged"
+    if "search" not in pool.backends:
+        empty = ": the inbox is empty" if "inbox" in pool.backends else ""
+        return f"no slot has anything to do{empty}; add `search` to pool.backends, or {AGENT}"
+    if view.knobs:
+        return "no slot has anything to do"
+    if view.untimed:
+        return f"{counted(view.untimed, 'rewrite')} of {source} found correct, but without a GPU " \
+               "no rewrite can be timed, so none can be kept: run the campaign on a machine with " \
+               f"a GPU, or add {AGENT}"
+    if view.unmatched:
+        return f"no rewrite fits {source}: {view.unmatched}; add {AGENT}"
+    if view.unread:
+        return f"its knobs cannot be read: {view.unread}; fix them, or add {AGENT}"
+    if not source:
+        return "edit matches several files: name the one to change as kernel_source, " \
+               f"or add {AGENT}"
+    return f"{source} declares no knobs for a search: declare one there, such as " \
+           f"`{KNOB_LINES.get(language, C_KNOB_LINE)}`, or add {AGENT}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.history.round_resume import OUTAGE
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import breach
@@ -20,6 +21,7 @@ from engine.verify.verifier import VerdictResult
 from engine.workers import inbox
 from harness.errors import InputError
 from harness.formats import file_copy
+from harness.formats.text import quoted
 
 
 def take_work(round: ActiveRound, finished: WorkerFinished) -> None:
@@ -53,10 +55,11 @@ def _capture(round: ActiveRound, finished: WorkerFinished) -> None:
     if not finished.change:
         left_out, hypothesis = _left_out(finished), report.hypothesis
         summary = report.summary + left_out + (
-            f"; the worker says: {hypothesis}" if hypothesis else "")
+            f"; the worker says: {quoted(hypothesis)}" if hypothesis else "")
         gave_up = task.repair is not None and not report.cut and not left_out
         if gave_up or not _start_retry(round, task, f"no change; {summary}"):
-            round.slots.end(task.slot, "failed" if report.cut else "no change", summary)
+            stage = "failed" if report.cut else "no change"
+            round.slots.end(task.slot, OUTAGE if report.is_outage else stage, summary)
         return
     entry = candidates.make(round.setup, finished.change, finished.base, round=round.n,
                             slot=task.slot, bottleneck=task.bottleneck,

@@ -12,7 +12,7 @@ import msgspec
 
 from engine.history import history, round_resume, spending
 from engine.history.history import CampaignHistory
-from engine.history.round_resume import RoundProgress
+from engine.history.round_resume import OUTAGE, RoundProgress
 from engine.journal.records import Candidate, Phase, Round, RoundOutcome, Slot
 from engine.judge import candidate as candidates
 from engine.judge.judge import breach
@@ -129,7 +129,7 @@ def _result(round: ActiveRound) -> RoundResult:
     past = history.read(context.reader, campaign, decision.score, decision.margin)
     empty = Counter(slot.stage for slot in context.reader.slots(campaign, round.n)
                     if not slot.candidate)
-    failed, unchanged = empty["failed"], empty["no change"]
+    failed, unchanged = empty["failed"] + empty[OUTAGE], empty["no change"]
     outcome = past.outcome(round.n, failed=failed > 0 and not unchanged)
     summary = decisions_in(past, round.n)
     if summary == NOTHING_NEW and (failed or outcome == "tie"):

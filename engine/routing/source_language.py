@@ -17,8 +17,11 @@ SourceLanguage = Literal["pytorch", "triton", "hip", "cuda", "ck", "flydsl", "ti
 KERNEL_TYPES: dict[str, SourceLanguage] = {
     "pytorch": "pytorch", "torch": "pytorch", "triton": "triton", "hip": "hip", "cuda": "cuda",
     "cuda-cpp": "cuda", "ck": "ck", "ck-tile": "ck", "composable-kernel": "ck", "flydsl": "flydsl",
-    "tilelang": "tilelang", "cute-dsl": "cute-dsl", "cutedsl": "cute-dsl"}
+    "tilelang": "tilelang", "cute-dsl": "cute-dsl", "cutedsl": "cute-dsl", "hipblaslt": "hip",
+    "turbo": "hip", "hipkittens": "hip"}
 """What people call the type of a kernel, and the language that they mean."""
+KNOWN_TYPES = (*KERNEL_TYPES, "c", "c++", "python", "command")
+"""All names of types: the last ones say nothing that a source does not show."""
 _DECORATORS: tuple[tuple[str, SourceLanguage], ...] = (
     (r"(?:triton\.)?(?:jit|autotune|heuristics)", "triton"),
     (r"(?:tilelang|tl)\.(?:jit|autotune)|(?:T|tilelang\.language)\.prim_func", "tilelang"),
@@ -50,8 +53,13 @@ def detect(source: str, path: str = "", kernel_type: str = "") -> SourceLanguage
     """
     language, is_sure = _of_python(source) if _is_python(path) else _of_c(
         source, PurePosixPath(path))
-    declared = KERNEL_TYPES.get(re.sub(r"[ _]", "-", kernel_type.lower()))
+    declared = KERNEL_TYPES.get(written(kernel_type))
     return language if is_sure or declared is None else declared
+
+
+def written(kernel_type: str) -> str:
+    """Return the name of a kernel type as the tables write it."""
+    return re.sub(r"[ _]", "-", kernel_type.lower())
 
 
 def _of_c(source: str, path: PurePosixPath) -> tuple[SourceLanguage, bool]:

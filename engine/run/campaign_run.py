@@ -6,16 +6,19 @@ whole program → stop summary.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from engine.campaign import artifacts
+from engine.campaign.setup import last_round
 from engine.context import CampaignStopped, EngineContext
 from engine.history import kept_commits
 from engine.journal.lease import LeaseLost
 from engine.journal.records import in_phase
 from engine.lineage import commit, provisional, rollback
-from engine.planning import pool_size, tips
+from engine.planning import outages, pool_size, tips
 from engine.planning.advice import patch_reviewer
+from engine.planning.planner import submitted
 from engine.rounds.active_round import ActiveRound
 from engine.rounds.pool import Pool
 from engine.rounds.round import run_round
@@ -100,6 +103,10 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         n = min(unfinished) if unfinished else _next_number(campaign)
         campaign.set_state("running", in_phase("ANALYZE", f"round {n}"))
         tasks, no_tasks = ([], "") if reason else campaign.planner.tasks(n)
+        if not tasks and not unfinished and campaign.planner.left_out:
+            if too_long := _wait_for_providers(campaign):
+                return too_long
+            continue
         if not tasks and not unfinished:
             baseline.measure_references(campaign)
             campaign.nothing_left_on = campaign.setup.repo.tip
@@ -156,9 +163,43 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     context.writer.end_round(
         setup.id, n, outcome=result.outcome, summary="; ".join([result.summary, *rolled_back]),
         best_speedup=1.0 if row.best_commit == row.base_commit else row.speedup)
+    _note_outages(campaign, n)
     tips.learn(context)
     patch_reviewer.review_waiting(context)
     campaign.write_records()
+
+
+def _note_outages(campaign: RunningCampaign, n: int) -> None:
+    """Record whose provider did not answer in round `n`; a round lost to that does not count."""
+    setup, past = campaign.setup, campaign.planner.history()
+    if n in past.outages:
+        down = outages.of(past, campaign.context.reader, setup.id, setup.manifest.pool)
+        campaign.context.writer.set_campaign(
+            setup.id, kind="outage", rounds_max=past.rounds_max(last_round(setup.manifest)),
+            payload={"round": n, "message": "; ".join(map(str, down))})
+
+
+def _wait_for_providers(campaign: RunningCampaign) -> str:
+    """Wait until an agent's provider may be asked again, or there is something else to do.
+
+    Return why the campaign ends if no provider has answered for too long.
+    """
+    setup, planner, controls = campaign.setup, campaign.planner, campaign.controls
+    limit_s, tip, patches = setup.manifest.pool.outage_s, setup.repo.tip, submitted(setup)
+    first = min(planner.left_out, key=lambda outage: outage.retry_at)
+    end = max(outage.began_at for outage in planner.left_out) + limit_s
+    if time.time() >= end:
+        return f"no provider of a model has answered for {limit_s:g} s (pool.outage_s); " \
+            f"kopt resume asks again; {first.author}: {first.reason}"
+    campaign.context.writer.tick_campaign(setup.id, phase=in_phase(
+        "ANALYZE", f"waiting for a model's provider; {first}"))
+    budget_ends = planner.workers_deadline()
+    while time.time() < min(first.retry_at, end) and not controls.paused and (
+            campaign.setup is setup) and setup.repo.tip == tip and submitted(setup) == patches \
+            and not budget_ends(0, 0):
+        campaign.context.wait()
+        campaign.apply_approvals()
+    return ""
 
 
 def _wait_while_paused(campaign: RunningCampaign) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from engine.campaign import setup as campaigns
 from engine.context import EngineContext
-from engine.history import waiting_line
+from engine.history import history, waiting_line
 from engine.journal.records import Candidate, Control
 from engine.lineage import provisional
 from engine.lineage.promote import Keeper
@@ -115,7 +115,8 @@ class ControlHandler:
             manifest = limits.with_limits(setup.manifest, self._requested(control).limits)
         except InputError as error:
             return f"refused: {error}"
-        row, last_round = reader.campaign(setup.id), campaigns.last_round(manifest)
+        row = reader.campaign(setup.id)
+        last_round = history.read(reader, setup.id).rounds_max(campaigns.last_round(manifest))
         changes = limits.changes(setup.manifest, manifest)
         if not changes and row is not None and row.rounds_max == last_round:
             return "changed nothing: these are already the limits"

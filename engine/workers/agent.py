@@ -235,8 +235,8 @@ class AgentSlot:
         text = plain(" ".join(self._without_secrets(end.text).split()), 300)
         if self._limit:
             return self._ended(f"{name}: {self._limit}", cut=self._limit)
-        return self._ended(f"{name}: {text}", cut="" if end.ok else text)
+        return self._ended(f"{name}: {text}", cut="" if end.ok else text, is_outage=end.may_pass)
 
-    def _ended(self, summary: str, *, cut: str = "") -> Report:
+    def _ended(self, summary: str, *, cut: str = "", is_outage: bool = False) -> Report:
         return Report(ok=True, summary=plain(summary, 500), cut=plain(cut, 500), steps=self._steps,
-                      cost_usd=self.cost_usd, hypothesis=self._hypothesis)
+                      cost_usd=self.cost_usd, hypothesis=self._hypothesis, is_outage=is_outage)

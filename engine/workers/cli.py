@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.coding_agents import agent_stream
 from engine.manifest.pool_schema import CliSpec
 from engine.subagents import rendering, subagent_registry
 from engine.subagents.subagent import Subagent
@@ -35,9 +36,9 @@ from harness.compile import compiler_cache
 from harness.devices.device import Device
 from harness.errors import Refused
 from harness.formats import shell_command
-from harness.formats.text import plain
+from harness.formats.text import plain, quoted
 from harness.isolation import device_lock, guard
-from harness.isolation.confinement import Confine, Reach
+from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 
 LOG_BYTES = 1 << 20
@@ -83,7 +84,8 @@ class CliWorker:
         env |= passed
         passed |= screening_desk.secret(bench.kopt)
         with (_occupied_card(command, bench, tick, cancel) as card,
-              _network(command, passed, Path(bench.scratch)) as reach):
+              _network(command, passed, Path(bench.scratch)) as routes):
+            reach = routes.reach if routes else None
             if reach:  # the engine, not the command, connects through the proxy
                 env = {name: value for name, value in env.items()
                        if not name.lower().endswith("_proxy")}
@@ -106,7 +108,8 @@ class CliWorker:
         output = _printed(outcome.stdout + outcome.stderr, passed)[-LOG_BYTES:]
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
         ended = f"{command.name} ended after {outcome.wall_s:.0f} s"
-        report = Report(ok=True, summary=": ".join(filter(None, (ended, printed.last_words))),
+        said = quoted(printed.last_words)
+        report = Report(ok=True, summary=": ".join(filter(None, (ended, said))),
                         steps=printed.steps, cost_usd=printed.cost_usd,
                         hypothesis=printed.hypothesis(_printed(outcome.stdout, passed)))
         if cancel.is_set():  # the candidate so far is judged, or discarded with its round
@@ -119,8 +122,10 @@ class CliWorker:
             return msgspec.structs.replace(report, summary=cut, cut=cut)
         last = _printed(outcome.stderr, passed).strip().splitlines()[-1:]
         why = "" if outcome.ended == "timeout" else printed.error or plain(" ".join(last), 200)
-        cut = f"{command.name} {outcome.describe(limits)} {why}".strip()
-        return msgspec.structs.replace(report, summary=cut, cut=cut)
+        cut = f"{command.name} {outcome.describe(limits)} {quoted(why)}".strip()
+        is_outage = outcome.ended == "exit" and bool(
+            (routes and routes.unreached) or (command.agent and agent_stream.is_outage(why)))
+        return msgspec.structs.replace(report, summary=cut, cut=cut, is_outage=is_outage)
 
 
 class _SlotEnd(threading.Event):
@@ -181,8 +186,9 @@ def _uses_cards(command: CliSpec) -> bool:
 
 
 @contextmanager
-def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Iterator[Reach | None]:
-    """Yield the only addresses that a command may reach, None if there is no such list.
+def _network(command: CliSpec, passed: Mapping[str, str],
+             folder: Path) -> Iterator[ProviderRoutes | None]:
+    """Yield routes to the only addresses that a command may reach, None if there is no such list.
 
     None is also yielded where commands cannot be confined.
     """
@@ -191,7 +197,7 @@ def _network(command: CliSpec, passed: Mapping[str, str], folder: Path) -> Itera
         yield None
         return
     with ProviderRoutes(providers, folder) as routes:
-        yield routes.reach
+        yield routes
 
 
 @contextmanager

@@ -87,6 +87,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The hypothesis of the candidate's author; if empty, the task's."""
     cut: str = ""
     """Why the worker was stopped early; its candidate is judged nevertheless."""
+    is_outage: bool = False
+    """Whether it was stopped because its model's provider did not answer, which passes."""
     trials: tuple[Trial, ...] = ()
     screenings: int = 0
     """How many screenings were begun for it."""

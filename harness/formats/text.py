@@ -26,6 +26,12 @@ def one_line(text: str, limit: int = 2000) -> str:
     return " ".join(plain(text, limit).split())
 
 
+def quoted(text: str, limit: int = 2000) -> str:
+    """Return what a worker or a model says, in quotation marks: no word of kopt's own. "" stays."""
+    inner = one_line(text, limit - 2).replace('"', "'")
+    return f'"{inner}"' if inner else ""
+
+
 def read_text(path: str | Path) -> str:
     """Return a file's text, empty if it cannot be read."""
     try:

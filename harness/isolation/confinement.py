@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 MOST_ADDRESSES = 64
 """Most addresses of a `Reach`; one message can carry more descriptors than this."""
@@ -24,6 +25,10 @@ class Reach:
     hosts: str
 
 
+JOURNAL, JOURNAL_ENDS = "kopt.db", ("", "-wal", "-shm")
+"""The name of a workspace's journal, and the ends of the names of its files."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Confine:
     """Where a process may write, and whether it has a network and GPUs; needs namespaces.
@@ -32,7 +37,7 @@ class Confine:
     `network`. Of the device files of single GPUs it may open those in `nodes`, or all if that is
     empty. `binds` are pairs: a writable folder, and the path at which the process sees it.
     `hidden` folders appear empty, except for the folders inside them that the process works in;
-    `hidden` files cannot be opened.
+    `hidden` files cannot be opened, nor can the journals in folders around its own.
     """
 
     writable: tuple[str, ...] = ()
@@ -43,6 +48,13 @@ class Confine:
     cards: bool = True
     nodes: tuple[str, ...] = ()
     required: bool = False
+
+
+def journals_above(*paths: str) -> list[str]:
+    """Return the journals in the folders that contain these paths: who opens one can lock it."""
+    folders = dict.fromkeys(parent for path in paths for parent in Path(path).absolute().parents)
+    return [str(folder / f"{JOURNAL}{end}") for folder in folders for end in JOURNAL_ENDS
+            if (folder / JOURNAL).exists()]
 
 
 def receive_listeners(link: socket.socket, count: int) -> list[socket.socket]:

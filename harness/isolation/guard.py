@@ -28,7 +28,7 @@ from harness.isolation import (
     shared_zygotes,
     supervisor_start,
 )
-from harness.isolation.confinement import Confine
+from harness.isolation.confinement import Confine, journals_above
 from harness.isolation.device_lock import DeviceLock, Turnstile, lock_directory
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.process_tree import CpuTime
@@ -97,7 +97,8 @@ class Guarded:
                  "env": dict(env), **self.limits.job(),
                  "confine": to_builtins(confine) if confine else None,
                  "yields": list(yields.paths) if yields else None,
-                 "hidden": [str(lock_directory()), *confine.hidden] if confine else []},
+                 "hidden": [str(lock_directory()), *confine.hidden, *journals_above(
+                     str(cwd), *confine.writable)] if confine else []},
                 pass_fds, held, zygote, program, env.get("PATH", ""))
 
     @property

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
-from engine.campaign.setup import open_campaign
+from engine.campaign import earlier_changes
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate
 from engine.manifest import load
@@ -23,34 +21,18 @@ from engine.run import host
 from engine.workers.inbox import SOURCE
 from harness.errors import InputError, Refused
 from harness.formats import file_copy
-from harness.search.space.tunable_source import TunableSource
-from harness.search.trials import corpus
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live
-from kopt_tui.snapshot.phrases import clean
-
-CORPUS = "corpus"
-"""Names the workspace's measured trials as a source of changes."""
-RECORDED = 8
-NO_NEWLINE = "\n\\ No newline at end of file\n"
-
-
-class EarlierChange(NamedTuple):
-    """A change against its campaign's baseline: where it comes from, its patch, its hypothesis."""
-
-    name: str
-    patch: bytes
-    hypothesis: str = ""
 
 
 def measure_again(workspace: Path, campaign: str, candidate: str) -> None:
     """Submit a candidate's own patch again. Raises KoptError if nothing would measure it."""
     with closing(Reader(workspace)) as reader:
         chosen = choose_campaign(reader, campaign)
-        change = of_candidate(reader, chosen, reader.candidate(candidate, campaign))
+        change = earlier_changes.of_candidate(
+            reader, chosen, reader.candidate(candidate, campaign))
         if refused := refusal(reader, chosen, runs=is_live(reader, chosen.id)):
             raise refused
-    hand_in(workspace, chosen, [(file_name(change.name, whole=False),
-                                 stated(change.hypothesis, change.patch))])
+    hand_in(workspace, chosen, [(file_name(change.name, whole=False), change.submission)])
 
 
 def hand_in(workspace: Path, chosen: Campaign, files: Iterable[tuple[str, bytes]]) -> list[Path]:
@@ -70,7 +52,7 @@ def hand_in(workspace: Path, chosen: Campaign, files: Iterable[tuple[str, bytes]
 def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None:
     """Return the refusal of a patch that no process would judge; None if one would."""
     manifest = load.load(Path(campaign.path) / "manifest.yaml")
-    if "inbox" not in manifest.pool.backends:
+    if not manifest.pool.judges_patches:
         return Refused(f"{campaign.id} judges no submitted patches: pool.backends lacks inbox",
                        fix="kopt evaluate --patch judges one without a campaign")
     rounds = reader.rounds(campaign.id)
@@ -78,60 +60,6 @@ def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None
         return None
     return Refused(f"no engine runs {campaign.id}, which stopped mid-round",
                    fix="kopt resume continues it, then submit the patch")
-
-
-def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> EarlierChange:
-    """Return a candidate's patch; for one of another campaign, its change since the baseline there.
-
-    Raises Refused for a candidate of the campaign that would not be measured again.
-    """
-    name = candidate.id[:12]
-    if candidate.campaign != chosen.id:
-        earlier = choose_campaign(reader, candidate.campaign)
-        clone = Clone(Path(earlier.path) / "repo.git")
-        tree = clone.git.find(f"{CANDIDATES}/{candidate.id}") or ""
-        return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
-                             candidate.hypothesis)
-    newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
-    if candidate.state != "closed" or newest is None or not newest.allows_repeat:
-        raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
-                      fix=f"kopt show {name} says why")
-    return EarlierChange(name, (Path(chosen.path) / candidate.patch_path).read_bytes(),
-                         candidate.hypothesis)
-
-
-def of_corpus(workspace: Path, chosen: Campaign) -> list[EarlierChange]:
-    """Return the fastest configurations that searches of the workspace have measured of a kernel.
-
-    They are changes of the campaign's present best, at most RECORDED. Raises InputError.
-    """
-    setup = open_campaign(workspace, chosen.id, to_read=True)
-    target, path = setup.target, setup.target.source
-    if setup.command is not None or not path:
-        raise InputError("the corpus holds measurements of kernels alone", where=CORPUS)
-    best = setup.repo.read(chosen.best_commit or chosen.base_commit, path).decode(errors="replace")
-    source = TunableSource.parse(best, language=target.language, path=path)
-    try:
-        reading = corpus.read(workspace / corpus.FILE, op=target.op)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=corpus.FILE) from None
-    records = [record for record in corpus.matching(
-        reading.records, op=target.op, language=target.language,
-        kernel=source.kernel_id(target.op), names=[knob.name for knob in source.knobs])
-        if record.correctness == "PASS" and record.log_ratio is not None]
-    records.sort(key=lambda record: -(record.log_ratio or 0.0))
-    changes: dict[bytes, EarlierChange] = {}
-    for record in records:
-        text = source.configured(record.config)
-        if text is not None and text != best and len(changes) < RECORDED:
-            values = ", ".join(f"{name} {value}" for name, value in record.config.items())
-            lines = difflib.unified_diff(best.splitlines(True), text.splitlines(True),
-                                         f"a/{path}", f"b/{path}")
-            patch = "".join(line if line.endswith("\n") else f"{line}{NO_NEWLINE}"
-                            for line in lines).encode()
-            changes.setdefault(patch, EarlierChange(
-                f"{CORPUS}-{record.candidate_id}", patch, f"measured in a search: {values}"))
-    return list(changes.values())
 
 
 def ask_again(candidate: str) -> str:
@@ -178,11 +106,6 @@ def _source(chosen: Campaign, candidate: Candidate) -> bytes | None:
         return clone.read(tree, source) if tree and source else None
     except InputError:
         return None
-
-
-def stated(hypothesis: str, patch: bytes) -> bytes:
-    """Return a patch or a source with its hypothesis, if any, before it."""
-    return f"Hypothesis: {clean(hypothesis, 400)}\n\n".encode() + patch if hypothesis else patch
 
 
 def file_name(source: str, *, whole: bool) -> str:

@@ -11,17 +11,16 @@ import argparse
 import contextlib
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
+from engine.campaign import earlier_changes
+from engine.campaign.earlier_changes import MAX_BYTES, SUFFIXES, EarlierChange, check_diff
+from engine.campaign.setup import open_campaign
 from engine.journal.read import Reader
-from engine.journal.records import COMMITTED, Campaign, Candidate
+from engine.journal.records import Campaign
 from engine.manifest import load
-from engine.repository.campaign_repo import CANDIDATES
-from engine.repository.clone import Clone
-from engine.repository.patches import patch as patch_text
 from harness.errors import InputError, Refused
 from kopt_tui.cli import submission
 from kopt_tui.cli.campaign_choice import (
@@ -32,9 +31,7 @@ from kopt_tui.cli.campaign_choice import (
 )
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
-from kopt_tui.cli.submission import EarlierChange
 from kopt_tui.cli.text_lines import print_text
-from kopt_tui.cli.user_repository import UserRepository
 
 
 class SubmittedChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,10 +42,7 @@ class SubmittedChanges(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[str, ...]
 
 
-MAX_BYTES = 4 << 20
 _DIFF = re.compile(rb"^(diff --git |--- .*\n\+\+\+ )", re.MULTILINE)
-SUFFIXES = (".patch", ".diff")
-_PRINT_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "--full-index")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -111,22 +105,27 @@ def _from_file(reader: Reader, chosen: Campaign, args: argparse.Namespace) -> tu
     if is_whole and not _is_source(args.patch, chosen):
         raise InputError("the file contains no diff", where=where, fix="git diff prints one")
     if not is_whole:
-        patch_text.parse(patch, where)
+        check_diff(patch, where)
     return (submission.file_name(args.patch, whole=is_whole),
-            submission.stated(args.hypothesis, patch))
+            earlier_changes.stated(args.hypothesis, patch))
 
 
 def _earlier_files(reader: Reader, chosen: Campaign,
                    args: argparse.Namespace) -> list[tuple[str, bytes]]:
     """Return the names and contents of the inbox's files for --from SOURCE, in order."""
     changes = _not_rejected(reader, chosen, args.source)
-    for change in changes:
-        if len(change.patch) > MAX_BYTES or not _DIFF.search(change.patch):
-            raise InputError(f"{change.name} contains no diff of at most {MAX_BYTES >> 20} MiB",
-                             where=args.source)
     return [(submission.file_name(f"{number:03}-{change.name}.patch", whole=False),
-             submission.stated(args.hypothesis or change.hypothesis, change.patch))
+             earlier_changes.stated(args.hypothesis or change.hypothesis, change.patch))
             for number, change in enumerate(changes, 1)]
+
+
+def read_changes(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
+    """Return the changes of --from SOURCE for a campaign. Raises InputError, Refused."""
+    def kernel() -> earlier_changes.Kernel:
+        setup = open_campaign(Path(chosen.path).parent, chosen.id, to_read=True)
+        return setup.target, setup.repo
+
+    return earlier_changes.read(reader, chosen, source, kernel)
 
 
 def _not_rejected(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
@@ -134,8 +133,8 @@ def _not_rejected(reader: Reader, chosen: Campaign, source: str) -> list[Earlier
 
     A single candidate of the campaign is measured again. Raises Refused if no change is left.
     """
-    changes, left = earlier_changes(reader, chosen, source), []
-    if len(changes) == 1 and (candidate := _candidate(reader, chosen, source)) and \
+    changes, left = read_changes(reader, chosen, source), []
+    if len(changes) == 1 and (candidate := earlier_changes.candidate(reader, chosen, source)) and \
             candidate.campaign == chosen.id:
         return changes
     for change in changes:
@@ -172,65 +171,3 @@ def _is_source(file: str, campaign: Campaign) -> bool:
         return False
     manifest = load.load(Path(campaign.path) / "manifest.yaml")
     return Path(file).suffix == Path(manifest.kernel_source or "").suffix
-
-
-def earlier_changes(reader: Reader, chosen: Campaign, source: str) -> list[EarlierChange]:
-    """Return the changes of --from SOURCE, in the order of a folder's file names or of a campaign.
-
-    Raises InputError if it has none, or is no campaign, candidate, folder, commit or branch.
-    """
-    if Path(source).is_dir():
-        changes = [EarlierChange(path.stem, path.read_bytes())
-                   for path in sorted(Path(source).iterdir())
-                   if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink()]
-    elif earlier := next((row for row in reader.campaigns() if row.id == source), None):
-        if earlier.id == chosen.id:
-            raise InputError(f"{source} is the campaign that would judge the changes",
-                             fix="after the source, name the campaign that should judge them")
-        changes = list(_campaign_changes(reader, earlier))
-    elif candidate := _candidate(reader, chosen, source):
-        changes = [submission.of_candidate(reader, chosen, candidate)]
-    elif source == submission.CORPUS:
-        changes = submission.of_corpus(Path(chosen.path).parent, chosen)
-    else:
-        changes = [_of_commit(chosen, source)]
-    if not changes:
-        raise InputError("the source has no change to judge", where=source,
-                         fix="a campaign needs a candidate that was measured as faster, a folder "
-                             "files named *.patch or *.diff, the corpus trials of other knobs")
-    return changes
-
-
-def _campaign_changes(reader: Reader, earlier: Campaign) -> Iterator[EarlierChange]:
-    """Yield what was committed or measured as faster, as the whole change since the baseline."""
-    faster = {row.candidate for row in reader.verdicts(earlier.id)
-              if row.valid and row.correct and (row.low or 0.0) > 1.0}
-    clone, seen = Clone(Path(earlier.path) / "repo.git"), set[str]()
-    for candidate in reader.candidates(earlier.id):
-        tree = clone.git.find(f"{CANDIDATES}/{candidate.id}")
-        if tree and tree not in seen and (
-                candidate.state in COMMITTED or candidate.id in faster):
-            seen.add(tree)
-            yield EarlierChange(f"{earlier.id}-{candidate.id[:8]}",
-                                clone.diff(earlier.base_commit, tree).data, candidate.hypothesis)
-
-
-def _candidate(reader: Reader, chosen: Campaign, name: str) -> Candidate | None:
-    """Return the candidate of this name, of the judging campaign if that has one; else None."""
-    for campaign in (chosen.id, None):
-        with contextlib.suppress(InputError):
-            return reader.candidate(name, campaign)
-    return None
-
-
-def _of_commit(chosen: Campaign, name: str) -> EarlierChange:
-    """Return all that a commit or branch of the project changes since the campaign's baseline."""
-    repository = UserRepository(Path(chosen.project))
-    try:
-        commit = repository.line("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}")
-        subject = repository.line("log", "-1", "--format=%s", commit)
-        base = repository.line("merge-base", chosen.base_commit, commit)
-    except Refused as error:
-        raise InputError(f"{name!r} is not a campaign, candidate, folder, commit or branch: "
-                         f"{error.what}", where=str(repository.path)) from None
-    return EarlierChange(name, repository.git(*_PRINT_DIFF, base, commit), subject)

@@ -13,12 +13,13 @@ import msgspec
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.server.mcpserver.tools import Tool
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
 from engine.knowledge import page_library
 from harness.errors import InputError, KoptError
-from harness.formats.text import plain
+from harness.formats.text import one_line, plain
 from kopt_tui import __version__
 from kopt_tui.cli.event_stream import EventLine
 from kopt_tui.cli.parser import answer_schema
@@ -49,14 +50,28 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     last: int | None
 
 
+class _Server(MCPServer):
+    """A server that answers a bad request for a prompt with the reason, without a traceback."""
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None,
+                         context: Context[Any, Any] | None = None) -> Any:
+        try:
+            return await super().get_prompt(name, arguments, context)
+        except ValueError as error:
+            reason: BaseException = error
+            while reason.__cause__ is not None:
+                reason = reason.__cause__
+            raise MCPError(INVALID_PARAMS, one_line(str(reason), 300)) from None
+
+
 def build(root: Path, workspace: Path, answers: Mapping[str, type]) -> MCPServer:
     """Return a server for the files in `root` and the campaigns in `workspace`.
 
     `answers` are the types of what its verbs print, by verb.
     """
     call = VerbCall(root, workspace, CALL_S)
-    server = MCPServer("kopt", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING",
-                       tools=[*_kernel_tools(call, answers), *_campaign_tools(call, answers)])
+    server = _Server("kopt", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING",
+                     tools=[*_kernel_tools(call, answers), *_campaign_tools(call, answers)])
 
     @server.tool(annotations=READS, structured_output=False)
     def read_knowledge(page: str = "", words: str = "") -> str:

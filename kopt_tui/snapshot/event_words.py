@@ -49,7 +49,7 @@ def event(record: Event) -> str:
     if record.kind == "rollback":
         return clean(f"rolled back  {_text(payload, 'reason')}; {_text(payload, 'told')}", 400)
     if record.kind == "plan":
-        texts = (_text(payload, key) for key in ("split", "analysis", "model", "routing"))
+        texts = (_text(payload, key) for key in ("split", "idle", "analysis", "model", "routing"))
         return clean(f"plan  round {record.ref}: {'; '.join(filter(None, texts))}", 800)
     if record.kind == "patch-review":
         return clean(f"review  {short(record.ref)}  {_text(payload, 'model')}: "

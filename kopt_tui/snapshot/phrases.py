@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from harness.formats import quantities
 from harness.formats.text import plain
+from harness.formats.text import quoted as in_quotes
 
 if TYPE_CHECKING:  # for start-up time, see `snapshot`
     from engine.journal.records import Campaign, Slot
@@ -32,6 +33,7 @@ SIGNS: Mapping[str, tuple[str, str]] = {
     "regression": ("▼", "warn"), "slower": ("▼", "warn"), "reject": ("✗", "bad"),
     "invalid": ("✗", "bad"), "incorrect": ("✗", "bad"), "broken": ("✗", "bad"),
     "failed": ("✗", "bad"), "lost": ("✗", "bad"), "not kept": ("✗", "bad"),
+    "outage": ("!", "warn"),
     "repair": ("↻", "info"),
     "split": ("÷", "info"), "ask": ("?", "accent"), "waiting": ("?", "accent"),
     "provisional": ("?", "info"),
@@ -61,8 +63,7 @@ def clean(text: str, limit: int = CLIP) -> str:
 
 def quoted(text: str, limit: int = CLIP) -> str:
     """Return what a worker or a model says, in quotation marks: no word of kopt's own. "" stays."""
-    inner = clean(text, limit - 2).strip().replace('"', "'")
-    return f'"{inner}"' if inner else ""
+    return in_quotes(clean(text, limit - 2), limit)
 
 
 def sign(word: str) -> str:

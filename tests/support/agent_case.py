@@ -11,9 +11,10 @@ from tests.support.scripted_provider import ScriptedProvider
 
 
 def create(root: Path, provider: ScriptedProvider, *, agent: dict[str, Any] | None = None,
-           slots: int = 1, **fields: Any) -> Setup:
-    """Make a campaign whose agent asks `provider`; `agent` adds fields to pool.agent."""
+           slots: int = 1, pool: dict[str, Any] | None = None, **fields: Any) -> Setup:
+    """Make a campaign whose agent asks `provider`; `agent` and `pool` add fields to theirs."""
     return campaigns.create(root, **fields, pool={
         "slots": slots, "workers": 1, "mode": "fixed" if slots == 1 else "mixed", "rewrites": [],
         "backends": ["agent"], "planner": "none",
-        "agent": {"model": "openai/gpt-4o", "api_base": f"{provider.url}/v1", **(agent or {})}})
+        "agent": {"model": "openai/gpt-4o", "api_base": f"{provider.url}/v1", **(agent or {})},
+        **(pool or {})})

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-Fault = Literal["", "500", "429", "nonsense", "silent", "cut"]
+Fault = Literal["", "500", "429", "401", "nonsense", "silent", "cut"]
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 TOKENS = (1000, 100)
 """Tokens that each answer claims to have read and written."""
@@ -91,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         if turn.fault == "silent":
             self.provider.closing.wait()
             self.close_connection = True
-        elif turn.fault in ("500", "429"):
+        elif turn.fault.isdigit():
             self._whole(int(turn.fault), {"error": {"type": "scripted", "message": "scripted"}},
                         turn.retry_after)
         elif turn.fault == "nonsense":

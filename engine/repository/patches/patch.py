@@ -117,6 +117,12 @@ class FilePatch(msgspec.Struct, frozen=True, kw_only=True):
     def is_deleted(self) -> bool:
         return not self.new_path
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the section names a file and changes nothing of it."""
+        return not (self.added or self.removed or self.binary or self.renamed or self.is_new
+                    or self.is_deleted or self.old_mode != self.new_mode)
+
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """A unified diff; `text` is the parsed text without the dropped sections."""

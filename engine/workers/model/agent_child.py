@@ -21,6 +21,7 @@ from engine.workers.model.asked_model import (
     ScriptFailed,
     Stopped,
     StreamedModel,
+    may_pass,
     provider_fault,
 )
 
@@ -96,7 +97,7 @@ def main() -> int:
     except ScriptFailed as fault:
         engine.tell("end", text=str(fault))
     except Exception as error:  # whatever the provider or its client raises
-        engine.tell("end", text=provider_fault(error, job))
+        engine.tell("end", text=provider_fault(error, job), may_pass=may_pass(error))
     return 0
 
 

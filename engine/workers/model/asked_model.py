@@ -231,6 +231,16 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
+def may_pass(error: BaseException) -> bool:
+    """Return whether waiting may mend a fault: the provider is down, busy or silent."""
+    from litellm import exceptions
+
+    return isinstance(error, (
+        exceptions.APIConnectionError, exceptions.InternalServerError, exceptions.RateLimitError,
+        exceptions.ServiceUnavailableError, exceptions.BadGatewayError, exceptions.Timeout)) \
+        and "insufficient_quota" not in str(error)
+
+
 def provider_fault(error: BaseException, job: dict[str, Any]) -> str:
     """Return in one line why a provider's answer is missing, without the key."""
     text = " ".join(str(error).split()) or "no reason is given"

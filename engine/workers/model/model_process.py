@@ -53,6 +53,8 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
     tokens_read: int = 0
     tokens_written: int = 0
     ok: bool = False
+    may_pass: bool = False
+    """Whether the fault that ended the child passes by itself."""
 
 
 def provider_key(spec: ModelSpec) -> str:

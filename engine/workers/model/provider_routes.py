@@ -48,7 +48,8 @@ class ProviderRoutes(TunnelServer):
         super().__init__(MOST_TUNNELS)
         self.reach = Reach(link=self._theirs.fileno(), addresses=tuple(self._routes),
                            hosts=str(folder / HOSTS))
-        self._failed: set[ProviderAddress] = set()
+        self.unreached: set[ProviderAddress] = set()
+        """The providers to which a connection has failed."""
 
     def _serve(self) -> None:
         listeners = confinement.receive_listeners(self._ours, len(self._routes))
@@ -71,8 +72,8 @@ class ProviderRoutes(TunnelServer):
             self._connect(near, provider, "", functools.partial(self._report, provider))
 
     def _report(self, provider: ProviderAddress, problem: str) -> None:
-        if problem and provider not in self._failed:
-            self._failed.add(provider)
+        if problem and provider not in self.unreached:
+            self.unreached.add(provider)
             log.warning("a command is not connected: %s", plain(problem))
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.manifest.benchmark_target import check_runnable
-from engine.manifest.load import dump, load, parse
+from engine.manifest.load import dump, load, load_new, parse
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.rules import NO_KEYS, ignored_fields
 from engine.manifest.schema import BudgetSpec, DecisionSpec, GpuSpec, Manifest, StopSpec, TargetSpec
@@ -186,6 +186,20 @@ def test_error_about_a_bad_manifest_is_one_line(text: str, message: str) -> None
     with pytest.raises(InputError) as caught:
         parse(text, "m")
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("name", "fix"), [("tritonn", "triton"), ("TRITON", ""), ("CK_tile", "")])
+def test_new_campaign_needs_a_known_kernel_type(tmp_path: Path, name: str, fix: str) -> None:
+    (path := tmp_path / "m.yaml").write_text(f"target_op: x\ntarget_backend: {name}\n")
+    assert load(path).target_backend == name  # a campaign of an older kopt stays readable
+    if not fix:
+        assert load_new(path).target_backend == name
+        return
+    with pytest.raises(InputError) as refused:
+        load_new(path)
+    text = str(refused.value)
+    assert text.startswith(f"{path}:2: target_backend: unknown kernel type 'tritonn'; known: ")
+    assert f"did you mean '{fix}'?" in text and "flydsl" in text and "\n" not in text
 
 
 def test_unreadable_manifest_files_are_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from engine.knowledge import strategy_table
 from engine.knowledge.strategy_record import StrategyRecord
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.planning.idea_source import distinct, ideas
@@ -25,6 +26,18 @@ def test_idea_that_was_followed_on_this_best_does_not_return() -> None:
 def test_idea_that_lost_on_an_earlier_best_comes_last() -> None:
     found = ideas(BOTTLENECKS, TriedDirections(lost_ideas=frozenset({"advice"})))
     assert found[-1].key == "advice"
+
+
+def test_transformation_tries_and_loses_every_strategy_that_lists_it() -> None:
+    rows = strategy_table.listing(["c-relaxed-math"])
+    place = StrategyPlace(op="reduction", language="c")
+    before = [idea.strategy for idea in ideas(BOTTLENECKS, TriedDirections(), place=place)]
+    assert len(rows & set(before)) > 1 and before[-1] not in rows
+    tried = TriedDirections(transforms=frozenset({"c-relaxed-math"}))
+    assert not rows & {idea.strategy for idea in ideas(BOTTLENECKS, tried, place=place)}
+    lost = TriedDirections(lost_transforms=frozenset({"c-relaxed-math"}))
+    after = [idea.strategy for idea in ideas(BOTTLENECKS, lost, place=place)]
+    assert set(after) == set(before) and set(after[-len(rows & set(before)):]) <= rows
 
 
 def test_ideas_for_gpus_are_not_given_to_the_cpu() -> None:

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from engine.manifest.pool_schema import PoolSpec
-from engine.planning.planner import nothing_to_do
-from engine.planning.survey import Survey
+from engine.planning.survey import Survey, nothing_to_do
 from harness.search.space.knobs import Knob
 
 KNOB = Knob(name="A", line=1, value=1, choices=(1, 2))

@@ -13,7 +13,7 @@ from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_share
-from engine.planning.round_plan import plan
+from engine.planning.round_plan import idle_slots, plan
 from engine.planning.stagnation import TriedDirections
 from engine.routing.rewrite_routes import Route
 from engine.subagents.subagent_registry import DEFAULT
@@ -91,10 +91,23 @@ def test_inbox_patches_come_first_and_need_their_backend() -> None:
 def test_agents_take_turns_with_the_search() -> None:
     pool = PoolSpec(backends=("search", "cli"), cli=(AGENT,))
     backends = [task.backend for task in plan(plan_inputs(slots=4, pool=pool))]
-    assert backends == ["cli", "search", "search"]
+    assert backends == ["cli", "search", "cli", "search"]
     alone = plan(plan_inputs(slots=4, pool=pool, knobs=(), bottlenecks=()))
-    assert [task.backend for task in alone] == ["cli", "cli", "cli"]
+    assert [task.backend for task in alone] == ["cli"] * 4
     assert alone[-1].slot == "fixed"
+
+
+def test_slots_without_other_work_follow_further_ideas_and_idle_ones_have_a_reason() -> None:
+    inputs = plan_inputs(slots=8, knobs=(), pool=pool_of("one"), bottlenecks=(tunable(1),))
+    tasks = plan(inputs)
+    assert [task.kind for task in tasks] == ["planned"] * 7 + ["fixed"]
+    assert len({task.hypothesis for task in tasks}) == 8 and not idle_slots(inputs, tasks)
+    many = plan_inputs(slots=64, knobs=(), pool=pool_of("one"), bottlenecks=(tunable(1),))
+    left = 64 - len(plan(many))
+    assert left and idle_slots(many, plan(many)) == \
+        f"{left} slots idle: no further idea differs from those of the others"
+    alone = plan_inputs(slots=6, knobs=KNOBS[:1], bottlenecks=(tunable(1, "A"),))
+    assert idle_slots(alone, plan(alone)).startswith("5 slots idle: no rewrite or transformation")
 
 
 def test_agents_fill_every_slot_without_a_search() -> None:
@@ -244,6 +257,17 @@ def test_no_agent_follows_the_idea_of_a_transformation(language: Any, limiter: A
         for is_change in (False, True))
     assert by_agents and bool(by_transformations) == bool(names)
     assert not by_agents & by_transformations
+
+
+@pytest.mark.parametrize("key", sorted(strategy_table.listing(["c-relaxed-math"])))
+def test_transformation_repeats_an_agents_idea_under_any_strategy_that_lists_it(key: str) -> None:
+    change = ApplicableChange(name="c-relaxed-math", what="sums in another order", knobs=())
+    idea = PlannedIdea(key=key, text="whatever a model may say")
+    tasks = plan(plan_inputs(
+        slots=3, knobs=(), bottlenecks=(tunable(1),), changes=(change,), suggested=(idea,),
+        place=StrategyPlace(language="c"),
+        pool=PoolSpec(backends=("transform", "cli"), cli=(AGENT,), mode="planned")))
+    assert {task.backend for task in tasks} == {"cli"}
 
 
 @pytest.mark.parametrize(("name", "suggested"), [

@@ -1,4 +1,4 @@
-"""A campaign whose workers all failed, as while a provider is down, goes on once it is resumed."""
+"""A campaign whose workers all failed goes on once it is resumed."""
 
 from __future__ import annotations
 

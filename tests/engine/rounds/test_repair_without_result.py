@@ -55,7 +55,8 @@ def test_attempt_without_result_counts_and_the_next_begins(tmp_path: Path) -> No
     campaigns.run(setup)
     made = decisions(setup)
     assert [kind for kind, _ in made] == ["repair", "repair", "repair", "keep"], made
-    assert made[1][1].startswith("repair 1 of 3: mender exited with 1 the model cannot be reached")
+    assert made[1][1].startswith(
+        'repair 1 of 3: mender exited with 1 "the model cannot be reached')
     assert made[1][1].endswith("; repair 2 of 3")
     assert made[2][1].startswith("repair 2 of 3: the same change as candidate ")
     found = campaigns.candidates(setup)
@@ -82,7 +83,8 @@ def test_agent_that_restores_the_best_gets_no_more_repairs_and_has_given_up(
     campaigns.run(setup)
     assert [kind for kind, _ in decisions(setup)] == ["repair"]
     stage, detail = campaigns.slots(setup)["fixed"]
-    assert stage == "no change" and detail.endswith("worker says: three times two is not this op")
+    assert stage == "no change" and detail.endswith(
+            'worker says: "three times two is not this op"')
     with campaigns.reading(setup) as reader:
         past = history.read(reader, setup.id, "kernel", 0.01)
         assert [slot.slot for slot in past_rounds.given_up(past, reader, setup.id)] == ["fixed"]

@@ -92,7 +92,7 @@ def test_secrets_that_an_agent_prints_are_not_in_its_log(
     worker = CliWorker([CliSpec(name="agent", command=command, env=("AGENT_API_KEY",))])
     report = worker.work(TASK, bench, lambda *tick: ticks.append(str(tick)), threading.Event())
     log = (Path(bench.scratch) / LOG).read_text()
-    assert "using [AGENT_API_KEY]" in log and report.summary.endswith("bad key [AGENT_API_KEY]")
+    assert "using [AGENT_API_KEY]" in log and report.summary.endswith('bad key [AGENT_API_KEY]"')
     assert "sk-0123456789" not in log + report.summary + "".join(ticks)
 
 

@@ -61,7 +61,7 @@ def test_progress_transcript_steps_and_cost_come_from_the_stream(
     report, details, entries = work(setup, "good", tmp_path)
     assert (report.ok, report.steps, report.cost_usd, report.hypothesis) == (
         True, 2, 0.5, "one pass")
-    assert report.summary.endswith(" s: Hypothesis: one pass")
+    assert report.summary.endswith(' s: "Hypothesis: one pass"')
     assert details[1:] == ["step 1 cost unknown: cat scale.c",
                            "step 2 $0.50: Done. Hypothesis: one pass"]
     assert [(entry.role, entry.text, entry.command) for entry in entries] == [
@@ -96,7 +96,7 @@ def test_key_in_a_stream_is_written_nowhere(
 def test_failed_agents_summary_states_the_error_of_its_stream(setup: Setup, tmp_path: Path) -> None:
     report, _, _ = work(setup, "fails", tmp_path)
     assert (bool(report.cut), report.cost_usd) == (True, 0.25)
-    assert report.summary == "coder exited with 3 provider: 401 invalid x-api-key"
+    assert report.summary == 'coder exited with 3 "provider: 401 invalid x-api-key"'
 
 
 @pytest.mark.slow

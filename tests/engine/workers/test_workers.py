@@ -68,7 +68,7 @@ def test_plan_of_the_round_is_recorded(hostile: tuple[Setup, Path]) -> None:
     ("deletes", "reject", "is frozen"),
     ("outside", "no change", ""),
     ("daemon", "no change", "daemon ended"),
-    ("kills", "failed", "kills exited with 1 ProcessLookupError"),
+    ("kills", "failed", 'kills exited with 1 "ProcessLookupError'),
     ("reference", "reject", "reference.py is frozen"),
     ("task", "reject", "task.yaml is frozen"),
     ("dependency", "no change", "left out requirements.txt"),

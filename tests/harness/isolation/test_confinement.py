@@ -42,6 +42,20 @@ def confined(code: str, tmp_path: Path, *arguments: str, network: bool = False,
                confine=Confine(writable=(str(tmp_path),), network=network, required=True))
 
 
+@needs_confinement
+def test_process_cannot_open_the_journal_of_the_workspace_that_it_works_in(tmp_path: Path) -> None:
+    (room := tmp_path / "w" / "campaign" / "scratch").mkdir(parents=True)
+    names = ("kopt.db", "kopt.db-wal", "kopt.db-shm", "corpus.jsonl")
+    for name in names:
+        (tmp_path / "w" / name).write_text(name)
+    code = ("import sys\nfor name in sys.argv[1:]:\n    try:\n        print(open(name).read())\n"
+            "    except PermissionError:\n        print('refused')")
+    outcome = guard.run(python(code, *(f"../../{name}" for name in names)), cwd=room,
+                        limits=Limits(wall_s=20),
+                        confine=Confine(writable=(str(room),), required=True))
+    assert outcome.stdout.decode().split() == ["refused"] * 3 + ["corpus.jsonl"]
+
+
 def test_environment_has_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_KEY", "a-secret-of-ours")
     monkeypatch.setenv("LD_PRELOAD", "")

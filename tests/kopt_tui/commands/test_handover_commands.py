@@ -169,9 +169,10 @@ def test_submitted_source_replaces_the_kernels_source(target: str, tmp_path: Pat
     ("content", "part"),
     [(b"", "the file contains no diff"), (b"just words\n", "the file contains no diff"),
      (b"\0" * (5 << 20), "larger than 4 MiB"),
+     (b"diff --git a/k.c b/k.c\n--- a/k.c\n+++ b/k.c\n", "the diff has no hunk"),
      (b"--- a/k.c\n+++ b/k.c\n@@ -1 +1 @@\n-a\n+b\n+c\n",
       ":5: the hunk of line 3 is longer than its header says")],
-    ids=["empty", "prose", "huge", "torn"],
+    ids=["empty", "prose", "huge", "no hunk", "torn"],
 )
 def test_file_without_a_whole_diff_is_not_submitted(content: bytes, part: str,
                                                     tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from engine.campaign import setup as campaign_setup
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials import corpus
-from kopt_tui.commands.submit import earlier_changes
+from kopt_tui.commands.submit import read_changes
 from tests.support import campaigns
 from tests.support.command_line import error_text, kopt
 
@@ -63,9 +63,9 @@ def test_folder_gives_one_patch_per_file_in_order_and_a_branch_gives_one(tmp_pat
                     "commit", "-qam", "one pass is enough"], check=True)
     with campaigns.reading(setup) as reader:
         chosen = reader.campaigns()[0]
-        assert [change.name for change in earlier_changes(reader, chosen, str(folder))] \
+        assert [change.name for change in read_changes(reader, chosen, str(folder))] \
             == ["a", "b"]
-        [branch] = earlier_changes(reader, chosen, "idea")
+        [branch] = read_changes(reader, chosen, "idea")
     assert branch.hypothesis == "one pass is enough" and b"+#define PASSES 1" in branch.patch
 
 
@@ -85,7 +85,7 @@ def test_fastest_knobs_of_the_corpus_are_changes_of_the_best(tmp_path: Path) -> 
             record, config=config, log_ratio=log_ratio, correctness=correctness,
             candidate_id=f"c{number}"))
     with campaigns.reading(setup) as reader:
-        first, second = earlier_changes(reader, reader.campaigns()[0], "corpus")
+        first, second = read_changes(reader, reader.campaigns()[0], "corpus")
     assert (first.name, second.name) == ("corpus-c2", "corpus-c1")
     assert first.hypothesis == "measured in a search: PASSES 1, FORWARD 2"
     assert b"+#define PASSES 1 " in first.patch and b"+#define FORWARD 2 " in first.patch

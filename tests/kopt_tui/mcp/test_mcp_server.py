@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
@@ -37,17 +37,32 @@ TOOLS = {"propose", "evaluate", "loop", "new", "campaign_status", "submit_candid
          "events_since", "read_knowledge"}
 
 
-def started(root: Path, workspace: Path) -> Client:
+def started(root: Path, workspace: Path, errors: TextIO = sys.stderr) -> Client:
     from mcp import Client, StdioServerParameters  # not at the top, as every test worker loads it
     from mcp.client.stdio import stdio_client
 
     return Client(stdio_client(StdioServerParameters(
         command=sys.executable, cwd=str(root), env={"PYTHONPATH": str(ROOT)},
-        args=["-m", "kopt_tui", "mcp", "--workspace", str(workspace)])))
+        args=["-m", "kopt_tui", "mcp", "--workspace", str(workspace)]), errlog=errors))
 
 
 def text(result: Any) -> str:
     return "".join(getattr(part, "text", "") for part in result.content)
+
+
+@pytest.mark.parametrize(("name", "arguments", "why"), [
+    ("read-a-verdict", {}, "Missing required arguments: {'candidate'}"),
+    ("read-a-verdict", {"candidate": "c", "other": "x"}, "other Unexpected keyword argument"),
+    ("nosuch", {}, "Unknown prompt: nosuch")])
+async def test_bad_request_for_a_prompt_gets_its_reason_and_no_traceback(
+        tmp_path: Path, name: str, arguments: dict[str, str], why: str) -> None:
+    from mcp.shared.exceptions import MCPError
+
+    with (tmp_path / "errors").open("w") as errors:
+        async with started(tmp_path, tmp_path / "w", errors) as client:
+            with pytest.raises(MCPError, match=why):
+                await client.get_prompt(name, arguments)
+    assert (tmp_path / "errors").read_text() == ""
 
 
 async def data(client: Client, tool: str, **words: Any) -> Any:

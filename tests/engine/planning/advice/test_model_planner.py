@@ -85,4 +85,4 @@ def test_suggestions_come_before_the_plain_ideas_and_none_comes_twice() -> None:
                              pool=PoolSpec(backends=("cli",), cli=(AGENT,))))
     texts = [task.hypothesis.removeprefix("agent: ") for task in tasks]
     assert texts[:3] == [*GOOD, plain] and "relieve memory: move less" not in texts
-    assert len(set(map(str.lower, texts))) == len(texts) == 4
+    assert len(set(map(str.lower, texts))) == len(texts) == 6
