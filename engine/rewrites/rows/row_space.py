@@ -108,8 +108,8 @@ def cut_of(graph: ModuleGraph, ref: Ref) -> tuple[Ref, int] | None:
     if node is None or not isinstance(source, Ref) or graph.form(source).dtype not in FLOATS:
         return None
     form = graph.form(source)
-    if {each.shape[-1:] for each in node.outputs} != {(form.shape[-1] // 2,)} or \
-            form.shape[-1] % 2:
+    if not form.shape or form.shape[-1] % 2 or \
+            {each.shape[-1:] for each in node.outputs} != {(form.shape[-1] // 2,)}:
         return None
     if not {"torch.chunk", "torch.split"}.isdisjoint(spellings(node.target)):
         is_last = node.bound["dim"] in (-1, form.dim() - 1) and len(node.outputs) == 2
