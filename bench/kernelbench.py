@@ -2,8 +2,9 @@
 
     python bench/kernelbench.py FOLDER --output OUT [--only TEXT ...] [--seconds 530] [--search N]
 
-FOLDER has level1/ and level2/ of KernelBench. There are three steps; each continues where an
-earlier call stopped. Without a GPU nothing is compared, and Triton's interpreter runs small sizes:
+FOLDER has level1/ and level2/ of KernelBench, or any files of that form, such as bench/modules.
+There are three steps; each continues where an earlier call stopped. Without a GPU nothing is
+compared, and Triton's interpreter runs small sizes:
 1. prepare: writes each problem's task, as `kopt new` drafts it, and its rewrite to OUT/problems.
    Needs no GPU. If a call of a problem moves more than --bytes, its batch (or another size) is
    halved until it does not; the table names such sizes.
@@ -219,7 +220,9 @@ def main() -> int:
     parser.add_argument("--convolutions", action="store_true",
                         help="take the problems of CONVOLUTIONS instead of those of LEVELS")
     args = parser.parse_args()
-    levels = CONVOLUTIONS if args.convolutions else LEVELS
+    levels: dict[str, tuple[int, ...] | None] = {args.folder.resolve().name: None}
+    if (args.folder / "level1").is_dir():
+        levels = {**(CONVOLUTIONS if args.convolutions else LEVELS)}
     end = time.monotonic() + args.seconds
     cards = [each for each in inventory.inventory() if each.kind != "cpu" and not each.unusable]
     device = cards[0] if cards else inventory.find("cpu")

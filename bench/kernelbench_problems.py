@@ -16,14 +16,19 @@ LEFT_OUT = {"level1": (10, 11, 13, 19, 32)}
 """Near copies of others (products, elementwise functions): 60 problems of level 1 remain."""
 
 
-def chosen(folder: Path, only: list[str], levels: dict[str, tuple[int, ...]]) -> list[Path]:
-    """Return the files of the problems, in the order of their numbers."""
+def chosen(folder: Path, only: list[str],
+           levels: dict[str, tuple[int, ...] | None]) -> list[Path]:
+    """Return the files of the problems, in the order of their numbers.
+
+    Of a level without numbers, the folder itself, they are all files.
+    """
     found = []
     for level, numbers in levels.items():
-        for file in (folder / level).glob("*.py"):
-            number = int(file.name.partition("_")[0])
-            if number in numbers and number not in LEFT_OUT.get(level, ()) and (
-                    not only or any(text in f"{level}/{file.name}" for text in only)):
+        for file in (folder if numbers is None else folder / level).glob("*.py"):
+            number = 0 if numbers is None else int(file.name.partition("_")[0])
+            is_wanted = numbers is None or (
+                number in numbers and number not in LEFT_OUT.get(level, ()))
+            if is_wanted and (not only or any(text in f"{level}/{file.name}" for text in only)):
                 found.append((level, number, file))
     return [file for _, _, file in sorted(found)]
 
