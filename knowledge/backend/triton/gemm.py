@@ -195,7 +195,9 @@ def gemm(
 
     With scales it is row_scale * column_scale * (a @ b) + bias.
     """
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = a.shape[:-2]
+    if b.dim() > 2 and b.shape[:-2] != batch:
+        batch = torch.broadcast_shapes(batch, b.shape[:-2])
     (m, k), n = a.shape[-2:], b.shape[-1]
     c = torch.empty(*batch, m, n, dtype=dtype or a.dtype, device=a.device)
     if not c.numel():

@@ -136,7 +136,9 @@ def gemm_fp32(
         # kopt: operands
         a, b, bias=None, triangle=""):
     """a @ b + bias for tensors of 2 or more dimensions; triangle: upper or lower part of it."""
-    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = a.shape[:-2]
+    if b.dim() > 2 and b.shape[:-2] != batch:
+        batch = torch.broadcast_shapes(batch, b.shape[:-2])
     (m, k), n = a.shape[-2:], b.shape[-1]
     c = torch.empty(*batch, m, n, dtype=a.dtype, device=a.device)
     if not c.numel():
