@@ -90,14 +90,19 @@ def c_functions(source: str) -> list[CFunction]:
     """Return the non-static functions of a C source whose argument types are known."""
     functions: list[CFunction] = []
     code = _COMMENT.sub(" ", source)
-    uses_openmp = bool(_OPENMP.search(code))
+    openmp = uses_openmp(code)
     for match in _FUNCTION.finditer(code):
         head, name, parameters = match.groups()
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            functions.append(CFunction(name, args, uses_openmp=uses_openmp))
+            functions.append(CFunction(name, args, uses_openmp=openmp))
     return functions
+
+
+def uses_openmp(code: str) -> bool:
+    """Return whether a C source has OpenMP pragmas, which are ignored without `-fopenmp`."""
+    return bool(_OPENMP.search(code))
 
 
 def arguments(parameters: str, types: Mapping[str, str] = C_TYPES) -> tuple[Arg, ...] | None:

@@ -14,7 +14,7 @@ from engine.discovery.classes import proposal, quick_script
 from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import draft_command
 from engine.discovery.new.parameters import Parameters
-from engine.discovery.project import benchmark, sources
+from engine.discovery.project import benchmark, native_benchmark, sources
 from engine.globs import matches
 from engine.manifest.benchmark_target import command_target, sealed_target
 from engine.manifest.schema import Manifest
@@ -62,8 +62,10 @@ def is_for_benchmark(project: Path, args: argparse.Namespace) -> bool:
     of_kernel = (args.task, args.source, args.entry, args.reference)
     if any(of_kernel) or args.shape or args.classes or sources.task_files(project):
         return False
-    return bool(args.csv or args.check or args.metrics or args.run
-                or benchmark.find_benchmarks(project))
+    if args.csv or args.check or args.metrics or args.run or benchmark.find_benchmarks(project):
+        return True
+    native = native_benchmark.find(project)
+    return native is not None and not native.mixed
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
