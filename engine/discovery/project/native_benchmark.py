@@ -84,7 +84,7 @@ def _compile(project: Path, program: Path, kernels: list[Path]) -> str:
     suffixes = {path.suffix for path in files}
     compiler = "nvcc" if ".cu" in suffixes else "hipcc" if ".hip" in suffixes else \
         "cc" if suffixes == {".c"} else "c++"
-    openmp = ["-fopenmp"] if any(sources.uses_openmp(sources.read_source(path))
+    openmp = ["-fopenmp"] if any(source_language.uses_openmp(sources.read_source(path))
                                  for path in files) else []
     names = [shlex.quote(_name(path, project)) for path in files]
     return " ".join([compiler, "-O2", *openmp, "-o", program.stem, *names, "-lm"])
