@@ -77,6 +77,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("target_lang", kernel.language, ""),
         ("target_gpu", "", ""),
         ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else "its sources"),
+        *([("frozen", ", ".join(native.frozen), "they measure the kernel")] if native else []),
         ("benchmark_command", detected.command if detected else
          native.printed_command if native else "",
          "it writes a table" if detected and detected.csv else

@@ -33,6 +33,8 @@ class NativeBenchmark:
     origin: str
     kernel: KernelSource
     test: str = ""
+    frozen: tuple[str, ...] = ()
+    """The files that build and measure, which no run may change."""
     mixed: str = ""
     """The file that holds both the kernel and the measuring program, "" if they are apart."""
 
@@ -72,6 +74,7 @@ def find(project: Path) -> NativeBenchmark | None:
     return NativeBenchmark(
         command=command, origin=origin,
         mixed=_name(program, project) if program and not kernels else "",
+        frozen=tuple(_name(path, project) for path in (makefile, *programs) if path),
         test=next((f"make -s {name}" for name in TESTS if name in rules), ""),
         kernel=KernelSource(
             files=tuple(_name(path, project) for path in chosen), build=build,

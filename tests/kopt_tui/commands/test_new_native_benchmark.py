@@ -67,6 +67,7 @@ def test_run_leads_from_a_benchmark_that_is_not_python_to_a_verdict(
     assert manifest.benchmark_command == f"{command} > benchmark.txt"
     assert (manifest.build_command, manifest.edit) == (build, ("scale.c",))
     assert manifest.target.check == check
+    assert set(manifest.frozen) == {"main.c", "Makefile"} & {"main.c", *files}
     verdict = kopt("evaluate", str(project / "manifest.yaml"), "--quick", "--json")
     assert '"correct": true' in verdict.stdout.replace('":true', '": true'), verdict.stderr
 
