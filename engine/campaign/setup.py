@@ -22,7 +22,12 @@ from engine.campaign import (
     workspace_copy,
 )
 from engine.campaign.folder import Folder
-from engine.campaign.judged_target import JudgedTarget, devices_for, read_target
+from engine.campaign.judged_target import (
+    JudgedTarget,
+    devices_for,
+    ignored_pragmas,
+    read_target,
+)
 from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
@@ -83,6 +88,7 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
     weights = shape_weights.read(manifest)
     task, notes = shape_weights.apply(_target_of(manifest, project),
                                       weights.weights if weights else None)
+    notes = (*notes, *ignored_pragmas(task, Clone(project.git_dir), project.head))
     cards = devices_for(manifest, task)
     if task.language == "c":
         c_compiler.compiler()

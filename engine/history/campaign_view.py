@@ -232,16 +232,29 @@ def has_untried_best(reader: Reader, campaign: Campaign) -> bool:
             campaign.best_commit == campaign.base_commit or \
             campaign.round >= (campaign.rounds_max or campaign.round + 1):
         return False
+    return _exhausted_commit(reader, campaign) not in ("", _tip(reader, campaign))
+
+
+def has_nothing_left(reader: Reader, campaign: Campaign) -> bool:
+    """Return whether a campaign ended because nothing was left to try on what is still its best."""
+    exhausted = _exhausted_commit(reader, campaign)
+    return exhausted != "" and exhausted == _tip(reader, campaign)
+
+
+def _exhausted_commit(reader: Reader, campaign: Campaign) -> str:
+    """Return the commit on which nothing was left to try at the last end, "" if there is none."""
     began = next((event.seq for event in reversed(reader.events_of(campaign.id, "campaign.state"))
                   if msgspec.json.decode(event.payload, type=_StateChange).state == "running"), 0)
     ended = next((event for event in reader.events_of(campaign.id, "campaign.stop")
                   if event.seq > began), None)
-    if ended is None:
-        return False
-    stop = msgspec.json.decode(ended.payload, type=StopRecord)
+    return "" if ended is None else \
+        msgspec.json.decode(ended.payload, type=StopRecord).nothing_left_on
+
+
+def _tip(reader: Reader, campaign: Campaign) -> str:
+    """Return the provisional best's commit."""
     line = waiting_line.read(reader, campaign.id)
-    base = line[-1].commit if line else campaign.best_commit
-    return stop.nothing_left_on not in ("", base)
+    return line[-1].commit if line else campaign.best_commit
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:

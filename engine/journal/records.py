@@ -79,12 +79,13 @@ class Campaign(JournalRow, frozen=True, kw_only=True):
         return with_doubt(self.reason, self.doubt)
 
     @property
-    def round_place(self) -> str:
-        """The round and the highest possible one; the baseline is round 1: `4 of 11`."""
+    def iteration_place(self) -> str:
+        """The iteration and the last possible one: `1 of 4` in round 2, as round 1 is the baseline.
+        """
         if self.round == 1:
             return "baseline"
-        limit = self.rounds_max or 0  # a round for patches may come after the last one
-        return f"{self.round} of {limit}" if 1 < self.round <= limit else str(self.round)
+        done, limit = max(0, self.round - 1), (self.rounds_max or 0) - 1
+        return f"{done} of {limit}" if 0 < done <= limit else str(done)  # more for patches
 
 
 class Round(JournalRow, frozen=True, kw_only=True):

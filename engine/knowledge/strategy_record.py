@@ -68,7 +68,7 @@ def _keys(slot: Slot) -> Iterator[str]:
     if slot.idea:
         yield slot.idea
     if slot.backend in ("transform", "rewrite-template") and slot.option:
-        yield slot.option
+        yield slot.option.partition(":")[0]  # the rest is the file that it changed
         yield from (row.key for row in strategies() if slot.option in row.templates)
     elif slot.backend == "search" and slot.limiter and (row := shown(slot.limiter)) is not None:
         yield row.key

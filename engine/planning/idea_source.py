@@ -17,6 +17,7 @@ from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.stagnation import BottleneckPlace, TriedDirections
+from engine.transformations import transformation_registry
 from harness.formats.text import one_line
 
 ADVICE = "advice"
@@ -78,16 +79,21 @@ def ideas(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,
               *(PlannedIdea(key=_key("tip", text), text=one_line(
                   f"apply an earlier campaign's lesson: {text}", MAX_LENGTH))
                 for text in reversed(tips) if text.startswith("helped:"))][:2 * QUOTED]
-    seen, made = tried.ideas, strategy_table.listing(tried.transforms)
+    seen, made = tried.ideas, strategy_table.listing(_names(tried.transforms))
     columns = [[idea for idea in _against(tunable, place, records) if (
         idea.key, idea.place.limiter, idea.place.config_class) not in seen
         and idea.strategy not in made]
         for tunable in bottlenecks or (None,)]
     chosen = [idea for idea in quoted if (idea.key, "", "") not in seen]
-    first, lost = _in_turns(columns, chosen), strategy_table.listing(tried.lost_transforms)
+    first, lost = _in_turns(columns, chosen), strategy_table.listing(
+        _names(tried.lost_transforms))
     at = len(bottlenecks)
     return sorted([*first[:at], *chosen, *first[at:]],
                   key=lambda idea: idea.key in tried.lost_ideas or idea.strategy in lost)
+
+
+def _names(options: Iterable[str]) -> list[str]:
+    return [transformation_registry.of_option(option)[0] for option in options]
 
 
 def _in_turns(columns: Sequence[list[PlannedIdea]],

@@ -112,8 +112,8 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         if "transform" not in self.pool.backends:
             return []
         return sorted((change for change in self.changes
-                       if change.name not in self.tried.transforms),
-                      key=lambda change: (change.name in self.tried.lost_transforms,
+                       if change.option not in self.tried.transforms),
+                      key=lambda change: (change.option in self.tried.lost_transforms,
                                           -self.records.get(change.name, NO_RECORD).chance,
                                           self.strategy_of(change.name)[:2]))
 

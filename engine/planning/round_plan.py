@@ -96,7 +96,7 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
         else:
             tasks.append(_search(inputs, slot, directions.pop(0)))
         made = [change for change in inputs.new_changes
-                if change.name in {task.option for task in tasks if task.backend == "transform"}]
+                if change.option in {task.option for task in tasks if task.backend == "transform"}]
         ideas[:] = [idea for idea in ideas if not any(
             _is_idea_of(inputs, change, idea.strategy, idea.text) for change in made)]
         changes[:] = _not_by_agents(inputs, tasks, changes)
@@ -123,7 +123,7 @@ def _is_idea_of(inputs: PlanInputs, change: ApplicableChange, strategy: str, tex
 def _transformation_task(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
     rank, _, key = inputs.strategy_of(change.name)
     tunable = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
-    return Task(slot=slot, kind="planned", backend="transform", option=change.name, idea=key,
+    return Task(slot=slot, kind="planned", backend="transform", option=change.option, idea=key,
                 hypothesis=change.what, seed=inputs.seed(slot),
                 bottleneck="" if tunable is None else label(tunable),
                 limiter="" if tunable is None else tunable.bottleneck.limiter,

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
+from engine.discovery.project import file_changes
 from engine.judge.judge import verdict_of
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import bottlenecks, kernel_routing
@@ -82,12 +83,20 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
         context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in ranked])
     templates, unmatched = _templates(context, again)
     return Survey(knobs=knobs, bottlenecks=ranked, templates=templates, unmatched=unmatched,
-                  changes=transformation_registry.applicable(source, language),
+                  changes=(*transformation_registry.applicable(source, language),
+                           *_changes_of_others(setup, tree)),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(measured_best(context).rows), unread=unread,
                   untimed=_untimed_rewrites(context),
                   routing=kernel_routing.of_target(
                       setup, tree, kernel_routing.spent(context.reader, setup.id)))
+
+
+def _changes_of_others(setup: Setup, tree: Path) -> tuple[ApplicableChange, ...]:
+    """Return the transformations of a benchmark's editable files but the first source."""
+    target = setup.target
+    return file_changes.of_files(tree, setup.edit, (target.source, *target.frozen)) \
+        if isinstance(target, CommandTarget) else ()
 
 
 def _bottlenecks(context: EngineContext, tree: Path, source: str,
@@ -212,7 +221,8 @@ def nothing_to_do(view: Survey, pool: PoolSpec, source: str, language: str) -> s
     if view.unread:
         return f"its knobs cannot be read: {view.unread}; fix them, or add {AGENT}"
     if not source:
-        return "edit matches several files: name the one to change as kernel_source, " \
+        return "edit matches several files, and no built-in change of them is left: name the " \
+               "one that declares knobs as kernel_source, " \
                f"or add {AGENT}"
     return f"{source} declares no knobs for a search: declare one there, such as " \
            f"`{KNOB_LINES.get(language, C_KNOB_LINE)}`, or add {AGENT}"

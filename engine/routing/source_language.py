@@ -43,6 +43,7 @@ _CK_FOLDER = re.compile(r"ck(?:_\w+)?|composable_kernel")
 _SUFFIXES: dict[str, SourceLanguage] = {".cu": "cuda", ".cuh": "cuda", ".hip": "hip", ".c": "c",
                                         ".py": "python"}
 _COMMENT = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|/\*.*?\*/|//[^\n]*", re.DOTALL)
+_OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
 _GLOBAL = re.compile(r"__global__\s+(?:static\s+|inline\s+)?void\s+(?:__launch_bounds__\s*"
                      r"\([^()]*\)\s*)?(\w+)|__launch_bounds__\s*\([^()]*\)\s*void\s+(\w+)")
 
@@ -124,6 +125,11 @@ def without_comments(source: str) -> str:
     """Return C code without comments and strings; strings with a slash, as in includes, stay."""
     return _COMMENT.sub(lambda match: match[0] if match[0].startswith('"') and "/" in match[0]
                         else " ", source)
+
+
+def uses_openmp(source: str) -> bool:
+    """Return whether a C source has OpenMP pragmas, which are ignored without `-fopenmp`."""
+    return bool(_OPENMP.search(without_comments(source)))
 
 
 def _is_python(path: str) -> bool:

@@ -50,10 +50,23 @@ class ApplicableChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     what: str
     knobs: tuple[str, ...] = ()
+    path: str = ""
+    """The file that it changes, "" for the kernel's own source."""
+
+    @property
+    def option(self) -> str:
+        """Return the `option` of a task that makes this change."""
+        return f"{self.name}:{self.path}" if self.path else self.name
 
 
 def find(name: str) -> Transformation | None:
     return next((each for each in TRANSFORMATIONS if each.name == name), None)
+
+
+def of_option(option: str) -> tuple[str, str]:
+    """Return the transformation and the path that a task's `option` names."""
+    name, _, path = option.partition(":")
+    return name, path
 
 
 def language_of(source: str, language: str) -> str:

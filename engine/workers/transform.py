@@ -6,25 +6,32 @@ The planner names the transformation. Where it declares knobs, a search over the
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
+from engine.routing import source_language
 from engine.task import Task
 from engine.transformations import transformation_registry
 from engine.workers.knob_search import search, summary
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
+from harness.tasks.target import Language
 
 
 class TransformWorker:
     """Applies one transformation to the best source, and searches over the knobs it declares."""
 
     def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        transformation = transformation_registry.find(task.option)
+        name, other = transformation_registry.of_option(task.option)
+        transformation = transformation_registry.find(name)
         if transformation is None:
             raise Refused(f"there is no transformation {task.option!r}")
+        if other:
+            bench = _of_file(bench, other)
         path = Path(bench.worktree) / bench.target.source
         tick("transforming", transformation.name, None)
         changed = transformation.apply(knobs.read(path))
@@ -36,3 +43,10 @@ class TransformWorker:
             return Report(ok=False, summary="stopped")
         path.write_bytes(result.source.encode())
         return Report(ok=True, summary=f"{changed.what}; {summary(result)}", trials=result.trials)
+
+
+def _of_file(bench: WorkerBench, path: str) -> WorkerBench:
+    """Return the bench with another file as the source, whose knobs a search may change."""
+    language = source_language.detect(knobs.read(Path(bench.worktree) / path), path)
+    return msgspec.structs.replace(bench, target=replace(
+        bench.target, source=path, language=cast(Language, language)))

@@ -1,4 +1,4 @@
-"""Reads the tables that a benchmark wrote, CSV by pandas or JSON; answers with JSON lines.
+"""Reads what a benchmark wrote, CSV by pandas, JSON or printed lines; answers with JSON lines.
 
 Cells stay text; the harness decides what they mean. pandas is imported once, and every file is read
 in a fork that has seen no other file.
@@ -12,10 +12,12 @@ import json
 import os
 import signal
 import stat
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+from . import printed_rows
 from .supervise import forked_answers
 
 IMPORT_S, READ_S = 120, 30.0
@@ -25,8 +27,11 @@ class UnreadableTable(Exception):
     """The file is not a table within the limits; the message goes after its name."""
 
 
-def read(path: str, limits: dict[str, int]) -> dict[str, Any]:
-    """Return a file's header, rows and hash. Raises UnreadableTable, OSError."""
+def read(path: str, limits: dict[str, int], units: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a file's header, rows and hash. Raises UnreadableTable, OSError.
+
+    `units` are those of times and rates, for a file that may hold printed lines.
+    """
     data = _bytes(path, limits["bytes"])
     try:
         text = data.decode("utf-8-sig")
@@ -35,6 +40,10 @@ def read(path: str, limits: dict[str, int]) -> dict[str, Any]:
     if "\0" in text:
         raise UnreadableTable("is not text (it holds a zero byte)")
     lines = _records(text)
+    if lines is None and units and not printed_rows.is_table(text):
+        lines = printed_rows.rows(text, units)
+        if text.strip() and not lines:
+            raise UnreadableTable("has no line with a number, such as `time: 3.2 ms`")
     if lines is None:
         if max((line.count(",") for line in text.splitlines()), default=0) > 8 * limits["columns"]:
             # pandas would take minutes
@@ -113,7 +122,7 @@ def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
     if import_error:
         return {"missing": import_error}
     try:
-        return read(job["path"], job["limits"])
+        return read(job["path"], job["limits"], job.get("units", ()))
     except UnreadableTable as error:
         return {"error": str(error)}
     except OSError as error:

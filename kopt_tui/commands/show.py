@@ -105,8 +105,8 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         ("device", campaign.device or campaign.gpu), ("project", campaign.project),
         ("folder", campaign.path), ("base", campaign.base_commit[:12]),
         ("best at", campaign.best_commit[:12]),
-        ("round", f"{campaign.round_place} (round 1 is the baseline)"
-                   if campaign.round > 1 else campaign.round_place),
+        ("iteration", f"{campaign.iteration_place} (round {campaign.round}; the baseline is 1)"
+                       if campaign.round > 1 else campaign.iteration_place),
         ("models", model_costs.total(costs, len(past.standing))),
         ("plan", str(plan or "")), ("routing", plan.routing if plan else ""),
         ("started", phrases.stamp(campaign.created_at)),

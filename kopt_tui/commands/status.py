@@ -52,7 +52,7 @@ class WorkspaceStatus(msgspec.Struct, frozen=True, kw_only=True):
     campaigns: tuple[CampaignStatus, ...]
 
 
-HEADERS = ("campaign", "state", "round", "best", "last")
+HEADERS = ("campaign", "state", "iteration", "best", "last")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +102,7 @@ def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:
     campaign = status.campaign
     return (campaign.id, phrases.signed(phrases.state(
                 campaign, live=status.live, answers_only=status.answers_only)),
-            campaign.round_place, phrases.best(campaign),
+            campaign.iteration_place, phrases.best(campaign),
             phrases.moment(campaign.updated_at, now))
 
 

@@ -65,9 +65,8 @@ class CampaignActions(KoptScreen):
             return
         state = row.campaign.state
         if state not in UNFINISHED and (verb == "stop" or state not in phrases.CUT):
-            self.keybar.say(f"! {row.id} is {row.status}: nothing to stop" if verb == "stop" else
-                            f"! {row.id} is {row.status}: kopt set raises a limit, then "
-                            "kopt resume", "warn")
+            why = "nothing to stop" if verb == "stop" else row.how_to_go_on or "it has not begun"
+            self.keybar.say(f"! {row.id} is {row.status}: {why}", "warn")
         elif verb == "stop" and row.engine.word != "alive":
             self.keybar.say(f"! no engine runs {row.id}: nothing to stop", "warn")
         else:

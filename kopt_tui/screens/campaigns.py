@@ -36,10 +36,10 @@ class CampaignTable(ListPane[CampaignRow]):
     def _columns(self, width: int) -> dict[str, int]:
         """Return the columns and their widths in cells."""
         if width < 108:
-            return {"state": 10, "campaign": max(11, width - 54), "round": 8, "best": 19,
+            return {"state": 10, "campaign": max(11, width - 55), "iteration": 9, "best": 19,
                     "ask": 3, "last": 6, "trend": 0}
-        return {"state": 10, "campaign": 34, "target": 22, "device": 12, "round": 11, "best": 22,
-                "ask": 5, "last": 8, "trend": 20}
+        return {"state": 10, "campaign": 34, "target": 22, "device": 12, "iteration": 11,
+                "best": 22, "ask": 5, "last": 8, "trend": 20}
 
     def headings(self, width: int) -> Line:
         if not self.items:
@@ -54,7 +54,7 @@ class CampaignTable(ListPane[CampaignRow]):
             "campaign": item.id,
             "target": item.target,
             "device": item.device,
-            "round": item.campaign.round_place,
+            "iteration": item.campaign.iteration_place,
             "best": phrases.best(item.campaign),
             "ask": f"{item.waiting} ?" if item.waiting else "",
             "last": phrases.moment(item.campaign.updated_at, self.now),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from engine.history import history, waiting_line
+from engine.history import campaign_view, history, waiting_line
 from engine.history.waiting_line import Line
 from engine.journal import patch_review
 from engine.journal.liveness import alive, host_name
@@ -42,7 +42,8 @@ class CampaignRows:
                 CampaignRow(campaign=harmless(campaign), waiting=counts.get(campaign.id, 0),
                             provisional=waiting_line.provisional(self._reader, campaign.id)
                             if counts.get(campaign.id) else "",
-                            trend=self._trend(campaign), cost=bills.get(campaign.id, NO_BILL).short)
+                            trend=self._trend(campaign), cost=bills.get(campaign.id, NO_BILL).short,
+                            how_to_go_on=self._how_to_go_on(campaign))
                 for campaign in self._reader.campaigns())
             self.waiting = tuple(
                 self._waiting(candidate, line) for row in self._rows if row.waiting
@@ -90,6 +91,14 @@ class CampaignRows:
             trend = tuple(point.best for point in self.chart(campaign))
             self._trends[campaign.id] = campaign.updated_at, trend
         return trend
+
+    def _how_to_go_on(self, campaign: Campaign) -> str:
+        if campaign.state not in ("waiting", "finished"):
+            return ""
+        if campaign_view.has_untried_best(self._reader, campaign):
+            return phrases.untried_best(campaign)
+        return phrases.NOTHING_LEFT if campaign_view.has_nothing_left(self._reader, campaign) \
+            else phrases.RAISE_A_LIMIT
 
     def _waiting(self, candidate: Candidate, line: Line) -> WaitingRow:
         newest = next(iter(self._reader.verdicts(

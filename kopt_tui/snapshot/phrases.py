@@ -24,6 +24,9 @@ CONTINUABLE = ("running", "paused")
 """States of a campaign that an engine runs; where that is gone, another one may continue it."""
 ENDED = ("waiting", "finished", *CUT)
 """States of a campaign that no engine continues by itself."""
+RAISE_A_LIMIT = "kopt set raises a limit, then kopt resume"
+NOTHING_LEFT = "nothing is left to try; kopt submit PATCH judges your own change"
+"""How a campaign that has ended goes on, by why it ended."""
 
 SIGNS: Mapping[str, tuple[str, str]] = {
     "keep": ("✓", "good"), "kept": ("✓", "good"), "finished": ("✓", "good"),

@@ -53,6 +53,8 @@ class CampaignRow(msgspec.Struct, frozen=True, kw_only=True):
     """What its models have cost so far, "" if none was asked."""
     pauses_soon: bool = False
     """Whether it pauses at the end of its round."""
+    how_to_go_on: str = ""
+    """What a person can do after it has finished, in words; "" before."""
 
     @property
     def id(self) -> str:

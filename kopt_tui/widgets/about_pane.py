@@ -41,7 +41,7 @@ def best_spans(row: CampaignRow, gap: str) -> Line:
 
     A narrow terminal cuts off the last ones first.
     """
-    facts = (f"round {row.campaign.round_place}", row.cost and f"models {row.cost}",
+    facts = (f"iteration {row.campaign.iteration_place}", row.cost and f"models {row.cost}",
              row.provisional)
     return ((phrases.best(row.campaign) or "nothing kept yet", "bold"),
             (gap + "  ".join(filter(None, facts)), "plain"))

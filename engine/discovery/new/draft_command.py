@@ -13,12 +13,12 @@ from engine.discovery.classes import quick_script
 from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameter, Parameters
-from engine.discovery.project import benchmark, kernel_source, sources
+from engine.discovery.project import benchmark, kernel_source, native_benchmark, sources
 from engine.discovery.project.columns import GuessedColumns, guess_columns
 from engine.globs import matches
 from engine.manifest.schema import Manifest
 from engine.routing import source_language
-from harness.benchmark.runs.result_table import ResultTable
+from harness.benchmark.runs.result_table import PRINTED, ResultTable
 from harness.errors import InputError
 from harness.formats.quantities import listed
 from harness.formats.text import one_line
@@ -26,12 +26,13 @@ from harness.formats.text import one_line
 REQUIRED = {"benchmark_command": "--benchmark 'python bench.py'",
             "csv": "--csv bench.csv, a table that the benchmark writes: a row for each shape, with "
             "its time and whether the result is correct; if it prints that: --benchmark "
-            "'python bench.py > bench.csv'",
+            "'python bench.py > bench.csv', or > bench.txt for lines such as `n=8 time: 2 ms PASS`",
             "check": "--check 'err <= 1e-6'", "metrics": "--metrics us", "edit": "--edit 'src/*.c'"}
 """Required parameters of a command target, and the flag that gives each."""
 ANSWERS = {"benchmark_command": "benchmark_command=python bench.py",
            "csv": "csv=bench.csv, the table that it writes; if it prints the table: "
-                  "benchmark_command=python bench.py > bench.csv",
+                  "benchmark_command=python bench.py > bench.csv, or > bench.txt for lines such "
+                  "as `n=8 time: 2 ms PASS`",
            "check": "check=err <= 1e-6, or another condition that holds for correct rows",
            "metrics": "metrics=us, or other columns of times or rates",
            "edit": "edit=src/*.c, the files that candidates may change"}
@@ -42,7 +43,8 @@ OF_RUN = {"check": ("says whether a row's result is correct", "let the benchmark
                       "gbps; then --metrics time_ms")}
 """Required parameters that a run of the benchmark can show: what no column of its table does if
 they stay unknown, and what to do then."""
-_REDIRECTED = re.compile(r"(?<![0-9&>])>\s*([\w./-]+\.\w+)\s*$")
+_REDIRECTED = re.compile(r"(?<![0-9&>])>>?\s*([\w./-]+\.\w+)\s*$")
+PRINT_CHECK = "let the benchmark print PASS or FAIL, its largest error, or a checksum"
 MOST_COLUMNS = 12
 """Most columns of a table that a message names."""
 LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
@@ -51,26 +53,36 @@ LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 
 def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     """Return all parameters in the order they are shown; `overrides` replace inferred ones."""
-    detected = _benchmark(project, overrides.get("benchmark_command", ""))
+    given = overrides.get("benchmark_command", "")
+    detected = _benchmark(project, given)
+    native = None if detected else native_benchmark.find(project)
+    if native and native.mixed and not overrides.get("edit"):
+        raise InputError("the file holds both the kernel and its measurement, which candidates may "
+                         "not change", where=native.mixed,
+                         fix="move the kernel to a file of its own")
     script = detected.script if detected else ""
     kernel = kernel_source.find_kernel(project, script) if script else \
-        kernel_source.KernelSource(files=())
+        native.kernel if native else kernel_source.KernelSource(files=())
     if edit := overrides.get("edit", ""):
         kernel = replace(kernel, language=_language(project, edit) or kernel.language)
     guessed = guess_columns(detected.columns, hint=" ".join(kernel.files)) if detected else \
         GuessedColumns(check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
-    has_quick = detected and detected.has_quick_option and not overrides.get("benchmark_command")
+    has_quick = detected and detected.has_quick_option and not given
     quick_command = f"{detected.command} --quick" if detected and has_quick else ""
+    test = native.test if native else benchmark.test_command(project, script, kernel.files)
     rows: list[tuple[str, str, str]] = [
         ("target_op", benchmark.op_name(script, kernel.files, project), "by the names of files"),
         ("target_backend", kernel.language.upper(), ""),
         ("target_lang", kernel.language, ""),
         ("target_gpu", "", ""),
-        ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else ""),
-        ("benchmark_command", detected.command if detected else "",
-         "it writes a table" if detected and detected.csv else "by its name"),
-        ("csv", *_csv(overrides.get("benchmark_command", ""), detected)),
+        ("edit", ", ".join(kernel.files), f"loaded {of_script}" if script else "its sources"),
+        *([("frozen", ", ".join(native.frozen), "they measure the kernel")] if native else []),
+        ("benchmark_command", detected.command if detected else
+         native.printed_command if native else "",
+         "it writes a table" if detected and detected.csv else
+         native.origin if native else "by its name"),
+        ("csv", *_csv(given or (native.printed_command if native else ""), detected)),
         ("check", guessed.check, "a column that says whether a row is correct"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
         ("configs", "", "found in the baseline"),
@@ -79,7 +91,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
         ("setup_command", "", ""),
         ("build_command", kernel.build, "builds what the benchmark loads"),
         ("format_command", kernel_source.format_command(project, kernel.files), "its style file"),
-        ("test_command", benchmark.test_command(project, script, kernel.files), "its tests"),
+        ("test_command", test, "its tests"),
         ("full_test_command", "", ""),
         ("primary_metric", "", "the metrics"),
         *parameters.OF_CAMPAIGN,
@@ -139,6 +151,8 @@ def with_table(known: Parameters, table: ResultTable, hint: str) -> Parameters:
     cells = {name: table.column(name) for name in table.columns}
     guessed = guess_columns(table.columns, cells, hint)
     values = {"check": guessed.check, "metrics": ", ".join(guessed.metrics)}
+    if guessed.rivals and known["csv"].value.endswith(PRINTED):
+        values["metrics"] = ""  # nobody named these columns for kopt
     return _with_primary({
         name: replace(parameter, value=values[name], origin="in the table of a run")
         if values.get(name) and parameter.origin != "given" else parameter
@@ -182,8 +196,18 @@ def expect_columns(known: Parameters, table: ResultTable) -> None:
     if len(table.columns) == 1 and " " in table.columns[0]:
         raise InputError(f"{csv} has a single column, '{one_line(table.columns[0], 80)}'",
                          fix="let the benchmark separate the cells of a row by commas")
-    if (name := missing_parameter(known)) in OF_RUN:
+    name = missing_parameter(known)
+    cells = {column: table.column(column) for column in table.columns}
+    if name and (rivals := guess_columns(table.columns, cells, known["edit"].value).rivals):
+        raise InputError(f"{csv} has several times or rates: {listed(rivals, MOST_COLUMNS)}",
+                         fix=f"say which candidates should improve: --metrics '{rivals[-1]}'")
+    if name in OF_RUN:
         what, fix = OF_RUN[name]
+        if name == "check" and csv.endswith(PRINTED):
+            fix = PRINT_CHECK
+            if test := known["test_command"].value:
+                fix += f"; or let the tests decide: --benchmark " \
+                    f"'{known['benchmark_command'].value} && {test} && echo PASS >> {csv}'"
         has = listed([one_line(column, 80) for column in table.columns], MOST_COLUMNS)
         raise InputError(f"no column of {csv} {what}: it has {has}", fix=fix)
 

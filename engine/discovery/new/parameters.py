@@ -15,7 +15,7 @@ from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.text import suggest
 
-LISTS = ("edit", "metrics", "configs", "ignore")
+LISTS = ("edit", "frozen", "metrics", "configs", "ignore")
 SCALARS = ("git_commit", "max_iterations")
 TARGET = ("csv", "check", "metrics", "configs", "ignore")
 ROUNDS = 10

@@ -30,7 +30,7 @@ WIDE = 8.0
 """Numbers whose largest is this many times the smallest can be sizes, whatever their name."""
 LEVELS = 12
 """Most different values of a column whose values can each be a class."""
-CHECKS = WORDS["errors"] | WORDS["checks"]
+CHECKS = WORDS["errors"] | WORDS["checks"] | WORDS["fingerprints"]
 STATISTICS = ("median", "mean", "avg", "average", "min", "best", "max", "p", "std", "stdev")
 """Statistics of a timing, in order of preference; a column that names none is preferred to all."""
 UNIQUE = "different in every row"
@@ -134,6 +134,8 @@ class GuessedColumns:
     metrics: tuple[str, ...]
     implementations: tuple[str, ...]
     """Implementations that the table has times of, the measured one first."""
+    rivals: tuple[str, ...] = ()
+    """The metrics among which only their order decided; empty if there is a reason."""
 
 
 def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None = None,
@@ -147,9 +149,10 @@ def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | Non
         if metric_units.unit_in(name) and _is_positive(name, cells):
             groups.setdefault(implementation_of(name), []).append(name)
     checks = sorted((name for name in names if name_words(name) & CHECKS
-                     and not metric_units.unit_in(name)),
+                     and not metric_units.unit_in(name) and _is_check(name, cells)),
                     key=lambda name: not name_words(name) & WORDS["checks"])  # errors need a limit
-    order = sorted(groups, key=lambda rest: _rank(rest, checks, hint))
+    ranks = {rest: _rank(rest, checks, hint) for rest in groups}
+    order = sorted(groups, key=ranks.__getitem__)
     if not order:
         return GuessedColumns(check=_check(checks[:1], cells), metrics=(), implementations=())
     matching = [name for name in checks if implementation_of(name) == order[0]]
@@ -158,6 +161,8 @@ def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | Non
             matching or [name for name in checks if not implementation_of(name)] or checks[:1],
             cells),
         metrics=_metrics(groups[order[0]]),
+        rivals=tuple(name for rest in order if ranks[rest] == ranks[order[0]]
+                     for name in _metrics(groups[rest])) if _has_rival(order, ranks) else (),
         implementations=tuple(" ".join(rest) for rest in order if rest))
 
 
@@ -166,6 +171,17 @@ def _rank(rest: tuple[str, ...], checks: Sequence[str], hint: str) -> tuple[bool
     is_checked = any(implementation_of(name) == rest for name in checks)
     is_hinted = bool(rest) and all(word in hint.casefold() for word in rest)
     return not is_hinted, not is_checked, bool(set(rest) & WORDS["references"])
+
+
+def _has_rival(order: Sequence[tuple[str, ...]],
+               ranks: Mapping[tuple[str, ...], tuple[bool, bool, bool]]) -> bool:
+    return len(order) > 1 and ranks[order[0]] == ranks[order[1]]
+
+
+def _is_check(name: str, cells: Mapping[str, Sequence[str]] | None) -> bool:
+    """Return whether a column can be a check: a checksum only if a run gave one value."""
+    values = set((cells or {}).get(name, ()))
+    return not name_words(name) & WORDS["fingerprints"] or len(values) == 1
 
 
 def implementation_of(name: str) -> tuple[str, ...]:
@@ -212,6 +228,8 @@ def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> s
         return f"{name} == 0" if name_words(name) & WORDS["errors"] else name
     if numbers == {0.0} and name_words(name) & WORDS["errors"]:
         return f"{name} == 0"
+    if name_words(name) & WORDS["fingerprints"]:
+        return f"{name} == {next(iter(values))}"
     if numbers == {1.0}:
         return f"{name} == 1"
     word = next(iter(values))

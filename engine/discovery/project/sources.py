@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.routing import source_language
 from harness.tasks.target import Arg, Language, Launch
 
 NO_SOURCES = (".git", ".venv", "venv", "node_modules", "workspace", "__pycache__")
@@ -22,7 +23,6 @@ C_TYPES = {
 }
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _FUNCTION = re.compile(r"^([A-Za-z_][\w \t*]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
-_OPENMP = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp\b", re.MULTILINE)
 _QUALIFIERS = re.compile(r"\b(?:const|restrict|__restrict__|__restrict|volatile|register)\b")
 
 
@@ -90,13 +90,13 @@ def c_functions(source: str) -> list[CFunction]:
     """Return the non-static functions of a C source whose argument types are known."""
     functions: list[CFunction] = []
     code = _COMMENT.sub(" ", source)
-    uses_openmp = bool(_OPENMP.search(code))
+    openmp = source_language.uses_openmp(code)
     for match in _FUNCTION.finditer(code):
         head, name, parameters = match.groups()
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            functions.append(CFunction(name, args, uses_openmp=uses_openmp))
+            functions.append(CFunction(name, args, uses_openmp=openmp))
     return functions
 
 

@@ -28,6 +28,12 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
     if unknown := [name for name in (*shapes, *scalars) if name not in names]:
         raise InputError(f"the function has no argument {unknown[0]!r}", where=line,
                          fix=f"it has {', '.join(names)}")
+    if missing := [name for name in names if name not in (*shapes, *scalars)
+                   and name not in entry.defaults]:
+        flags = " ".join(f"--shape {name}=ROWS,COLS" for name in missing)
+        raise InputError(f"neither a shape nor a value is given for {', '.join(missing)}",
+                         where=line, fix=f"add {flags} (--scalar NAME=VALUE for one that is no "
+                         "tensor), or give a program that calls the function after --")
     arguments = []
     for name in names:
         if name in shapes:
@@ -43,10 +49,6 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
             arguments.append((name, repr(value) if not isinstance(value, str)
                               or not value.isidentifier() or not any(
                                   value in each for each in classes) else value))
-        elif name not in entry.defaults:
-            raise InputError(f"argument {name!r} has no shape or value", where=line, fix=(
-                f"use --shape {name}=ROWS,COLS or --scalar {name}=VALUE, or give a program that "
-                "calls the function after --"))
     passed = ", ".join(f"{name}={value}" for name, value in arguments)
     calls = [line for each in (classes or [{}]) for line in (
         *(f"{name} = {size}" for name, size in each.items()), f"function({passed})")]

@@ -284,7 +284,7 @@ def _stop(view: JournalView) -> PageSection:
         rows.append(("merge command", handover.command(row)))
     is_open = any(round.n == row.round and round.outcome is None for round in view.history.rounds)
     reason = f": {row.outcome}" if row.outcome else ""
-    place = "the baseline" if row.round == 1 else f"round {row.round_place}"
+    place = "the baseline" if row.round == 1 else f"iteration {row.iteration_place}"
     when = f"{'in' if is_open else 'after'} {place}"
     return PageSection(heading="Stop summary", tables=[PageTable(rows=rows)], paragraphs=[
         f"The campaign is {row.state} {when}{reason}."])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harness.benchmark.spec import table_rules
+from harness.benchmark.spec import metric_units, table_rules
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace import weights
@@ -31,6 +31,8 @@ FaultKind = Literal[
     "disturbed"]
 TABLE_LIMITS = {"bytes": 4 << 20, "rows": 4096, "columns": 256, "cell": 500}
 """Limits of a benchmark's file."""
+PRINTED = (".txt", ".log", ".out")
+"""Files that may hold lines printed for people instead of a table end so."""
 LEAST_VALUE, MOST_VALUE = 1e-12, 1e18
 """Limits of a metric in any unit."""
 MOST_NAMED = 3
@@ -205,7 +207,9 @@ class CsvReader:
                                   python=self._python, confine=Confine(cards=False),
                                   zygote=reading_zygote(self._python),
                                   cancel=self._cancel)
-            return self._peer.ask("read", path=str(path), limits=TABLE_LIMITS)
+            units = sorted(metric_units.KNOWN) if path.name.endswith(PRINTED) else []
+            return self._peer.ask("read", path=str(path), limits=TABLE_LIMITS,
+                                  units=units)
         except PeerDied:
             self.close()
             if is_fresh:

@@ -23,6 +23,8 @@ RATES = {"flops": ("TFLOP", 1e-12), "mflops": ("TFLOP", 1e-6), "gflops": ("TFLOP
 """For each rate what it counts per second, and how many of those one unit is."""
 ALIASES: dict[str, str] = {"gbps": "gb/s", "tbps": "tb/s", "mbps": "mb/s", **{
     f"{prefix}flop/s": f"{prefix}flops" for prefix in ("", "m", "g", "t", "p")}}
+KNOWN = frozenset((*TIMES, *RATES, *ALIASES))
+"""The names of units, in lower case."""
 LOWER_WORDS = frozenset(("time", "times", "runtime", "walltime", "latency", "latencies", "elapsed",
                          "duration", "durations", "cycles", "delay", "delays"))
 HIGHER_WORDS = frozenset(("throughput", "bandwidth", "speed", "speedup", "rate", "flops", "score"))

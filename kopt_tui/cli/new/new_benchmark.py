@@ -14,7 +14,7 @@ from engine.discovery.classes import proposal, quick_script
 from engine.discovery.classes.proposal import ClassProposal
 from engine.discovery.new import draft_command
 from engine.discovery.new.parameters import Parameters
-from engine.discovery.project import benchmark, sources
+from engine.discovery.project import benchmark, file_changes, native_benchmark, sources
 from engine.globs import matches
 from engine.manifest.benchmark_target import command_target, sealed_target
 from engine.manifest.schema import Manifest
@@ -25,7 +25,7 @@ from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace.weights import number
 from harness.devices import inventory
 from harness.errors import InputError, KoptError
-from harness.formats.quantities import counted, percent
+from harness.formats.quantities import counted, listed, percent
 from harness.isolation import device_lock
 from kopt_tui.cli.new import new_kernel, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts
@@ -33,6 +33,9 @@ from kopt_tui.cli.new.parameter_list import NewManifest
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot.phrases import clean
+
+MOST_FILES = 4
+"""Most files that a message names."""
 
 
 def add_command_flags(parser: argparse.ArgumentParser) -> None:
@@ -62,8 +65,10 @@ def is_for_benchmark(project: Path, args: argparse.Namespace) -> bool:
     of_kernel = (args.task, args.source, args.entry, args.reference)
     if any(of_kernel) or args.shape or args.classes or sources.task_files(project):
         return False
-    return bool(args.csv or args.check or args.metrics or args.run
-                or benchmark.find_benchmarks(project))
+    if args.csv or args.check or args.metrics or args.run or benchmark.find_benchmarks(project):
+        return True
+    native = native_benchmark.find(project)
+    return native is not None and not native.mixed
 
 
 def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) -> NewManifest:
@@ -114,8 +119,13 @@ def _outlook(manifest: Manifest, project: Path) -> Iterator[str]:
         return  # the edited files lie deeper than kopt searches
     target = sealed_target(manifest, files)
     if not target.source:
-        yield "edit matches several files: kopt changes none by itself; name one with --edit, " \
-              f"{new_kernel.BY_AGENT}"
+        changes = file_changes.of_files(project, manifest.edit, target.frozen)
+        paths = list(dict.fromkeys(change.path for change in changes))
+        yield (f"edit matches several files: a campaign tries "
+               f"{counted(len(changes), 'built-in change')} of {listed(paths, MOST_FILES)}"
+               if changes else "edit matches several files, to which no built-in change applies: "
+               "a campaign will try nothing") + \
+            f"; to search knobs, name one file with --edit, {new_kernel.BY_AGENT}"
     elif "kopt: knob" not in (text := sources.read_source(project / target.source)):
         yield f"{new_kernel.without_knobs(text, target.language)}, {new_kernel.BY_AGENT}"
 

@@ -204,7 +204,9 @@ def _expect_sizes(shapes: Mapping[str, str], scalars: Set[str],
     known = scalars | (set(classes[0]).intersection(*classes) if classes else set())
     if unknown := [name for name in names if name not in known]:
         example = " ".join(f"{name}=64" for name in names if name not in scalars)
-        raise InputError(f"the size {unknown[0]} has no value", where=kernel.title,
+        is_one, listed = len(unknown) == 1, ", ".join(unknown)
+        raise InputError(f"the size {listed} has no value" if is_one else
+                         f"the sizes {listed} have no value", where=kernel.title,
                          fix=f"use --class, such as --class 'small: {example}'")
 
 

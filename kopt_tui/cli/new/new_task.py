@@ -53,20 +53,27 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         function, args, prompt, sources.read_source(project / source)))
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
-    for name in [arg.name for arg in function.args if arg.shape is not None]:
-        if name not in shapes:  # a C signature does not have them
-            shapes[name] = prompt.text(
-                f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
-                sizes[0] if len(sizes) == 1 else "", check=partial(check_shape, function, name))
-    for name in [arg.name for arg in function.args if arg.shape is None and arg.value is None]:
-        if name not in scalars:
-            scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
+    tensors = [arg.name for arg in function.args if arg.shape is not None
+               and arg.name not in shapes]  # a C signature does not have their shapes
+    values = [arg.name for arg in function.args if arg.shape is None and arg.value is None
+              and arg.name not in scalars]
+    free = [name for name in sizes if name not in scalars]
+    example = _example_class([*free, *shapes.values()])
+    default = sizes[0] if len(sizes) == 1 else ""
+    if not prompt.interactive:
+        _expect_all(function, [] if default else tensors, values,
+                    "" if args.classes else example)
+    for name in tensors:
+        shapes[name] = prompt.text(
+            f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
+            default, check=partial(check_shape, function, name))
+    for name in values:
+        scalars[name] = prompt.text(f"value of {name}", f"--scalar {name}=VALUE")
 
     def drafted(classes: list[str]) -> target.Target:
         return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
                                   pairs(args.role, "--role"))
 
-    free = [name for name in sizes if name not in scalars]
     task = drafted(args.classes or _classes(
         prompt, drafted, _example_class([*free, *shapes.values()])))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,6 +82,19 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         print(f"  {line}", file=sys.stderr)
     print_text(f"wrote {path}; add a tolerance, flops or weights where the defaults do not fit",
                sys.stderr)
+
+
+def _expect_all(function: sources.CFunction, tensors: Sequence[str], values: Sequence[str],
+                example: str) -> None:
+    """Raise InputError for all that flags must still give, if it is more than one thing."""
+    missing = [*(f"the shape of {name}" for name in tensors),
+               *(f"the value of {name}" for name in values), *["a config class"] * bool(example)]
+    if len(missing) > 1:
+        flags = [*(f"--shape {name}=DIMS" for name in tensors),
+                 *(f"--scalar {name}=VALUE" for name in values),
+                 *[f"--class '{example}'"] * bool(example)]
+        raise InputError(f"{function.name}: not given are {', '.join(missing)}",
+                         fix=f"add {' '.join(flags)}")
 
 
 def _reference(given: str | None, project: Path, function: sources.CFunction,

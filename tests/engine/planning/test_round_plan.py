@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.discovery.project import file_changes
 from engine.knowledge import strategy_table
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import CliSpec, PoolSpec
@@ -230,6 +231,17 @@ def test_transformation_is_made_once_on_a_best_and_a_lost_one_comes_last() -> No
     assert [task.option for task in tasks if task.backend == "transform"] == ["third", "first"]
     again = TriedDirections.of(tasks)
     assert again.transforms == {"third", "first"}
+
+
+def test_transformation_is_made_once_in_each_file(tmp_path: Path) -> None:
+    for name in ("a.c", "b.c", "frozen.c", "notes.txt"):
+        (tmp_path / name).write_text("float twice(float x) { return x + x; }\n")
+    changes = file_changes.of_files(tmp_path, ("*",), ("frozen.c",))
+    assert {change.path for change in changes} == {"a.c", "b.c"}
+    tried = TriedDirections(transforms=frozenset({changes[0].option}))
+    tasks = plan(plan_inputs(slots=9, knobs=(), bottlenecks=(), changes=changes, tried=tried))
+    made = [task.option for task in tasks if task.backend == "transform"]
+    assert made == [change.option for change in changes[1:]] and made
 
 
 @pytest.mark.parametrize("pool", [PoolSpec(mode="fixed"), PoolSpec(backends=("search",))])

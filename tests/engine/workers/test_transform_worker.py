@@ -54,6 +54,14 @@ def test_change_without_knobs_is_written_and_needs_no_device(tmp_path: Path) -> 
     assert "const float *restrict x, float *restrict out" in (tmp_path / "twice.c").read_text()
 
 
+def test_option_with_a_path_changes_that_file(tmp_path: Path) -> None:
+    (tmp_path / "twice.c").write_text(c_case.FAST)
+    (tmp_path / "other.c").write_text(c_case.FAST.replace("twice", "again"))
+    assert work("c-restrict:other.c", tmp_path) == "restrict on the pointers of again"
+    assert "restrict" in (tmp_path / "other.c").read_text()
+    assert (tmp_path / "twice.c").read_text() == c_case.FAST
+
+
 def test_unknown_or_unfitting_transformation_is_refused(tmp_path: Path) -> None:
     (tmp_path / "twice.c").write_text(c_case.FAST)
     with pytest.raises(Refused, match="no transformation 'c-nothing'"):

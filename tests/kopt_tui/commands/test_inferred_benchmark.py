@@ -74,12 +74,15 @@ def test_run_prints_the_check_and_how_to_change_it(
 
 @pytest.mark.parametrize(("edit", "said"), [
     ("src/*.c", "no knobs: a campaign tries 1 built-in change (relaxed rounding in the whole"),
-    ("src/*", "edit matches several files: kopt changes none by itself; name one with --edit")])
+    ("src/*", "edit matches several files: a campaign tries 1 built-in change of src/a.c; to "),
+    ("src/*.[hx]", "edit matches several files, to which no built-in change applies: a campaign "
+                   "will try nothing; to search knobs, name one file with --edit")])
 def test_new_prints_which_changes_a_campaign_will_make(
         edit: str, said: str, project: Path) -> None:
     (project / "src").mkdir()
     (project / "src" / "a.c").write_text("float twice(float x) { return x + x; }\n")
     (project / "src" / "a.h").write_text("float twice(float x);\n")
+    (project / "src" / "a.x").write_text("a list\n")
     done = kopt("new", "--project", str(project), "--yes", "--edit", edit)
     assert done.returncode == 0 and said in done.stdout, done.stdout
     assert load(project / "manifest.yaml").target_lang == "c"

@@ -66,7 +66,11 @@ def test_shapes_replace_a_program(project: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "part"), [
-    (("kernels.py:norm", "--shape", "x=4,4"), "argument 'weight' has no shape or value (use "),
+    (("kernels.py:gather", "--shape", "out=4,4", "--shape", "table=9,4"),
+     "neither a shape nor a value is given for index, cols (add --shape index=ROWS,COLS --shape "
+     "cols=ROWS,COLS (--scalar NAME=VALUE for one that is no tensor), or give a program"),
+    (("kernels.py:norm", "--shape", "x=n,m", "--shape", "weight=m"),
+     "the sizes n, m have no value (use --class, such as --class 'small: n=64 m=64')"),
     (("kernels.py:norm", "--shape", "x=n,m", "--shape", "weight=m", "--class", "a: m=8"),
      "the size n has no value (use --class, such as --class 'small: n=64 m=64')"),
     (("kernels.py:norm",), "kernels.py:5, norm: no program is given"),

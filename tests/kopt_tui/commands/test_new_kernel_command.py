@@ -195,8 +195,13 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [((), "shape of x (sizes: rows, cols) is not given (use --shape x=DIMS)"),
-     (SHAPES, "value of eps is not given (use --scalar eps=VALUE)"),
+    [((), "rmsnorm: not given are the shape of x, the shape of weight, the shape of out, the "
+          "value of eps, a config class (add --shape x=DIMS --shape weight=DIMS --shape out=DIMS "
+          "--scalar eps=VALUE --class 'small: rows=64 cols=64')"),
+     ((*SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
+      "shape of x (sizes: rows, cols) is not given (use --shape x=DIMS)"),
+     ((*SHAPES, "--class", "a: rows=1 cols=1"),
+      "value of eps is not given (use --scalar eps=VALUE)"),
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
       "the value of eps is missing or not a number (--scalar eps=1e-6)"),
      ((*SHAPES, "--scalar", "eps=1"), "a config class, such as small: rows=64 cols=64 is not "

@@ -18,7 +18,14 @@ from engine.journal.records import Control
 from engine.journal.write import Writer
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
-from tests.support.dashboard_journal import CAMPAIGN, Journal, candidate_id, make, own
+from tests.support.dashboard_journal import (
+    CAMPAIGN,
+    NOW,
+    Journal,
+    candidate_id,
+    make,
+    own,
+)
 from tests.support.dashboard_pilot import open_app, shown, until
 
 NARROW = (80, 24)
@@ -239,6 +246,25 @@ async def test_pause_key_offers_to_resume_a_paused_or_stopped_campaign(workspace
         await until(pilot, "Resume campaign softmax")
         await until(pilot, "no engine is running")
         assert "campaign is stopped now" not in shown(app) and controls(workspace) == []
+
+
+@pytest.mark.parametrize(("exhausted", "advice"), [
+    ("c" * 40, "nothing is left to try; kopt submit PATCH judges your own change"),
+    ("b" * 40, "kopt resume matmul_c_cpu_20261119 goes on from the new best")])
+async def test_pause_key_names_what_can_follow_an_end_without_ideas(
+        exhausted: str, advice: str, workspace: Path) -> None:
+    name, journal = "matmul_c_cpu_20261119", Journal(workspace)
+    journal.event(name, NOW, "campaign.stop", reason="nothing left to try: no ideas",
+                  nothing_left_on=exhausted)
+    with journal.db:
+        journal.db.execute("UPDATE campaigns SET rounds_max = 20 WHERE id = ?", (name,))
+    journal.close()
+    app = open_app(workspace)
+    async with app.run_test(size=(200, 50)) as pilot:
+        await until(pilot, "finished")
+        await pilot.press("j", "p")
+        text = await until(pilot, f"{name} is finished: {advice}")
+        assert "raises a limit" not in text
 
 
 async def test_readonly_dashboard_refuses_every_request(workspace: Path) -> None:

@@ -167,8 +167,8 @@ def test_speedup_in_a_reason_is_left_out_and_trends_need_two_values() -> None:
     assert all(phrases.sign(word) for word in phrases.SIGNS)
 
 
-def test_number_of_a_round_is_shown_with_the_limit_except_beyond_it() -> None:
+def test_baseline_is_no_iteration_and_one_beyond_the_limit_has_no_limit() -> None:
     """A patch submitted after the end is judged in a further round."""
-    assert [samples.campaign(round=n, rounds_max=4).round_place for n in range(6)] == \
-        ["0", "baseline", "2 of 4", "3 of 4", "4 of 4", "5"]
-    assert samples.campaign(round=3, rounds_max=None).round_place == "3"
+    assert [samples.campaign(round=n, rounds_max=4).iteration_place for n in range(6)] == \
+        ["0", "baseline", "1 of 3", "2 of 3", "3 of 3", "4"]
+    assert samples.campaign(round=3, rounds_max=None).iteration_place == "2"
