@@ -92,8 +92,7 @@ class _ForwardWriter:
 
     def _operand(self, region: Region | RowRegion, value: Ref | SizeOf) -> str:
         if isinstance(value, Ref):
-            text = self.text(value)
-            return text if value.kind == "attribute" else f"{text}.contiguous()"
+            return f"{self.text(value)}.contiguous()"
         owner = self.text(value.tensor or region.input)
         return " * ".join(f"{owner}.shape[{axis}]" for axis in value.axes)
 
@@ -192,6 +191,8 @@ class _ForwardWriter:
             pair = reversed(arguments) if word not in INFIX else arguments
             return f"{name} = " + f" {INFIX[word if word in INFIX else word[1:]]} ".join(pair)
         if head == "torch.Tensor":
+            if last == "view" and not any(isinstance(each, SourceCode) for each in node.args):
+                last = "reshape"  # a kernel's result may have other strides than torch's
             return f"{name} = {arguments[0]}.{last}({', '.join([*arguments[1:], *named])})"
         assert all(part.isidentifier() and not keyword.iskeyword(part)
                    for part in node.target.split("."))

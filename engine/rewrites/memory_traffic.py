@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from engine.rewrites.module_graph import ModuleGraph, Node, TensorForm
+from engine.rewrites.module_graph import VIEWS, ModuleGraph, Node, TensorForm
 from engine.rewrites.regions import Partition
 from harness.tasks.target import DTYPE_BYTES
-
-VIEWS = frozenset((
-    "chunk", "split", "view", "reshape", "flatten", "transpose", "permute", "t", "__getitem__",
-    "squeeze", "unsqueeze", "expand", "diagonal", "narrow", "select", "unbind", "detach"))
-"""Functions that usually move nothing."""
 
 
 def bytes_moved(graph: ModuleGraph, cut: Partition, live: Set[str]) -> int:

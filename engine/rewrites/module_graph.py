@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,10 @@ from harness.tasks.target import Target
 PROGRAM = "module.graph_capture"
 SAME = {"mat2": "other"}
 """Argument names of ATen, and what similar functions of PyTorch call these arguments."""
+VIEWS = frozenset((
+    "chunk", "split", "view", "reshape", "flatten", "transpose", "permute", "t", "__getitem__",
+    "squeeze", "unsqueeze", "expand", "diagonal", "narrow", "select", "unbind", "detach"))
+"""Functions that usually move nothing."""
 LIMITS = Limits(wall_s=120.0, output_bytes=1 << 20, memory_bytes=32 << 30)
 
 
@@ -79,7 +84,7 @@ class Node:
     def form(self) -> TensorForm:
         return self.outputs[0]
 
-    @property
+    @cached_property
     def reads(self) -> tuple[Ref, ...]:
         return tuple(refs_of((self.args, tuple(self.kwargs.values()))))
 
@@ -117,9 +122,41 @@ class ModuleGraph:
     def node(self, name: str) -> Node:
         return self.nodes[int(name[1:])]
 
+    @cached_property
+    def readers(self) -> dict[Ref, list[Node]]:
+        """The nodes that read each tensor, in their order."""
+        readers: dict[Ref, list[Node]] = {}
+        for node in self.nodes:
+            for ref in dict.fromkeys(node.reads):
+                readers.setdefault(ref, []).append(node)
+        return readers
+
+    @cached_property
+    def _users(self) -> dict[str, list[Node]]:
+        users: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in dict.fromkeys(ref.name for ref in node.reads if ref.kind == "node"):
+                users.setdefault(name, []).append(node)
+        return users
+
+    @cached_property
+    def unsteady(self) -> set[str]:
+        """The nodes that read a tensor which the forward pass writes, or a view of it.
+
+        They must stay where they are.
+        """
+        written = {node.written for node in self.nodes if node.written is not None}
+        names = set[str]()
+        for node in self.nodes if written else ():
+            if any(ref in written for ref in node.reads):
+                names.add(node.name)
+                if node.target.rpartition(".")[2] in VIEWS:
+                    written |= {Ref("node", node.name), *(
+                        Ref("node", node.name, item) for item in range(len(node.outputs)))}
+        return names
+
     def users(self, name: str) -> list[Node]:
-        return [node for node in self.nodes if any(
-            ref.kind == "node" and ref.name == name for ref in node.reads)]
+        return self._users.get(name, [])
 
     def before(self, names: Iterable[str],
                follows: Callable[[Ref], bool] = lambda ref: True) -> set[str]:

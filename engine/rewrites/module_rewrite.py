@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from pathlib import Path
 
 import msgspec
@@ -98,12 +99,17 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
 def _with_rows(graph: ModuleGraph, known: Catalog) -> Partition:
     """Return the cut with those kernels of rows that save memory traffic."""
     live = regions.live_nodes(graph)
+    found = row_region.find(graph, known, live)
+    alike: dict[Hashable, list[RowRegion]] = {}  # such as those of a model's equal blocks
+    for region in found:
+        alike.setdefault(region.signature(graph), []).append(region)
     best, taken = regions.partition(graph, known), list[RowRegion]()
-    for region in row_region.find(graph, known, live):
-        cut = regions.partition(graph, known, rows=[*taken, region])
-        if bytes_moved(graph, cut, live) < bytes_moved(graph, best, live):
-            best = cut
-            taken.append(region)
+    least = bytes_moved(graph, best, live)
+    for group in alike.values():
+        cut = regions.partition(graph, known, rows=[*taken, *group])
+        if (moved := bytes_moved(graph, cut, live)) < least:
+            best, least = cut, moved
+            taken += group
     return best
 
 

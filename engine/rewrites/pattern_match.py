@@ -16,6 +16,8 @@ OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "torch.add", ast.Sub: "torch.sub", ast.Mult: "torch.mul", ast.Div: "torch.div",
     ast.Pow: "torch.pow", ast.MatMult: "torch.matmul"}
 CASTS = ("to", "type", "float", "half", "bfloat16", "char")
+CAST_TARGETS = frozenset(f"torch.Tensor.{name}" for name in CASTS)
+BACKWARDS = ("torch.rsub", "torch.Tensor.__rtruediv__", "torch.Tensor.__rdiv__")
 USUAL: Mapping[str, Any] = {"alpha": 1, "approximate": "none", "beta": 1, "diagonal": 0}
 """Values of arguments that an expression does not name; any others must be None or False."""
 
@@ -30,6 +32,8 @@ class PatternMatch:
 
 def match(graph: ModuleGraph, root: Node, expression: str) -> PatternMatch | None:
     """Match `root` against an expression; None if it does not match."""
+    if (possible := roots(expression)) and possible.isdisjoint(spellings(root.target)):
+        return None
     matcher = _Matcher(graph)
     if not matcher.value(parsed(expression), Ref("node", root.name)):
         return None
@@ -39,8 +43,27 @@ def match(graph: ModuleGraph, root: Node, expression: str) -> PatternMatch | Non
 
 
 @cache
+def written(pattern: ast.expr) -> str:
+    return ast.unparse(pattern)
+
+
+@cache
 def parsed(expression: str) -> ast.expr:
     return ast.parse(expression, mode="eval").body
+
+
+@cache
+def roots(expression: str) -> frozenset[str]:
+    """Return the functions of which one computes an expression's result; none if any may."""
+    pattern = parsed(expression)
+    while isinstance(pattern, ast.NamedExpr):
+        pattern = pattern.value
+    if isinstance(pattern, ast.BinOp):
+        return frozenset({OPERATORS.get(type(pattern.op), ""), *BACKWARDS})
+    if not isinstance(pattern, ast.Call):
+        return frozenset()
+    target = called(pattern)[0]
+    return CAST_TARGETS if target == "torch.Tensor.to" else frozenset({target})
 
 
 @cache
@@ -72,12 +95,12 @@ class _Matcher:
         if isinstance(pattern, ast.NamedExpr):
             return self.value(pattern.value, value) and self.value(pattern.target, value)
         if isinstance(value, SourceCode):
-            return ast.unparse(pattern) == value.text
+            return written(pattern) == value.text
         if isinstance(pattern, ast.Tuple):
             return isinstance(value, list | tuple) and len(value) == len(pattern.elts) and all(
                 map(self.value, pattern.elts, value))
         if isinstance(value, int | float):
-            return holds(f"({ast.unparse(pattern)}) == {value!r}",
+            return holds(f"({written(pattern)}) == {value!r}",
                          values(self.graph, self.bound, ""))
         if not isinstance(value, Ref) or value.kind != "node" or value.item is not None:
             return False
@@ -92,7 +115,7 @@ class _Matcher:
     def _item(self, pattern: ast.Subscript, value: Any) -> bool:
         """Compare `f(x)[0]`, where a function returns several tensors."""
         if not isinstance(value, Ref) or value.kind != "node" or value.item is None or \
-                ast.unparse(pattern.slice) != str(value.item) or \
+                written(pattern.slice) != str(value.item) or \
                 not isinstance(pattern.value, ast.Call):
             return False
         self.nodes.add(value.name)

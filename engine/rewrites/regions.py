@@ -84,7 +84,7 @@ class _Cutter:
                     self.users[ref.name].add(name)
         for name in graph.returned():
             self.users[name].add("returned")
-        self.taken = {name for region in self.rows for name in region.names}
+        self.taken = {name for region in self.rows for name in region.names} | graph.unsteady
         self.regions: list[Region] = []
         self.reasons: dict[str, str] = {}
 
@@ -144,7 +144,8 @@ class _Cutter:
     def _take_core(self, node: Node) -> None:
         for template, replacement in self.known.find(self.graph, node):
             source = main_input(replacement.call, node.bound)
-            if source is None:
+            if source is None or not self.graph.form(source).numel() or \
+                    not self.graph.form(source).dim():
                 continue
             if (dtype := self.graph.form(source).dtype) not in template.dtypes:
                 self.reasons[node.name] = f"template {template.name} is not for {dtype}"

@@ -21,7 +21,7 @@ LAUNCH = '''    width = max(2, 1 << (columns - 1).bit_length())
     is_whole = width <= ROWS_WHOLE
     lanes = max(1, ROWS_TILE // width) if is_whole else 1
     block = width if is_whole else ROWS_BLOCK
-    if row_count * columns:
+    if row_count:
         (rows_kernel if is_whole else rows_long_kernel)[(-(-row_count // lanes),)](
             {arguments}, row_count, columns, WIDE=2 * row_count * columns >= 2**31, LANES=lanes,
             BLOCK=block,

@@ -13,7 +13,7 @@ from engine.rewrites.fused_lines import FusedCode, filled, number
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref
 from engine.rewrites.rows.row_index import RowPlace, operand_index
 from engine.rewrites.rows.row_ops import Statistic, constants
-from engine.rewrites.rows.row_pass import FIRST, FULL, HEAD, PART, Pass, own_names, tile
+from engine.rewrites.rows.row_pass import FULL, HEAD, PART, Pass, own_names, tile
 from engine.rewrites.rows.row_region import RowRegion
 from engine.rewrites.rows.row_space import (
     cut_of,
@@ -37,8 +37,10 @@ class RowKernel:
                  is_long: bool) -> None:
         self.graph, self.known, self.region, self.code = graph, known, region, code
         self.is_long = is_long
+        self.numbers = {node.name: number for number, node in enumerate(region.nodes)}
         self.lines: list[str] = []
         self.row_values: dict[Ref, str] = {}
+        self.loads: dict[str, list[tuple[str, str]]] = {}
         self.statistics: dict[Measured, Statistics] = {}
         self.passes = 0
         self.now = Pass(suffix="", lines=self.lines)
@@ -80,16 +82,13 @@ class RowKernel:
         if not wanted:
             return
         values: dict[Measured, str] = {}
-        first: dict[Measured, str] = {}
-        for kind, ref in wanted:
-            if kind == "moments" and self.is_long:
-                first[kind, ref] = self._outside_loops(ref, FIRST)
         with_loop = self._begin(FULL, "BLOCK") if self.is_long else self.now
+        start = f"start{with_loop.suffix}"
         for key in wanted:
             values[key] = self._value(key[1], FULL)
         for key, statistic in wanted.items():
-            before, within, after = lines_of(statistic, values[key], self.is_long,
-                                             first.get(key, ""), FULL)
+            before, within, after = lines_of(statistic, values[key], self.is_long, start,
+                                             FULL)
             if self.is_long:
                 self.lines += before
                 with_loop.lines += within
@@ -98,7 +97,7 @@ class RowKernel:
         if self.is_long:
             self._end(with_loop)
             for key, statistic in wanted.items():
-                self.lines += lines_of(statistic, values[key], True, first.get(key, ""), FULL)[2]
+                self.lines += lines_of(statistic, values[key], True, start, FULL)[2]
         self.statistics |= wanted
 
     def _begin(self, place: RowPlace, step: str) -> Pass:
@@ -122,7 +121,7 @@ class RowKernel:
         return variable
 
     def _number(self, node: Node) -> int:
-        return self.region.nodes.index(node)
+        return self.numbers[node.name]
 
     def _is_inside(self, ref: Ref) -> bool:
         return ref.kind == "node" and ref.name in self.region.names
@@ -236,12 +235,16 @@ class RowKernel:
         It is read as if it had the shape `own`, if there is one.
         """
         pointer = self.code.name_of(ref)
-        name = f"f_{pointer}{place.name if place else ''}{self.now.suffix}"
         index, mask = operand_index(own or self.graph.form(ref).shape, shape,
                                     self.region.space.first, ref, self.code, place)
-        line = f"{name} = tl.load({pointer} + {index}, mask={mask}, other=0.0).to(tl.float32)" \
-            if index else f"{name} = tl.load({pointer}).to(tl.float32)"
-        self.now.write(line)
+        name = f"f_{pointer}{place.name if place else ''}{self.now.suffix}"
+        ways = self.loads.setdefault(name, [])  # a vector may be one of rows and one of columns
+        if (index, mask) not in ways:
+            ways.append((index, mask))
+        name += f"_way{way}" if (way := ways.index((index, mask))) else ""
+        self.now.write(
+            f"{name} = tl.load({pointer} + {index}, mask={mask}, other=0.0).to(tl.float32)"
+            if index else f"{name} = tl.load({pointer}).to(tl.float32)")
         return name
 
     # Results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,7 +16,8 @@ DEFAULT_EPS = 1.1920928955078125e-07
 
 Statistic = Literal["sum", "squares", "max", "min", "peak", "moments"]
 """What a pass over a row gives: `sum`, `max` and `min` of its values, the sum of `squares`; `peak`:
-the maximum and the `total` of exponentials of the distances to it; `moments`: mean, variance."""
+the maximum, the `total` of exponentials of the distances to it, and that if it is `finite`, else
+NaN; `moments`: mean, variance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +43,11 @@ REDUCTIONS: Mapping[str, RowOp] = {
         statistic="moments", code="tl.sqrt({variance} * columns / (columns - {correction}))"),
     "torch.norm": RowOp(statistic="squares", code="tl.sqrt({squares})"),
     "torch.linalg.vector_norm": RowOp(statistic="squares", code="tl.sqrt({squares})"),
-    "torch.logsumexp": RowOp(
-        statistic="peak",
-        code="tl.where({peak} == float('inf'), {peak}, tl.log({total}) + {peak})"),
+    "torch.logsumexp": RowOp(statistic="peak", code="tl.log({total}) + {peak}"),
     "torch.softmax": RowOp(
-        statistic="peak", code="tl.exp({value} - {peak}) / {total}", is_wide=True),
+        statistic="peak", code="tl.exp({value} - {peak}) / {finite}", is_wide=True),
     "torch.log_softmax": RowOp(
-        statistic="peak", code="{value} - {peak} - tl.log({total})", is_wide=True)}
+        statistic="peak", code="{value} - {peak} - tl.log({finite})", is_wide=True)}
 """Functions with an argument `dim`."""
 LAYERS: Mapping[str, RowOp] = {
     "layer_norm": RowOp(
@@ -55,7 +55,9 @@ LAYERS: Mapping[str, RowOp] = {
     "rms_norm": RowOp(
         statistic="squares", code="{value} / tl.sqrt({squares} / columns + {eps})", is_wide=True),
     "normalize": RowOp(
-        statistic="squares", code="{value} / tl.maximum(tl.sqrt({squares}), {eps})", is_wide=True)}
+        statistic="squares", is_wide=True,
+        code="{value} / tl.maximum("
+             "tl.sqrt({squares}), {eps}, propagate_nan=tl.PropagateNan.ALL)")}
 POOLS = {f"adaptive_avg_pool{dims}d": dims for dims in (1, 2, 3)}
 
 
@@ -75,8 +77,11 @@ def op_of(target: str, bound: Mapping[str, Any],
     for name in names:
         if name in REDUCTIONS and _is_plain(name, bound):
             dim = bound["dim"]
-            return REDUCTIONS[name], tuple(sorted(
+            axes = tuple(sorted(
                 each % rank for each in ((dim,) if isinstance(dim, int) else dim)))
+            is_defined = constants(target, bound)["correction"] < math.prod(
+                form.shape[axis] for axis in axes)
+            return (REDUCTIONS[name], axes) if is_defined else None
     return None
 
 

@@ -12,10 +12,6 @@ FULL = RowPlace(name="", column="column", columns="columns", at="at", inside="in
 PART = RowPlace(name="_part", column="column_part", columns="part", at="at_part",
                 inside="inside_part")
 
-
-FIRST = RowPlace(name="_first", column="(row * 0)", columns="columns", at="(row * columns)",
-              inside="known")
-
 HEAD = [
     "program = tl.program_id(0)",
     "if WIDE:",

@@ -23,6 +23,8 @@ from engine.rewrites.template_catalog import Catalog
 
 LEAST_ROWS, LEAST_COLUMNS = 128, 16
 """A kernel with a program a row leaves a device idle with fewer rows."""
+MOST_NODES = 64
+"""A kernel of more calls takes long to compile: each pass over a long row repeats them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +49,29 @@ class RowRegion:
     def names(self) -> frozenset[str]:
         return frozenset(node.name for node in self.nodes)
 
+    def signature(self, graph: ModuleGraph) -> tuple[object, ...]:
+        """Return what regions have in common that do the same with tensors of the same forms."""
+        places = {node.name: place for place, node in enumerate(self.nodes)}
+        outputs = {node.name for node in self.outputs}
+        return tuple((node.target, node.outputs, node.name in outputs, tuple(
+            (places.get(ref.name), ref.item, graph.form(ref)) for ref in node.reads))
+            for node in self.nodes)
+
 
 def find(graph: ModuleGraph, known: Catalog, live: set[str]) -> list[RowRegion]:
     """Return regions that share no node, around reductions and then around cuts of rows."""
     found: list[RowRegion] = []
     taken: set[str] = set()
+    free = live - graph.unsteady
     for node in sorted(graph.nodes, key=lambda each: (
             op_at(graph, each) is None, not is_cat(graph, each))):
-        if node.name not in live or node.name in taken:
+        if node.name not in free or node.name in taken:
             continue
         space = space_at(graph, node)
         if space is None or space.rows < LEAST_ROWS or \
                 math.prod(space.shape) < LEAST_COLUMNS * space.rows:
             continue
-        region = _Finder(graph, known, live - taken, space).around(node)
+        region = _Finder(graph, known, free - taken, space).around(node)
         if region is not None:
             found.append(region)
             taken |= region.names
@@ -77,7 +88,8 @@ class _Finder:
 
     def around(self, anchor: Node) -> RowRegion | None:
         """Return the largest region that contains the anchor; None if it is the anchor alone."""
-        inside = self._connected(anchor)
+        inside = set(sorted(self._connected(anchor), key=lambda name: abs(
+            int(name[1:]) - int(anchor.name[1:])))[:MOST_NODES])
         while True:
             kept = self._scheduled(self._convex(self._typed(inside)))
             if anchor.name not in kept:
@@ -137,7 +149,7 @@ class _Finder:
             node = waiting.pop()
             around = {ref.name for ref in node.reads if ref.kind == "node"} | self.users[node.name]
             around |= {other.name for ref in node.reads if self._is_shared(ref)
-                       for other in self.graph.nodes if ref in other.reads}
+                       for other in self.graph.readers[ref]}
             for name in around - reached:
                 other = self.graph.node(name)
                 if self._fits(other):
@@ -163,7 +175,8 @@ class _Finder:
 
     def _reads_well(self, node: Node, ref: Ref, inside: set[str]) -> bool:
         shape = self.graph.form(ref).shape
-        if op_at(self.graph, node) or pick_at(self.graph, node):
+        if op_at(self.graph, node) or pick_at(self.graph, node) or \
+                is_channel_norm(self.graph, node):
             return bool(ref == node.bound["input"])
         if is_cut(self.graph, node) or is_cat(self.graph, node) or self.known.form(node) is None:
             return True

@@ -150,6 +150,9 @@ def is_same_value(graph: ModuleGraph, node: Node, space: RowSpace) -> bool:
         return False
     if node.target.rpartition(".")[2] in CASTS:
         return form.shape == node.form.shape
+    key = node.args[1] if node.target == GETITEM else None
+    if any(isinstance(part, list) for part in (key if isinstance(key, tuple) else (key,))):
+        return False  # it may change the order
     return not SAME_VALUES.isdisjoint(spellings(node.target)) and \
         space.extent(form.shape) == space.extent(node.form.shape) == "row"
 

@@ -173,8 +173,9 @@ OPERATORS = {"truediv": "div", "rtruediv": "div", "radd": "add", "rmul": "mul", 
 
 def _bound(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
     names = [argument.name for argument in schema.arguments]
+    positional = [argument for argument in schema.arguments if not argument.kwarg_only]
     values = {("self" if name == "input" else name): value for name, value in kwargs.items()}
-    if len(args) > len(names) or not values.keys() <= set(names[len(args):]):
+    if len(args) > len(positional) or not values.keys() <= set(names[len(args):]):
         return None
     values |= dict(zip(names, args, strict=False))
     for argument in schema.arguments:
@@ -198,6 +199,8 @@ def _accepts(kind: str, value: Any) -> bool:
         return plain.startswith("List")
     if isinstance(value, str):
         return plain == "str"
+    if plain == "bool":
+        return isinstance(value, bool)
     return plain not in ("Tensor", "str") and (not plain.startswith("List") or plain == "List[int]")
 
 

@@ -167,7 +167,7 @@ NAMED = HEAD + """    def forward(self, x):
                           "score='', share='softmax')", "share='sum', eps=1e-20, score='sigmoid')",
                           " = route(v"), id="routed", marks=SLOW),
     pytest.param(CONVOLVED, ("conv(x, self.conv.weight, self.conv.bias, (1, 1), 'same', (1, 1))",
-                             " = conv2(self.shift, self.shift.shape[0], v1"),
+                             " = conv2(self.shift.contiguous(), self.shift.shape[0], v1"),
                  id="convolved"),
     pytest.param(EXPERTS, ("'relu', ", "'silu', None"), id="experts")])
 def test_rewrite_computes_what_its_module_does(

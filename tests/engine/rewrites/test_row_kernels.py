@@ -86,6 +86,33 @@ SPREAD = HEAD + """    def forward(self, x):
         return y, x.min(-1).values, x.var(-1, False), torch.var(x, 1, correction=2), x.max(1)[1]
 """ + INPUTS.format("torch.randn(150, 33)")
 
+ODD = HEAD + """    def __init__(self):
+        super().__init__()
+        level = torch.arange(12.0)[:, None, None].expand(12, 12, 34)
+        self.register_buffer("level", level, persistent=False)
+        self.register_buffer("count", torch.ones(12, 12, 34))
+
+    def forward(self, x, w):
+        y = x.transpose(0, 1).contiguous().transpose(0, 1) * 2 + self.level
+        z = torch.softmax(y, -1) + y.mean(-1, True)
+        s, kept = (z * y).sum(-1), (z * y).amax(-1, keepdim=True)
+        u, v = s * w + (kept * w).squeeze(-1) + s * w, z * self.count
+        self.count.mul_(0.5)
+        return v.tanh(), u, y.transpose(0, 1).view(-1), s.view(-1)[list(range(143, -1, -1))] * 2
+""" + INPUTS.format("torch.randn(12, 12, 34), torch.randn(12, 1)")
+EXTREME = HEAD + """    def forward(self, x):
+        x = x * 1.0
+        z, p, q = torch.logsumexp(x, -1), torch.softmax(x, -1), torch.log_softmax(x, -1)
+        n, m = F.normalize(x, dim=-1), F.layer_norm(x.clamp(min=-1e30), (34,))
+        p, q, n, m = p + 0.5, q / 100, n + 0.5, m + 0.5
+        kinds = torch.stack((z.isnan(), z == float("inf"), z == float("-inf"), z < -1e38))
+        return kinds, *(torch.nan_to_num(each, 7.0, 8.0, 9.0) for each in (p, q, n, m))
+""" + INPUTS.format('''torch.cat((
+        torch.tensor([[-3.4e38], [float("inf")], [float("-inf")], [-2e30]]).expand(4, 34),
+        torch.diag(torch.tensor([float("nan"), float("inf"), 1e30, float("-inf")])) @ torch.ones(
+            4, 1) * (torch.arange(34) == 3) + torch.randn(4, 34),
+        torch.randn(140, 34)))''')
+
 
 def forward(source: str) -> str:
     return source.partition("class ModelNew")[2]
@@ -101,6 +128,8 @@ def forward(source: str) -> str:
     pytest.param(CUT, r"v3 = rows\(x\.contiguous\(\)\)  # add, chunk, silu, mul", id="cut"),
     pytest.param(ENTROPY, r"v9, v2, v3, v7 = rows\(", id="entropy", marks=SLOW),
     pytest.param(CHANNELS, r"v4, v2 = rows\(x", id="channels", marks=SLOW),
+    pytest.param(ODD, r"v\d+ = rows\(", id="odd"),
+    pytest.param(EXTREME, r" = rows\(x", id="extreme"),
     pytest.param(LENGTHS, r"v\d+, v4 = rows\(x", id="lengths", marks=SLOW)])
 def test_kernel_of_rows_computes_what_the_calls_do(tmp_path: Path, text: str, call: str) -> None:
     found = rewrites(tmp_path, text).rewrites[0]
