@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 from pathlib import Path
 
@@ -106,8 +107,10 @@ def test_references_compare_with_eager_and_torch_compile(
 
     def evaluate(request: EvaluateRequest, **_: object) -> Verdict:
         sources.append((Path(request.trees.candidate) / "problem.py").read_text())
-        row = Row(config_class="small", correct=True, outcome="tie", log_ratio=0.0, low=-0.1,
-                  high=0.1, stderr=0.01, pairs=4, latency_us=20.0 / len(sources), incumbent_us=30.0)
+        ratio = math.log(1.5 * len(sources))
+        row = Row(config_class="small", correct=True, outcome="faster", log_ratio=ratio,
+                  low=ratio - 0.1, high=ratio + 0.1, stderr=0.01, pairs=4,
+                  latency_us=20.0 / len(sources), incumbent_us=30.0)
         return Verdict(valid=True, correct=True, latency_us=row.latency_us, rows=(row,),
                        latency_kind="measured-cpu", speedup=1.0)
 
