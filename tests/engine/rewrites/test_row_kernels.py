@@ -83,7 +83,8 @@ TURNED = HEAD + """    def __init__(self):
 SPREAD = HEAD + """    def forward(self, x):
         most = torch.max(x, dim=-1, keepdim=True)[0]
         y = (x - most) / x.std(-1, keepdim=True)
-        return y, x.min(-1).values, x.var(-1, False), torch.var(x, 1, correction=2), x.max(1)[1]
+        few = x.min(-1).values, x.var(-1, False), torch.var(x, 1, correction=2), x.max(1)[1]
+        return y, *few, x.mean(-1), x.var(-1)
 """ + INPUTS.format("torch.randn(150, 33)")
 
 ODD = HEAD + """    def __init__(self):
@@ -124,7 +125,7 @@ def forward(source: str) -> str:
     pytest.param(CAST, r"v11, v1, v7, v9 = rows\(", id="cast", marks=SLOW),
     pytest.param(GATED, r"v7, v6 = rows\(", id="gated", marks=SLOW),
     pytest.param(TURNED, r"v8, v7 = rows\(", id="turned", marks=SLOW),
-    pytest.param(SPREAD, r"v6, v3, v4, v5 = rows\(", id="spread"),
+    pytest.param(SPREAD, r"v\d+, v3, v4, v5, v6, v8 = rows\(", id="spread"),
     pytest.param(CUT, r"v3 = rows\(x\.contiguous\(\)\)  # add, chunk, silu, mul", id="cut"),
     pytest.param(ENTROPY, r"v9, v2, v3, v7 = rows\(", id="entropy", marks=SLOW),
     pytest.param(CHANNELS, r"v4, v2 = rows\(x", id="channels", marks=SLOW),

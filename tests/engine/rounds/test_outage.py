@@ -99,7 +99,7 @@ def test_outage_ends_a_campaign_after_a_stated_time_and_a_resumed_one_tries_agai
     turns = [DOWN] * 2
     with ScriptedProvider(lambda messages: turns.pop() if turns else FASTER) as provider:
         setup = agent_case.create(tmp_path, provider, max_iterations=1, pool={
-            "outage_s": 0.1, "outage_pause_s": 0.1})
+            "outage_s": 0.1, "outage_pause_s": 3600.0})
         campaigns.run(setup)
         assert campaigns.campaign(setup).reason.startswith(
             "no provider of a model has answered for 0.1 s (pool.outage_s); kopt resume asks "
