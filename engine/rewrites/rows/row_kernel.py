@@ -82,32 +82,31 @@ class RowKernel:
         if not wanted:
             return
         values: dict[Measured, str] = {}
-        with_loop = self._begin(FULL, "BLOCK") if self.is_long else self.now
-        start = f"start{with_loop.suffix}"
+        later: list[str] = []
+        visit = self._begin(FULL) if self.is_long else self.now
+        start = f"start{visit.suffix}"
         for key in wanted:
             values[key] = self._value(key[1], FULL)
         for key, statistic in wanted.items():
-            before, within, after = lines_of(statistic, values[key], self.is_long, start,
-                                             FULL)
-            if self.is_long:
-                self.lines += before
-                with_loop.lines += within
-            else:
-                self.lines += after
+            before, within, after = lines_of(statistic, values[key], self.is_long, start, FULL)
+            self.lines += before
+            visit.lines += within
+            later += after
         if self.is_long:
-            self._end(with_loop)
-            for key, statistic in wanted.items():
-                self.lines += lines_of(statistic, values[key], True, start, FULL)[2]
+            self._end(visit, "columns")
+        self.lines += later
         self.statistics |= wanted
 
-    def _begin(self, place: RowPlace, step: str) -> Pass:
+    def _begin(self, place: RowPlace) -> Pass:
+        """Begin a loop over a row's columns."""
         self.passes += 1
         self.now = Pass(suffix=f"_{self.passes}")
-        self.now.lines += tile(place, f"start_{self.passes} + tl.arange(0, {step})[None, :]")
+        self.now.lines += tile(place, f"start_{self.passes} + tl.arange(0, BLOCK)[None, :]")
         return self.now
 
-    def _end(self, loop: Pass, columns: str = "columns", step: str = "BLOCK") -> None:
-        self.lines.append(f"for start{loop.suffix} in tl.range(0, {columns}, {step}):")
+    def _end(self, loop: Pass, columns: str) -> None:
+        """Write the loop."""
+        self.lines.append(f"for start{loop.suffix} in tl.range(0, {columns}, BLOCK):")
         self.lines += [f"    {line}" for line in loop.lines]
         self.now = Pass(suffix="", lines=self.lines)
 
@@ -119,9 +118,6 @@ class RowKernel:
         variable = self._value(ref, place)
         self.now = now
         return variable
-
-    def _number(self, node: Node) -> int:
-        return self.numbers[node.name]
 
     def _is_inside(self, ref: Ref) -> bool:
         return ref.kind == "node" and ref.name in self.region.names
@@ -141,7 +137,7 @@ class RowKernel:
             return self._value(cut[0], self.now.cut(place, cut[1]))
         if is_same_value(self.graph, node, self.region.space):
             return self._value(node.reads[0], place)
-        result = f"f{self._number(node)}{place.name}{self.now.suffix}"
+        result = f"f{self.numbers[node.name]}{place.name}{self.now.suffix}"
         if is_cat(self.graph, node):
             parts = [self._value(each, self.now.half(place, part))
                      for part, each in enumerate(node.bound["tensors"])]
@@ -213,18 +209,18 @@ class RowKernel:
             source = node.reads[0]
             return self._row(source) if self._is_inside(source) else self._loaded(
                 source, self.graph.form(source).shape, None)
-        result = f"r{self._number(node)}"
+        result = f"r{self.numbers[node.name]}"
         if (made := op_at(self.graph, node)) is not None:
             self.lines.append(f"{result} = {self._filled(node, made[0].code, None)}")
             return result
         if (pick := pick_at(self.graph, node)) is not None:
             index = "row"
             if pick.index is not None:
-                index = f"i{self._number(node)}"
+                index = f"i{self.numbers[node.name]}"
                 pointer = self.code.name_of(pick.index)
                 self.lines.append(f"{index} = tl.load({pointer} + row, mask=known, other=0)")
-            place = RowPlace(name=f"_at{self._number(node)}", column=index, columns="columns",
-                          at=f"(row * columns + {index})", inside="known")
+            place = RowPlace(name=f"_at{self.numbers[node.name]}", column=index, columns="columns",
+                             at=f"(row * columns + {index})", inside="known")
             return self._outside_loops(node.bound["input"], place)
         return self._elementwise(node, result, None)
 
@@ -269,7 +265,7 @@ class RowKernel:
             return
         loop: Pass | None = None
         if self.is_long:
-            loop = self._begin(place, "BLOCK")
+            loop = self._begin(place)
         elif extent == "part":
             self.now = Pass(suffix="", lines=self.lines)
             self.lines += tile(place, "tl.arange(0, BLOCK // 2)[None, :]")

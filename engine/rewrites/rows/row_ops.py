@@ -22,12 +22,13 @@ NaN; `moments`: mean, variance."""
 
 @dataclass(frozen=True, kw_only=True)
 class RowOp:
-    """A function of rows. In `code` stand `{value}`, statistics, and the function's arguments."""
+    """A function of rows, as code over `{value}`, the statistics and the function's arguments.
+
+    Code that names `{value}` gives a result of the input's shape, other code one value a row.
+    """
 
     statistic: Statistic
     code: str
-    is_wide: bool = False
-    """Whether the result has the shape of the input; else it is one value a row."""
 
 
 REDUCTIONS: Mapping[str, RowOp] = {
@@ -45,17 +46,17 @@ REDUCTIONS: Mapping[str, RowOp] = {
     "torch.linalg.vector_norm": RowOp(statistic="squares", code="tl.sqrt({squares})"),
     "torch.logsumexp": RowOp(statistic="peak", code="tl.log({total}) + {peak}"),
     "torch.softmax": RowOp(
-        statistic="peak", code="tl.exp({value} - {peak}) / {finite}", is_wide=True),
+        statistic="peak", code="tl.exp({value} - {peak}) / {finite}"),
     "torch.log_softmax": RowOp(
-        statistic="peak", code="{value} - {peak} - tl.log({finite})", is_wide=True)}
+        statistic="peak", code="{value} - {peak} - tl.log({finite})")}
 """Functions with an argument `dim`."""
 LAYERS: Mapping[str, RowOp] = {
     "layer_norm": RowOp(
-        statistic="moments", code="({value} - {mean}) / tl.sqrt({variance} + {eps})", is_wide=True),
+        statistic="moments", code="({value} - {mean}) / tl.sqrt({variance} + {eps})"),
     "rms_norm": RowOp(
-        statistic="squares", code="{value} / tl.sqrt({squares} / columns + {eps})", is_wide=True),
+        statistic="squares", code="{value} / tl.sqrt({squares} / columns + {eps})"),
     "normalize": RowOp(
-        statistic="squares", is_wide=True,
+        statistic="squares",
         code="{value} / tl.maximum("
              "tl.sqrt({squares}), {eps}, propagate_nan=tl.PropagateNan.ALL)")}
 POOLS = {f"adaptive_avg_pool{dims}d": dims for dims in (1, 2, 3)}
@@ -106,7 +107,7 @@ def constants(target: str, bound: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Pick:
-    """One column of each row: that of an index a row, or the row's own number without a tensor."""
+    """Takes one value of each row: at the column that `index` gives, or at the row's own number."""
 
     index: Ref | None
 

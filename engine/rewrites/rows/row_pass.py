@@ -34,7 +34,7 @@ class Pass:
         self.lines += [line for line in lines if line not in self.lines]
 
     def cut(self, place: RowPlace, part: int) -> RowPlace:
-        """Return where a half of a row lies in the row that it is cut from."""
+        """Return the columns of a half as places in the whole row."""
         name = f"{place.name or '_'}{part}"
         whole = "columns" if place.columns == "part" else f"(2 * {place.columns})"
         column = f"({place.column} + {place.columns})" if part else place.column
@@ -44,7 +44,7 @@ class Pass:
         return cut
 
     def half(self, place: RowPlace, part: int) -> RowPlace:
-        """Return where a row's columns lie in one of the halves that it is joined of."""
+        """Return the columns of a joined row as places in one of its two halves."""
         name = f"{place.name}_half{part}"
         column = f"({place.column} - part)" if part else place.column
         half = RowPlace(name=name, column=column, columns="part", at=f"at{name}{self.suffix}",

@@ -50,7 +50,7 @@ class RowRegion:
         return frozenset(node.name for node in self.nodes)
 
     def signature(self, graph: ModuleGraph) -> tuple[object, ...]:
-        """Return what regions have in common that do the same with tensors of the same forms."""
+        """Return a key that is equal for regions with equal calls on tensors of equal forms."""
         places = {node.name: place for place, node in enumerate(self.nodes)}
         outputs = {node.name for node in self.outputs}
         return tuple((node.target, node.outputs, node.name in outputs, tuple(

@@ -63,7 +63,7 @@ class RowSpace:
 
 
 def space_at(graph: ModuleGraph, node: Node) -> RowSpace | None:
-    """Return the rows that a node is about; None if it reduces, cuts and joins none."""
+    """Return the rows that a node reduces, cuts into halves or joins; None if it does not."""
     if (made := op_at(graph, node)) is not None:
         return RowSpace(graph.form(node.bound["input"]).shape, made[1][0])
     if is_cut(graph, node) or is_cat(graph, node):
@@ -92,6 +92,7 @@ def op_at(graph: ModuleGraph, node: Node) -> tuple[RowOp, tuple[int, ...]] | Non
 
 
 def pick_at(graph: ModuleGraph, node: Node) -> Pick | None:
+    """Return which column a node takes of each row of a float tensor, None if of none."""
     source = node.bound.get("input")
     if not isinstance(source, Ref) or graph.form(source).dtype not in FLOATS:
         return None
@@ -102,7 +103,7 @@ def pick_at(graph: ModuleGraph, node: Node) -> Pick | None:
 
 
 def cut_of(graph: ModuleGraph, ref: Ref) -> tuple[Ref, int] | None:
-    """Return of which tensor a value is a half of the last dimension, and which; or None."""
+    """Return the tensor of which a value is the first (0) or second (1) half; None if of none."""
     node = graph.node(ref.name) if ref.kind == "node" else None
     source = node.bound.get("input") if node is not None else None
     if node is None or not isinstance(source, Ref) or graph.form(source).dtype not in FLOATS:

@@ -216,6 +216,7 @@ def test_lone_elementwise_call_gets_a_kernel_only_if_nothing_else_does(tmp_path:
      "no template computes this gradient"),
     ("y = x.clone()\n        y[0] = 1\n        return y", "writes into a tensor: setitem"),
     ("return x * x[x > 0].sum()", "sizes depend on values"),
+    ("return x.sum(1, dtype=torch.int32)", "the closest template, reduce, needs dtype in"),
     ("return x @ x.t()", "the closest template, gemm_fp32, needs other.shape[-1] >= 512"),
 ])
 def test_without_a_match_the_reason_is_one_line(tmp_path: Path, body: str, why: str) -> None:
