@@ -16,7 +16,7 @@ from harness.formats import yaml_document
 
 FOLDER = Path(__file__).resolve().parents[2] / "knowledge" / "backend" / "triton"
 POINTWISE = "pointwise"
-FUNCTIONS = {each.__name__: each for each in (len, set, isinstance, int, str, all, any)}
+FUNCTIONS = {each.__name__: each for each in (len, set, isinstance, int, str, all, any, min)}
 """What conditions may call."""
 OPERATORS = {
     "add": "add", "radd": "add", "sub": "sub", "mul": "mul", "rmul": "mul", "truediv": "div",

@@ -1,7 +1,8 @@
 """Writes the body of the Triton kernel of a region of rows.
 
 A row that fits in registers is read once. A longer one is read in passes: one for each level of
-statistics that depend on each other, and one for the values of its shape.
+statistics that depend on each other, and one for the values of its shape. Where columns do not
+depend on each other, a program computes a part of a row.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ from engine.rewrites.fused_lines import FusedCode, filled, number
 from engine.rewrites.module_graph import ModuleGraph, Node, Ref
 from engine.rewrites.rows.row_index import RowPlace, operand_index
 from engine.rewrites.rows.row_ops import Statistic, constants
-from engine.rewrites.rows.row_pass import FULL, HEAD, PART, Pass, own_names, tile
+from engine.rewrites.rows.row_pass import (
+    FIRST,
+    FULL,
+    HEAD,
+    PART,
+    STEPS,
+    Pass,
+    own_names,
+    tile,
+)
 from engine.rewrites.rows.row_region import RowRegion
 from engine.rewrites.rows.row_space import (
     cut_of,
@@ -37,6 +47,7 @@ class RowKernel:
                  is_long: bool) -> None:
         self.graph, self.known, self.region, self.code = graph, known, region, code
         self.is_long = is_long
+        self.start = "start + " if region.has_separate_columns(graph) else ""
         self.numbers = {node.name: number for number, node in enumerate(region.nodes)}
         self.lines: list[str] = []
         self.row_values: dict[Ref, str] = {}
@@ -47,9 +58,9 @@ class RowKernel:
 
     def body(self) -> list[str]:
         """Return the kernel's lines."""
-        self.lines += HEAD
+        self.lines += [*FIRST, *(STEPS if self.start else ()), *HEAD]
         if not self.is_long:
-            self.lines += tile(FULL, "tl.arange(0, BLOCK)[None, :]")
+            self.lines += tile(FULL, f"{self.start}tl.arange(0, BLOCK)[None, :]")
         levels = self._levels()
         for level in sorted(set(levels.values())):
             self._measure([node for node in self.region.nodes
@@ -268,7 +279,8 @@ class RowKernel:
             loop = self._begin(place)
         elif extent == "part":
             self.now = Pass(suffix="", lines=self.lines)
-            self.lines += tile(place, "tl.arange(0, BLOCK // 2)[None, :]")
+            half = self.start and "start // 2 + "
+            self.lines += tile(place, f"{half}tl.arange(0, BLOCK // 2)[None, :]")
         for name, node in outputs:
             for part in range(2) if extent == "double" else (None,):
                 at = place if part is None else self.now.cut(place, part)

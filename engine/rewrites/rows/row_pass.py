@@ -12,10 +12,15 @@ FULL = RowPlace(name="", column="column", columns="columns", at="at", inside="in
 PART = RowPlace(name="_part", column="column_part", columns="part", at="at_part",
                 inside="inside_part")
 
-HEAD = [
+FIRST = [
     "program = tl.program_id(0)",
     "if WIDE:",
-    "    program = program.to(tl.int64)",
+    "    program = program.to(tl.int64)"]
+STEPS = [
+    "start = program % tl.cdiv(columns, BLOCK) * BLOCK",
+    "program = program // tl.cdiv(columns, BLOCK)"]
+"""Where a program computes a part of its rows: from column `start` on."""
+HEAD = [
     "row = program * LANES + tl.arange(0, LANES)[:, None]",
     "known = row < row_count",
     "part = columns // 2"]

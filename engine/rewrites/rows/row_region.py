@@ -49,6 +49,11 @@ class RowRegion:
     def names(self) -> frozenset[str]:
         return frozenset(node.name for node in self.nodes)
 
+    def has_separate_columns(self, graph: ModuleGraph) -> bool:
+        """Return whether no call needs more of a row than one column, or the two of its halves."""
+        return not any(op_at(graph, node) or pick_at(graph, node) for node in self.nodes) and \
+            all(self.space.extent(node.form.shape) != "row" for node in self.outputs)
+
     def signature(self, graph: ModuleGraph) -> tuple[object, ...]:
         """Return a key that is equal for regions with equal calls on tensors of equal forms."""
         places = {node.name: place for place, node in enumerate(self.nodes)}
