@@ -17,9 +17,9 @@ ONE_PASS = """\
     for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
         at = start + lanes
         value = tl.load(x + at, mask=at < cols, other=float("-inf")).to(tl.float32)
-        higher = tl.maximum(largest, value)
-        total = total * tl.exp(largest - higher) + tl.exp(value - higher)
-        largest = higher
+        apart = tl.exp(-tl.abs(value - largest))
+        total = tl.where(value > largest, total * apart + 1.0, total + apart)
+        largest = tl.maximum(largest, value)
     peak = tl.max(largest, 0)
     scale = 1.0 / tl.sum(total, 0)
 """
