@@ -6,22 +6,25 @@ kernel alone, and its first change adds sums that belong to different maxima.
 """
 
 import re
+from textwrap import indent
 
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SOURCE = "kernel.py"
 TWO_PASSES = re.compile(r'    largest = tl\.full\(\(BLOCK,\), float\("-inf"\), tl\.float32\)\n'
                         r".*?    scale = 1\.0 / tl\.sum\(total, 0\)\n", re.DOTALL)
 ONE_PASS = """\
-    largest = tl.full((BLOCK,), -3.4e38, tl.float32)  # finite: a row may begin with -inf
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
-        at = start + lanes
-        value = tl.load(x + at, mask=at < cols, other=float("-inf")).to(tl.float32)
-        apart = tl.exp(-tl.abs(value - largest))
-        total = tl.where(value > largest, total * apart + 1.0, total + apart)
-        largest = tl.maximum(largest, value)
-    peak = tl.max(largest, 0)
-    scale = 1.0 / tl.sum(total, 0)
+    if cols > 16 * BLOCK:
+        largest = tl.full((BLOCK,), -3.4e38, tl.float32)  # finite: a row may begin with -inf
+        total = tl.zeros((BLOCK,), tl.float32)
+        for start in tl.range(0, cols, BLOCK, num_stages=NUM_STAGES):
+            at = start + lanes
+            value = tl.load(x + at, mask=at < cols, other=float("-inf")).to(tl.float32)
+            apart = tl.exp(-tl.abs(value - largest))
+            total = tl.where(value > largest, total * apart + 1.0, total + apart)
+            largest = tl.maximum(largest, value)
+        peak = tl.max(largest, 0)
+        scale = 1.0 / tl.sum(total, 0)
+    else:
 """
 SUM, SCALED_SUM = "tl.sum(total, 0)\n", "tl.sum(total * tl.exp(largest - peak), 0)\n"
 BLOCK, WIDE_BLOCK = "BLOCK = 128  #", "BLOCK = 1024  #"
@@ -60,8 +63,9 @@ def change(prompt, source):
                        source.replace(BLOCK, WIDE_BLOCK).replace(THREAD, WIDE_THREAD))
     if not TWO_PASSES.search(source):
         return "The row is not read thrice any more. I change nothing.", SUBMIT
-    return written("Hypothesis: a maximum and a sum for each lane make one pass of two; the row is "
-                   "read twice, not thrice.", TWO_PASSES.sub(ONE_PASS, source, count=1))
+    return written("Hypothesis: a maximum and a sum for each lane make one pass of two; a long row "
+                   "is read twice, not thrice.", TWO_PASSES.sub(
+                       lambda found: ONE_PASS + indent(found[0], "    "), source, count=1))
 
 
 def written(text, source):

@@ -83,6 +83,13 @@ class ObservedCall:
     integers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The values of tensors of integers in the first of these calls, unless they are large."""
 
+    @property
+    def outputs(self) -> tuple[str | int, ...]:
+        """The written arguments, then each returned tensor: the argument that it is, or its place.
+        """
+        return (*self.written, *(self.same[place] or place for place, value in enumerate(
+            self.returned) if value.kind == "tensor"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedLocal:

@@ -85,13 +85,10 @@ def with_recorded(drafted: DraftedTarget) -> DraftedTarget | None:
 def _positions(draft: TaskDraft, call: ObservedCall, outputs: Sequence[int]) -> list[int] | None:
     """Return the positions of a call's `outputs` among the target's outputs.
 
-    None if one is missing, repeated or out of order. The outputs of both are numbered alike:
-    filled arguments first, then returned tensors.
+    None if one is missing, repeated or out of order.
     """
     written = [arg.name for arg in draft.args if arg.kind in ("output", "inout")]
-    names: list[str | int] = list(call.written)
-    names += [call.same[index] or index for index, value in enumerate(call.returned)
-              if value.kind == "tensor"]
+    names = call.outputs
     known: list[str | int] = [*written, *draft.kept]
     positions = [known.index(names[output]) for output in outputs
                  if output < len(names) and names[output] in known]

@@ -23,6 +23,7 @@ USUAL = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
 OVERRIDES = (64, 128, 256, 512, 1024, 2048, 4096)
 TILES = (16, 32, 64, 128, 256)
 """Sizes of a matrix product's tiles, in place of OVERRIDES: compiling larger ones takes minutes."""
+MOST_ELEMENTS = 4096  # of a block, where a launch has one size and its kernel no product
 MARK = "declared by kopt"
 NEW_MARK = "inserted by kopt"
 LAUNCH_MARK = "inserted by kopt, for the task's launch too"
@@ -179,25 +180,27 @@ def _triton_proposals(source: str) -> Iterator[KnobProposal]:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
                 continue
             kernel = ast.unparse(node.func.value).split(".")[-1]
+            sizes_passed = [each for each in node.keywords if SIZES.search(each.arg or "")]
+            most = MOST_ELEMENTS if kernel not in products and len(sizes_passed) == 1 else 0
             for keyword in node.keywords:
                 if keyword.arg is None or not _is_size(keyword.arg):
                     continue
                 value = triton_names.only_value(function, tree, keyword.value) or keyword.value
-                literals = list(_literal(value, keyword.arg, kernel, "launch", starts))
+                literals = list(_literal(value, keyword.arg, kernel, "launch", starts, most))
                 sizes = USUAL.get(keyword.arg) or (TILES if kernel in products else OVERRIDES)
                 yield from literals or _override_proposal(
                     keyword.value, keyword.arg, kernel, source, starts, sizes)
 
 
-def _literal(node: ast.expr, name: str, kernel: str, why: str,
-             starts: Sequence[int]) -> Iterator[KnobProposal]:
+def _literal(node: ast.expr, name: str, kernel: str, why: str, starts: Sequence[int],
+             most: int = 0) -> Iterator[KnobProposal]:
     if not _is_size(name) or not isinstance(node, ast.Constant) or type(node.value) is not int \
             or node.value < 1:
         return
     knob = _knob_name(kernel, name)
     yield KnobProposal(
-        name=knob, line=node.lineno, value=node.value, choices=_choices_around(name, node.value),
-        why=f"{why} of {kernel}", edits=(Edit(
+        name=knob, line=node.lineno, value=node.value,
+        choices=_choices_around(name, node.value, most), why=f"{why} of {kernel}", edits=(Edit(
             begin=_begin(node, starts), end=_end(node, starts), written=knob),))
 
 
@@ -254,11 +257,13 @@ def _is_size(name: str) -> bool:
     return name in USUAL or bool(SIZES.search(name))
 
 
-def _choices_around(name: str, value: int) -> tuple[int, ...]:
-    """Return choices for a value: a quarter to four times it, or a launch option's usual ones."""
+def _choices_around(name: str, value: int, most: int = 0) -> tuple[int, ...]:
+    """Return a quarter to four times a value, above 32 up to `most`, or an option's usual ones."""
     if name in USUAL:
         return tuple(sorted({*USUAL[name], value}))
-    return tuple(sorted({max(1, value // 4), max(1, value // 2), value, 2 * value, 4 * value}))
+    choices = {max(1, value // 4), max(1, value // 2), value, 2 * value, 4 * value}
+    choices |= {value << step for step in range(3, 8) if value > 32 and value << step <= most}
+    return tuple(sorted(choices))
 
 
 def _knob_comment(mark: str, each: KnobProposal, by: str = MARK) -> str:

@@ -51,6 +51,20 @@ def declared() -> str:
     return knob_proposals.declare(SOURCE, knob_proposals.propose(SOURCE, "triton"), "triton")
 
 
+@pytest.mark.parametrize(("launch", "body", "choices"), [
+    ("BLOCK=128", "pass", (32, 64, 128, 256, 512, 1024, 2048, 4096)),
+    ("BLOCK=128, TILE=64", "pass", (32, 64, 128, 256, 512)),
+    ("BLOCK=128", "tl.dot(x, x)", (32, 64, 128, 256, 512)),
+    ("BLOCK=16", "pass", (4, 8, 16, 32, 64))])
+def test_only_size_of_a_kernel_without_a_product_has_large_choices(
+        launch: str, body: str, choices: tuple[int, ...]) -> None:
+    source = "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef kernel(" \
+        f"x, BLOCK: tl.constexpr, TILE: tl.constexpr = T):\n    {body}\n\n\n" \
+        f"def run(x):\n    kernel[(1,)](x, {launch}, num_warps=4)\n"
+    proposals = knob_proposals.propose(source, "triton")
+    assert next(each for each in proposals if each.name == "KERNEL_BLOCK").choices == choices
+
+
 def test_launch_constants_defaults_and_helpers_become_knobs() -> None:
     found = {each.name: each for each in knobs.find(declared(), language="triton")}
     assert {name: each.value for name, each in found.items()} == {

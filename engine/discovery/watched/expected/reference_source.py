@@ -170,7 +170,10 @@ class CallerSource:
         return known
 
     def _expected(self) -> dict[int, tuple[int, ast.expr]]:
-        """Return by output the statement's number and the expression of the expected value."""
+        """Return by output the statement's number and the expression of the expected value.
+
+        A tensor that the function fills and returns is one output.
+        """
         expected: dict[int, tuple[int, ast.expr]] = {}
         for at, statement in enumerate(self.body):
             for node in ast.walk(statement):
@@ -179,7 +182,10 @@ class CallerSource:
         for local in self.caller.locals:
             if local.near >= 0 and local.near not in expected:
                 expected[local.near] = len(self.body), ast.Name(local.name, ast.Load())
-        return dict(sorted(expected.items()))
+        tensors = self.caller.call.outputs
+        first = {tensors[output] if output < len(tensors) else output: output
+                 for output in sorted(expected, reverse=True)}
+        return {output: expected[output] for output in sorted(first.values())}
 
     def _compared(self, node: ast.AST) -> tuple[int, ast.expr] | None:
         """Return the compared output and the expected expression; None for no comparison."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,14 @@ LOCALS = (ObservedLocal(name="a", value=X, argument="x"),
           ObservedLocal(name="y", value=X, output=0))
 
 
-def find_reference(tmp_path: Path, body: str, *more: ObservedLocal,
-                   head: str = "") -> tuple[FoundReference | None, str]:
+def find_reference(tmp_path: Path, body: str, *more: ObservedLocal, head: str = "",
+                   call: ObservedCall = CALL) -> tuple[FoundReference | None, str]:
     """Return the reference of a test with `body` after `y = f(a, w)`, or why there is none."""
     top = f"import torch\n{head}\n\ndef test():\n    a, w = make()\n    y = f(a, w)\n"
     (tmp_path / "test_f.py").write_text(top + "".join(f"    {line}\n" for line in body.split("; ")))
     lines = top.splitlines()
     caller = ObservedCaller(
-        file=str(tmp_path / "test_f.py"), function="test", call=CALL, locals=(*LOCALS, *more),
+        file=str(tmp_path / "test_f.py"), function="test", call=call, locals=(*LOCALS, *more),
         first_line=lines.index("def test():") + 1, line=lines.index("    y = f(a, w)") + 1)
     return reference_source.find([caller], entry_source.find(KERNEL, "f", "k.py"), ["x", "w"],
                                  tmp_path)
@@ -49,6 +50,16 @@ def body_of(found: FoundReference) -> list[str]:
 def close_local(name: str) -> ObservedLocal:
     """Return a variable whose value is close to the result."""
     return ObservedLocal(name=name, value=X, near=0)
+
+
+def test_argument_that_is_filled_and_returned_is_one_output(tmp_path: Path) -> None:
+    call = replace(CALL, written=("x",), same=("x",))
+    found, why = find_reference(
+        tmp_path, "ref = a * w; torch.testing.assert_close(y, ref)",
+        ObservedLocal(name="z", value=X, output=1), ObservedLocal(name="ref", value=X, near=1),
+        call=call)
+    assert found is not None, why
+    assert found.outputs == (0,) and body_of(found)[-1] == "return ref"
 
 
 def test_reference_found_in_a_whole_program_is_self_contained() -> None:
