@@ -13,6 +13,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from harness.search.space import c_knobs, triton_autotune, triton_names
 
@@ -119,10 +120,9 @@ def declare(source: str, proposals: Sequence[KnobProposal], language: str) -> st
 
 def patch(source: str, declared: str, path: str) -> str:
     """Return the change that declares knobs, as a unified diff of the file at a path."""
+    before, after = map(triton_autotune.lines_of, (source, declared))
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-                   for line in difflib.unified_diff(
-                       triton_autotune.lines_of(source), triton_autotune.lines_of(declared),
-                       f"a/{path}", f"b/{path}"))
+                   for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}"))
 
 
 def inlined(source: str) -> str:
@@ -180,8 +180,9 @@ def _triton_proposals(source: str) -> Iterator[KnobProposal]:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
                 continue
             kernel = ast.unparse(node.func.value).split(".")[-1]
-            sizes_passed = [each for each in node.keywords if SIZES.search(each.arg or "")]
-            most = MOST_ELEMENTS if kernel not in products and len(sizes_passed) == 1 else 0
+            count = sum(bool(SIZES.search(each.arg or "")) for each in node.keywords
+                        if each.arg not in USUAL)
+            most = MOST_ELEMENTS if kernel not in products and count == 1 else 0
             for keyword in node.keywords:
                 if keyword.arg is None or not _is_size(keyword.arg):
                     continue
@@ -194,8 +195,8 @@ def _triton_proposals(source: str) -> Iterator[KnobProposal]:
 
 def _literal(node: ast.expr, name: str, kernel: str, why: str, starts: Sequence[int],
              most: int = 0) -> Iterator[KnobProposal]:
-    if not _is_size(name) or not isinstance(node, ast.Constant) or type(node.value) is not int \
-            or node.value < 1:
+    if not _is_size(name) or not isinstance(node, ast.Constant) or \
+            type(node.value) is not int or node.value < 1:
         return
     knob = _knob_name(kernel, name)
     yield KnobProposal(
@@ -286,10 +287,8 @@ def _after_imports(source: str) -> int:
 
 
 def _line_starts(source: str) -> list[int]:
-    starts = [0]
-    for line in triton_autotune.lines_of(source):
-        starts.append(starts[-1] + len(line.encode()))
-    return starts
+    lengths = (len(line.encode()) for line in triton_autotune.lines_of(source))
+    return list(accumulate(lengths, initial=0))
 
 
 def _begin(node: ast.expr, starts: Sequence[int]) -> int:
