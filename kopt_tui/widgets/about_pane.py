@@ -37,12 +37,12 @@ def state_spans(row: CampaignRow) -> Line:
 
 
 def best_spans(row: CampaignRow, gap: str) -> Line:
-    """Return the best and, after a gap, the round, the cost of models and the provisional best.
+    """Return the best and, after a gap, the provisional best, the round and the cost of models.
 
     A narrow terminal cuts off the last ones first.
     """
-    facts = (f"iteration {row.campaign.iteration_place}", row.cost and f"models {row.cost}",
-             row.provisional)
+    facts = (row.provisional, f"iteration {row.campaign.iteration_place}",
+             row.cost and f"models {row.cost}")
     return ((phrases.best(row.campaign) or "nothing kept yet", "bold"),
             (gap + "  ".join(filter(None, facts)), "plain"))
 

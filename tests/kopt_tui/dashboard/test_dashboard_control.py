@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
+from engine.history.waiting_line import ASKS
 from engine.journal import patch_review
 from engine.journal.liveness import Lease
 from engine.journal.patch_review import PatchReview
@@ -87,6 +88,19 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
         writer.close()
         await until(pilot, f"» approve {WAITING[:8]}: kept as dddddddd")
         await until(pilot, lambda: "waits for you" not in shown(app))
+
+
+async def test_dialog_shows_why_kopt_asks_before_a_long_list_of_classes(workspace: Path) -> None:
+    classes = ", ".join(f"n={size} 2.0x faster" for size in range(1000, 1040))
+    writer = engine_writer(workspace)
+    writer.add_decision(CAMPAIGN, WAITING, "ask", f"2.31x; {classes}{ASKS}it is large", round=2,
+                        actor="engine")
+    writer.close()
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_dialog(pilot, "a", "why it asks it is large")
+        lines = [line for line in shown(app).splitlines() if "x faster" in line]
+        assert "verdict     n=1000 2.0x faster" in lines[0] and lines[-1].strip("│ ").endswith("…")
 
 
 async def test_dialog_shows_the_models_concern_and_the_verdict_shows_its_review(
