@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from engine.campaign.task_notes import is_undeclared
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project.sources import CFunction
@@ -156,12 +157,6 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
             yield f"{name:18} {', '.join(map(str, sizes))}  (<<<...>>> in the source, or flags)"
         for name, value in task.launch.defaults.items():
             yield f"{name:18} {value}  (where the source does not define it)"
-
-
-def is_undeclared(arg: Arg) -> bool:
-    """Return whether an argument is an integer input without a range: it is drawn from 0 and 1."""
-    return arg.kind in ("input", "inout") and "int" in arg.dtype and arg.structure is None \
-        and arg.low is None and arg.high is None
 
 
 def parse_dims(text: str) -> tuple[int | str, ...]:

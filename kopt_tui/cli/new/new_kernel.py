@@ -38,6 +38,7 @@ from kopt_tui.snapshot.phrases import clean
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """The advice for a source without knobs that kopt cannot change by itself."""
 ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
+UNTIMED = "no GPU here: kopt run only checks the unmodified kernel, as Triton is timed on a GPU"
 MOST_NAMED = 3
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 
@@ -123,7 +124,8 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
                knob_trials.summary(proposed) if proposed else
                OF_MODULE if task.is_module else
                without_knobs(source, task.language)
-               + ("" if args.agent else f", {BY_AGENT}")),
+               + ("" if args.agent else f", {BY_AGENT}"),
+               *([UNTIMED] if task.language == "triton" and _device(known).kind == "cpu" else [])),
         facts=facts if check is None else new_facts.with_check(
             msgspec.structs.replace(facts, seconds=round(check.seconds, 1)), check))
 

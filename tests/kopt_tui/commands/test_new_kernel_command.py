@@ -359,3 +359,10 @@ def test_only_exported_functions_with_supported_types_are_found() -> None:
         ("a", "float32", "input", None), ("b", "float64", "output", None),
         ("c", "uint8", "output", None), ("n", "int64", "scalar", "n"),
         ("scale", "float32", "scalar", None)]
+
+
+def test_triton_without_a_gpu_is_said_not_to_be_timed(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE.parent / "softmax_triton", tmp_path / "p")
+    done = kopt("new", "--project", str(tmp_path / "p"), "--yes", "--force", "--no-check",
+                "--device", "cpu")
+    assert done.returncode == 0 and new_kernel.UNTIMED in " ".join(done.stdout.split()), done.stderr

@@ -12,7 +12,7 @@ from engine.discovery.new import draft_command
 from engine.manifest.load import load
 from harness.errors import InputError
 from tests.support import repos
-from tests.support.command_line import kopt
+from tests.support.command_line import converse, kopt
 
 KERNEL = """void scale(long n, float a, float *y) {
     for (long i = 0; i < n; i++) y[i] *= a;
@@ -137,3 +137,20 @@ def test_rule_that_a_run_would_show_names_the_run(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "check could not be inferred (use --run, which runs the benchmark once and reads its " \
         "table, or --check" in " ".join(done.stderr.split())
+
+
+def test_person_mends_a_build_that_fails_and_runs_the_benchmark_again(tmp_path: Path) -> None:
+    project = made(tmp_path / "p", LINE, files={"inc/scale.h": "#define FACTOR 1\n",
+                                                "scale.c": f'#include "scale.h"\n{KERNEL}'})
+    command = "cc -O2 -Iinc -o main main.c scale.c"
+    status, screen = converse(["new", "--project", str(project), "--device", "cpu"], {
+        "NAME=VALUE changes": "", "once, in a copy": "y", "does not build": "",
+        "in a copy, to find": "n", "check is still missing": f"build_command={command}",
+        f"build_command      {command}": "\x04"})
+    assert "the campaign will find" not in screen and status, screen
+    status, screen = converse(["new", "--project", str(project), "--device", "cpu"], {
+        "NAME=VALUE changes": "", "once, in a copy": "y",
+        "does not build": f"build_command={command}", f"build_command      {command}": "",
+        "in a copy, to find": "y", "config classes:": ""})
+    assert status == 0, screen
+    assert load(project / "manifest.yaml").target.check == "check == PASS"

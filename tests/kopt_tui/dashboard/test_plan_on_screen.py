@@ -40,9 +40,9 @@ def test_bottleneck_pane_shows_the_routing() -> None:
 
 def test_bottleneck_pane_shows_a_value_before_its_unit() -> None:
     pane = BottleneckPane()
-    pane.content = (Bottleneck(campaign="rms", round=2, rank=1, id="b1", kernel="k", config_class="",
-                               limiter="memory", metric="% of roofline", value=19.67, detail="",
-                               advice=""),)
+    pane.content = (Bottleneck(
+        campaign="rms", round=2, rank=1, id="b1", kernel="k", config_class="", limiter="memory",
+        metric="% of roofline", value=19.67, detail="", advice=""),)
     assert "19.67 % of roofline" in "".join(text for text, _ in pane.compose_lines(100)[0])
 
 
