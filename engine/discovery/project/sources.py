@@ -100,6 +100,16 @@ def c_functions(source: str) -> list[CFunction]:
     return functions
 
 
+def refused_parameters(source: str) -> dict[str, str]:
+    """Return the first parameter that kopt does not support, by function of a C source."""
+    refused: dict[str, str] = {}
+    for head, name, parameters in _FUNCTION.findall(_COMMENT.sub(" ", source)):
+        parts = [part for part in parameters.split(",") if _argument(part, C_TYPES) is None]
+        if parts and head.strip() and "static" not in head.split() and name != "main":
+            refused[name] = " ".join(parts[0].split()) or "no parameter"
+    return refused
+
+
 def arguments(parameters: str, types: Mapping[str, str] = C_TYPES) -> tuple[Arg, ...] | None:
     """Return the arguments of a C function; None where a type is not known."""
     args = [_argument(part, types) for part in parameters.split(",")]

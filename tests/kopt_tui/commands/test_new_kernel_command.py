@@ -366,3 +366,16 @@ def test_triton_without_a_gpu_is_said_not_to_be_timed(tmp_path: Path) -> None:
     done = kopt("new", "--project", str(tmp_path / "p"), "--yes", "--force", "--no-check",
                 "--device", "cpu")
     assert done.returncode == 0 and new_kernel.UNTIMED in " ".join(done.stdout.split()), done.stderr
+
+
+@pytest.mark.parametrize(("source", "why"), [
+    ("void k(float **rows, int n) { rows[0][0] = n; }\nint main(void) { return 0; }\n",
+     "no function with arguments that kopt supports: k takes float **rows (add one that is not "
+     "static and takes numbers and pointers to float"),
+    ("static void k(float *x) { *x = 0; }\n",
+     "no function with arguments that kopt supports (add one that is not static")])
+def test_refused_parameter_of_a_c_function_is_named(
+        source: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text(source)
+    done = kopt("new", "k.c", "--yes", cwd=tmp_path)
+    assert done.returncode == 2 and why in error_text(done)
