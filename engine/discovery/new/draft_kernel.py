@@ -102,7 +102,7 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     task = Target(op=function.name.partition("<")[0], language=function.language,
                   source=source.as_posix(), entry=function.name, reference=reference, args=args,
                   launch=function.launch, classes=config_classes,
-                  build=(*BUILD_FLAGS["c"], "-fopenmp") if function.uses_openmp else None)
+                  build=(*BUILD_FLAGS["c"], *function.flags) if function.flags else None)
     check(task)
     for config_class in task.classes:
         tensors = task.tensors(config_class)
@@ -150,7 +150,7 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
     if task.by_baseline:
         yield "reference          baseline  (reference.py has no function of this name)"
     if task.build is not None:
-        yield f"{'build':18} {' '.join(task.build)}  (OpenMP pragmas in the source)"
+        yield f"{'build':18} {' '.join(task.build)}  (what the source needs)"
     if task.launch is not None:
         axes = ("grid", task.launch.grid), ("block", task.launch.block)
         for name, sizes in (*axes, ("shared", (task.launch.shared_bytes,))):

@@ -103,7 +103,8 @@ def _compile(project: Path, program: Path, kernels: list[Path]) -> str:
     openmp = ["-fopenmp"] if any(source_language.uses_openmp(sources.read_source(path))
                                  for path in files) else []
     names = [shlex.quote(_name(path, project)) for path in files]
-    return " ".join([compiler, "-O2", *openmp, "-o", program.stem, *names, "-lm"])
+    flags = map(shlex.quote, (*openmp, *sources.header_flags(project, *files)))
+    return " ".join([compiler, "-O2", *flags, "-o", program.stem, *names, "-lm"])
 
 
 def _name(path: Path, project: Path) -> str:

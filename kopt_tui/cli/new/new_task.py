@@ -54,7 +54,9 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     function = _function(project / source, args, prompt)
     reference = _reference(args.reference, project, function, prompt)
     function = msgspec.structs.replace(function, launch=_launch(
-        function, args, prompt, sources.read_source(project / source)))
+        function, args, prompt, sources.read_source(project / source)),
+        flags=(*function.flags, *sources.header_flags(project, project / source))
+        if function.language == "c" else ())
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
     tensors = [arg.name for arg in function.args if arg.shape is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.discovery.new import draft_command
+from engine.discovery.project import sources
 from engine.manifest.load import load
 from harness.errors import InputError
 from tests.support import repos
@@ -140,9 +141,9 @@ def test_rule_that_a_run_would_show_names_the_run(tmp_path: Path) -> None:
 
 
 def test_person_mends_a_build_that_fails_and_runs_the_benchmark_again(tmp_path: Path) -> None:
-    project = made(tmp_path / "p", LINE, files={"inc/scale.h": "#define FACTOR 1\n",
-                                                "scale.c": f'#include "scale.h"\n{KERNEL}'})
-    command = "cc -O2 -Iinc -o main main.c scale.c"
+    project = made(tmp_path / "p", LINE, files={
+        "scale.c": f"#ifndef READY\n#error no READY\n#endif\n{KERNEL}"})
+    command = "cc -O2 -DREADY -o main main.c scale.c"
     status, screen = converse(["new", "--project", str(project), "--device", "cpu"], {
         "NAME=VALUE changes": "", "once, in a copy": "y", "does not build": "",
         "in a copy, to find": "n", "check is still missing": f"build_command={command}",
@@ -154,3 +155,13 @@ def test_person_mends_a_build_that_fails_and_runs_the_benchmark_again(tmp_path: 
         "in a copy, to find": "y", "config classes:": ""})
     assert status == 0, screen
     assert load(project / "manifest.yaml").target.check == "check == PASS"
+
+
+def test_folder_of_a_header_of_the_project_becomes_a_flag(tmp_path: Path) -> None:
+    project = made(tmp_path / "p", LINE, files={
+        "src/k.c": '#include "p/k.h"\n#include <math.h>\n#include "near.h"\n', "src/near.h": "",
+        "inc/p/k.h": "", "a/two.h": "", "b/two.h": "", "other.c": '#include "two.h"\n'})
+    paths = project / "src" / "k.c", project / "other.c"
+    assert sources.header_flags(project, *paths) == ("-Iinc",)
+    command = draft_command.infer_parameters(project, {})["build_command"].value
+    assert command.startswith("cc -O2 -Iinc -o main main.c ")
