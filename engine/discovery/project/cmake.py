@@ -10,10 +10,9 @@ from pathlib import Path, PurePosixPath
 from engine.discovery.project.sources import project_files, read_source
 
 LISTS = "CMakeLists.txt"
-FOLDER = "build/kopt"
-"""Where kopt has CMake build: no folder of the person's, whose cache names another project path."""
-CONFIGURE = f"cmake -S . -B {FOLDER} -DCMAKE_BUILD_TYPE=Release"
-BUILD = f"cmake --build {FOLDER}"
+FOLDER = "build"
+"""The folder into which a project is built unless its benchmark names another one."""
+_LIBRARY = re.compile(r"\badd_library\s*\(\s*([\w.+-]+)\s+([^()]*)\)", re.IGNORECASE)
 _COMMENT = re.compile(r"#[^\n]*")
 _PROGRAM = re.compile(r"\badd_executable\s*\(\s*([\w.+-]+)\s+([^()]*)\)", re.IGNORECASE)
 _MOVED = re.compile(r"RUNTIME_OUTPUT_DIRECTORY|EXECUTABLE_OUTPUT_PATH|OUTPUT_NAME|SUFFIX\b")
@@ -34,7 +33,8 @@ class CMakeProject:
     def test(self) -> str:
         """Return the command that builds and runs the project's tests, "" if it has none."""
         has_tests = any(map(_TESTS.search, self.texts.values()))
-        return f"{BUILD} && ctest --test-dir {FOLDER} --output-on-failure" if has_tests else ""
+        return f"cmake --build {FOLDER} && ctest --test-dir {FOLDER} --output-on-failure" \
+            if has_tests else ""
 
     def program(self, source: PurePosixPath) -> tuple[str, str]:
         """Return the target that a source is part of and the path of its program, ("", "") if
@@ -48,6 +48,22 @@ class CMakeProject:
             return "", ""
         folder, name, _ = chosen[0]
         return name, f"./{PurePosixPath(FOLDER, folder, name)}"
+
+    def sources_of(self, library: str) -> tuple[str, ...]:
+        """Return the paths of the sources that make a library, such as `build/libname.so`."""
+        stem = PurePosixPath(library).name.partition(".")[0].removeprefix("lib")
+        return tuple(
+            (path.parent / word).as_posix() for path, text in self.texts.items()
+            for name, words in _LIBRARY.findall(text) if name == stem for word in words.split())
+
+
+def build(folder: str = FOLDER, target: str = "") -> str:
+    """Return the command that builds a target, or all, into a folder.
+
+    A cache that was copied with the project names another folder, which CMake refuses.
+    """
+    return f"rm -f {folder}/CMakeCache.txt && cmake -S . -B {folder} -DCMAKE_BUILD_TYPE=Release " \
+        f"&& cmake --build {folder}" + (f" --target {target}" if target else "")
 
 
 def find(project: Path) -> CMakeProject | None:

@@ -75,8 +75,7 @@ def find(project: Path) -> NativeBenchmark | None:
     elif timed and program and not rules and project_cmake:
         of_program, command = project_cmake.program(PurePosixPath(_name(program, project)))
         origin = f"{_name(program, project)} reads a clock"
-        only = f" --target {of_program}" if of_program else ""
-        build, test = f"{cmake.CONFIGURE} && {cmake.BUILD}{only}", project_cmake.test
+        build, test = cmake.build(target=of_program), project_cmake.test
         frozen += project_cmake.files
     elif timed and program and not rules:
         command, origin = f"./{program.stem}", f"{_name(program, project)} reads a clock"

@@ -48,7 +48,8 @@ END = 'printf("Kernel time: %.3f us\\nchecksum: %.1f\\n", us, sum);'
 MAKEFILE = "all: prog\nprog: main.c scale.c\n\tcc -O2 -o prog main.c scale.c\n" \
     "bench: prog\n\t./prog\ntest: prog\n\t./prog > /dev/null\n"
 CMAKE = "cmake_minimum_required(VERSION 3.10)\nproject(p C)\nadd_executable(prog main.c scale.c)\n"
-CONFIGURED = "cmake -S . -B build/kopt -DCMAKE_BUILD_TYPE=Release && cmake --build build/kopt"
+CONFIGURED = "rm -f build/CMakeCache.txt && cmake -S . -B build -DCMAKE_BUILD_TYPE=Release && " \
+    "cmake --build build"
 SCRIPT = "#!/bin/bash\nset -e\ncc -O2 -o prog main.c scale.c\n./prog\n"
 
 
@@ -63,7 +64,7 @@ def made(folder: Path, line: str = "", end: str = "", files: Mapping[str, str] |
     (LINE, "", {"Makefile": MAKEFILE}, "make -s bench", "make", "check == PASS"),
     (LINE, "", {"bench.sh": SCRIPT}, "bash bench.sh", "", "check == PASS"),
     ("", END, {}, "./main", "cc -O2 -o main main.c scale.c -lm", "checksum == 2.0"),
-    pytest.param(LINE, "", {"CMakeLists.txt": CMAKE}, "./build/kopt/prog",
+    pytest.param(LINE, "", {"CMakeLists.txt": CMAKE}, "./build/prog",
                  f"{CONFIGURED} --target prog", "check == PASS",
                  marks=pytest.mark.skipif(not shutil.which("cmake"), reason="needs cmake"))])
 def test_run_leads_from_a_benchmark_that_is_not_python_to_a_verdict(
@@ -112,10 +113,10 @@ def test_program_of_cmake_lies_in_the_folder_of_its_own_list(tmp_path: Path) -> 
         "bench/CMakeLists.txt": "add_executable(other other.c)\n"
         "add_executable(prog\n  ${CMAKE_SOURCE_DIR}/main.c\n  ../scale.c)\n"})
     known = draft_command.infer_parameters(project, {})
-    assert known["benchmark_command"].value == "./build/kopt/bench/prog > benchmark.txt"
+    assert known["benchmark_command"].value == "./build/bench/prog > benchmark.txt"
     assert known["build_command"].value == f"{CONFIGURED} --target prog"
     assert known["test_command"].value == \
-        "cmake --build build/kopt && ctest --test-dir build/kopt --output-on-failure"
+        "cmake --build build && ctest --test-dir build --output-on-failure"
     assert known["frozen"].value == "main.c, CMakeLists.txt, bench/CMakeLists.txt"
 
 
@@ -125,10 +126,10 @@ def test_project_whose_program_cmake_may_put_elsewhere_asks_for_the_command(
         more: str, tmp_path: Path) -> None:
     project = made(tmp_path / "p", files={"CMakeLists.txt": CMAKE + more})
     with pytest.raises(InputError, match=r"which program measures the kernel.*--benchmark "
-                       r"'\./build/kopt/PROGRAM > benchmark.txt'"):
+                       r"'\./build/PROGRAM > benchmark.txt'"):
         draft_command.infer_parameters(project, {})
     known = draft_command.infer_parameters(
-        project, {"benchmark_command": "./build/kopt/bin/prog > benchmark.txt"})
+        project, {"benchmark_command": "./build/bin/prog > benchmark.txt"})
     assert known["build_command"].value == CONFIGURED
 
 
@@ -165,3 +166,18 @@ def test_folder_of_a_header_of_the_project_becomes_a_flag(tmp_path: Path) -> Non
     assert sources.header_flags(project, *paths) == ("-Iinc",)
     command = draft_command.infer_parameters(project, {})["build_command"].value
     assert command.startswith("cc -O2 -Iinc -o main main.c ")
+
+
+BENCH_PY = """import csv, ctypes
+library = ctypes.CDLL("./build/libaddk.so")
+csv.DictWriter(open("out.csv", "w"), ["n", "us", "err"]).writeheader()
+"""
+
+
+def test_library_of_cmake_that_a_script_loads_names_its_sources_and_build(tmp_path: Path) -> None:
+    project = repos.project(tmp_path / "p", {
+        "CMakeLists.txt": "project(p C)\nadd_subdirectory(src)\n", "bench.py": BENCH_PY,
+        "src/CMakeLists.txt": "add_library(addk SHARED add.c)\n", "src/add.c": KERNEL})
+    known = draft_command.infer_parameters(project, {})
+    assert known["edit"].value == "src/add.c"
+    assert known["build_command"].value == CONFIGURED
