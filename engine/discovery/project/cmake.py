@@ -10,8 +10,9 @@ from pathlib import Path, PurePosixPath
 from engine.discovery.project.sources import project_files, read_source
 
 LISTS = "CMakeLists.txt"
-FOLDER = "build"
-"""The folder into which a project is built unless its benchmark names another one."""
+FOLDER = "build/kopt"
+"""Where a program is built: kopt freezes the files of a folder that a measuring command names, so
+this is not the person's own build folder."""
 _LIBRARY = re.compile(r"\badd_library\s*\(\s*([\w.+-]+)\s+([^()]*)\)", re.IGNORECASE)
 _COMMENT = re.compile(r"#[^\n]*")
 _PROGRAM = re.compile(r"\badd_executable\s*\(\s*([\w.+-]+)\s+([^()]*)\)", re.IGNORECASE)

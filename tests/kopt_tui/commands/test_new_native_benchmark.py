@@ -50,6 +50,7 @@ MAKEFILE = "all: prog\nprog: main.c scale.c\n\tcc -O2 -o prog main.c scale.c\n" 
 CMAKE = "cmake_minimum_required(VERSION 3.10)\nproject(p C)\nadd_executable(prog main.c scale.c)\n"
 CONFIGURED = "rm -f build/CMakeCache.txt && cmake -S . -B build -DCMAKE_BUILD_TYPE=Release && " \
     "cmake --build build"
+BUILT = CONFIGURED.replace("build/", "build/kopt/").replace(" build ", " build/kopt ") + "/kopt"
 SCRIPT = "#!/bin/bash\nset -e\ncc -O2 -o prog main.c scale.c\n./prog\n"
 
 
@@ -64,8 +65,8 @@ def made(folder: Path, line: str = "", end: str = "", files: Mapping[str, str] |
     (LINE, "", {"Makefile": MAKEFILE}, "make -s bench", "make", "check == PASS"),
     (LINE, "", {"bench.sh": SCRIPT}, "bash bench.sh", "", "check == PASS"),
     ("", END, {}, "./main", "cc -O2 -o main main.c scale.c -lm", "checksum == 2.0"),
-    pytest.param(LINE, "", {"CMakeLists.txt": CMAKE}, "./build/prog",
-                 f"{CONFIGURED} --target prog", "check == PASS",
+    pytest.param(LINE, "", {"CMakeLists.txt": CMAKE}, "./build/kopt/prog",
+                 f"{BUILT} --target prog", "check == PASS",
                  marks=pytest.mark.skipif(not shutil.which("cmake"), reason="needs cmake"))])
 def test_run_leads_from_a_benchmark_that_is_not_python_to_a_verdict(
         line: str, end: str, files: dict[str, str], command: str, build: str, check: str,
@@ -77,6 +78,8 @@ def test_run_leads_from_a_benchmark_that_is_not_python_to_a_verdict(
     assert manifest.benchmark_command == f"{command} > benchmark.txt"
     assert (manifest.build_command, manifest.edit) == (build, ("scale.c",))
     assert manifest.target.check == check
+    (project / "build").mkdir()
+    (project / "build" / "CMakeCache.txt").write_text("# of another folder\n")
     assert set(manifest.frozen) == {"main.c", *files} - {"bench.sh"}
     verdict = kopt("evaluate", str(project / "manifest.yaml"), "--quick", "--json")
     assert '"correct": true' in verdict.stdout.replace('":true', '": true'), verdict.stderr
@@ -113,10 +116,10 @@ def test_program_of_cmake_lies_in_the_folder_of_its_own_list(tmp_path: Path) -> 
         "bench/CMakeLists.txt": "add_executable(other other.c)\n"
         "add_executable(prog\n  ${CMAKE_SOURCE_DIR}/main.c\n  ../scale.c)\n"})
     known = draft_command.infer_parameters(project, {})
-    assert known["benchmark_command"].value == "./build/bench/prog > benchmark.txt"
-    assert known["build_command"].value == f"{CONFIGURED} --target prog"
+    assert known["benchmark_command"].value == "./build/kopt/bench/prog > benchmark.txt"
+    assert known["build_command"].value == f"{BUILT} --target prog"
     assert known["test_command"].value == \
-        "cmake --build build && ctest --test-dir build --output-on-failure"
+        "cmake --build build/kopt && ctest --test-dir build/kopt --output-on-failure"
     assert known["frozen"].value == "main.c, CMakeLists.txt, bench/CMakeLists.txt"
 
 
@@ -126,11 +129,11 @@ def test_project_whose_program_cmake_may_put_elsewhere_asks_for_the_command(
         more: str, tmp_path: Path) -> None:
     project = made(tmp_path / "p", files={"CMakeLists.txt": CMAKE + more})
     with pytest.raises(InputError, match=r"which program measures the kernel.*--benchmark "
-                       r"'\./build/PROGRAM > benchmark.txt'"):
+                       r"'\./build/kopt/PROGRAM > benchmark.txt'"):
         draft_command.infer_parameters(project, {})
     known = draft_command.infer_parameters(
-        project, {"benchmark_command": "./build/bin/prog > benchmark.txt"})
-    assert known["build_command"].value == CONFIGURED
+        project, {"benchmark_command": "./build/kopt/bin/prog > benchmark.txt"})
+    assert known["build_command"].value == BUILT
 
 
 def test_rule_that_a_run_would_show_names_the_run(tmp_path: Path) -> None:
