@@ -74,8 +74,8 @@ class ProcessOutcome:
     def reason_line(self) -> str:
         """The printed line that most likely says why the process failed; "" if it printed none.
 
-        It is the first error of a compiler, linker or CMake, else the last line that make did not print: of standard
-        error, or else of standard output.
+        It is the first error of a compiler, linker or CMake, else the last line that make did not
+        print: of standard error, or else of standard output.
         """
         lines = (self.stdout + b"\n" + self.stderr).decode(errors="replace").splitlines()
         last = (line for line in reversed(lines) if line.strip() and not _MAKE.match(line))
