@@ -41,7 +41,8 @@ def best_spans(row: CampaignRow, gap: str) -> Line:
 
     A narrow terminal cuts off the last ones first.
     """
-    facts = (row.provisional, f"iteration {row.campaign.iteration_place}",
+    place = row.campaign.iteration_place
+    facts = (row.provisional, f"iteration {place}" if row.campaign.round > 1 else place,
              row.cost and f"models {row.cost}")
     return ((phrases.best(row.campaign) or "nothing kept yet", "bold"),
             (gap + "  ".join(filter(None, facts)), "plain"))
