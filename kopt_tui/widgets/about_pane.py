@@ -42,7 +42,7 @@ def best_spans(row: CampaignRow, gap: str) -> Line:
     A narrow terminal cuts off the last ones first.
     """
     place = row.campaign.iteration_place
-    facts = (row.provisional, f"iteration {place}" if row.campaign.round > 1 else place,
+    facts = (row.provisional, place if row.campaign.round == 1 else f"iteration {place}",
              row.cost and f"models {row.cost}")
     return ((phrases.best(row.campaign) or "nothing kept yet", "bold"),
             (gap + "  ".join(filter(None, facts)), "plain"))
