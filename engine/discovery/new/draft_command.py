@@ -57,10 +57,12 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     detected = _benchmark(project, given)
     native = None if detected else native_benchmark.find(project)
     if native and native.mixed and not overrides.get("edit"):
+        functions = sources.c_functions(sources.read_source(project / native.mixed))
+        name = functions[0].name if len(functions) == 1 else "FUNCTION"
         raise InputError("the file holds both the kernel and its measurement, which candidates may "
                          "not change", where=native.mixed,
                          fix="move the kernel to a file of its own; or let kopt measure it, with "
-                         f"your reference: kopt new {native.mixed}:FUNCTION")
+                         f"your reference: kopt new {native.mixed}:{name}")
     if native and not native.command and not given:
         raise InputError("which program measures the kernel, and where CMake puts it, could not be "
                          "inferred", where="CMakeLists.txt",

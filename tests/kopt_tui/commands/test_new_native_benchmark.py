@@ -106,7 +106,7 @@ def test_kernel_inside_the_measuring_program_is_told_to_move(tmp_path: Path) -> 
     done = kopt("new", "--project", str(project), "--yes", "--run", "--device", "cpu")
     message = " ".join(done.stderr.split())
     assert done.returncode == 2 and "move the kernel to a file of its own; or let kopt measure " \
-        "it, with your reference: kopt new all.c:FUNCTION" in message
+        "it, with your reference: kopt new all.c:scale" in message
 
 
 def test_program_of_cmake_lies_in_the_folder_of_its_own_list(tmp_path: Path) -> None:
