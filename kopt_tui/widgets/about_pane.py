@@ -29,7 +29,7 @@ def state_spans(row: CampaignRow) -> Line:
         parts.append((f" {phrases.work(row.campaign)}", "plain"))
     if row.phase_age:
         parts.append((f" for {row.phase_age}", "dim"))
-    if row.pauses_soon and row.status != "lost":
+    if row.pauses_soon:
         parts.append((", pauses after this round", "warn"))
     if row.campaign.outcome:
         parts.append((f"  {row.campaign.outcome}", "plain"))

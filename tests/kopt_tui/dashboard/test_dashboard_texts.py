@@ -9,8 +9,8 @@ from engine.journal.records import Event
 from engine.journal.rows import payload
 from harness.verdict import BLIND_CHECK
 from kopt_tui.snapshot import event_words, phrases
-from kopt_tui.snapshot.snapshot import CampaignRow, EngineState, StreamLine
-from kopt_tui.widgets.about_pane import best_spans, state_spans
+from kopt_tui.snapshot.snapshot import CampaignRow, StreamLine
+from kopt_tui.widgets.about_pane import best_spans
 from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.slots_pane import StreamPane
@@ -180,10 +180,3 @@ def test_head_shows_the_waiting_gain_before_the_round_and_costs() -> None:
                       provisional="provisional 8.80x [6.23, 12.4], waiting for 5f3b74ec")
     _, (facts, _) = best_spans(row, "  ")
     assert facts.split()[:2] == ["provisional", "8.80x"] and facts.endswith("models $1.20")
-
-
-def test_campaign_without_its_engine_does_not_announce_a_pause() -> None:
-    row = CampaignRow(campaign=samples.campaign(CAMPAIGN, state="running"), waiting=0, trend=(),
-                      engine=EngineState(word="lost"), pauses_soon=True)
-    text = plain([state_spans(row)])[0]
-    assert "its engine is gone" in text and "pauses" not in text
