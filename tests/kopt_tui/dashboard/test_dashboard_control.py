@@ -17,6 +17,7 @@ from engine.journal.patch_review import PatchReview
 from engine.journal.read import Reader
 from engine.journal.records import Control
 from engine.journal.write import Writer
+from kopt_tui.control import ControlRequest, send
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
 from tests.support.dashboard_journal import (
@@ -213,17 +214,22 @@ async def test_stop_needs_confirmation(workspace: Path) -> None:
 
 
 async def test_campaign_without_an_engine_is_resumed_and_neither_paused_nor_stopped(
-        tmp_path: Path) -> None:
-    workspace = make(tmp_path)
+        workspace: Path) -> None:
+    send(workspace, ControlRequest(campaign=CAMPAIGN, verb="pause"))
+    journal = Journal(workspace)
+    with journal.db:
+        journal.db.execute("DELETE FROM leases")
+    journal.close()
     app = open_app(workspace)
-    async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "✗ lost")
+    async with app.run_test(size=(300, 24)) as pilot:
+        await until(pilot, "✗ lost: its engine is gone")
+        assert "pauses after this round" not in shown(app), "no engine reads the request"
         await pilot.press("p")
         await until(pilot, f"Resume campaign {CAMPAIGN}?")
         await until(pilot, "no engine is running: a new one starts")
         await pilot.press("escape", "S")
         await until(pilot, f"no engine runs {CAMPAIGN}: nothing to stop")
-        assert controls(workspace) == []
+        assert [control.verb for control in controls(workspace)] == ["pause"]
 
 
 async def test_pause_that_waits_for_the_end_of_the_round_can_be_cancelled(workspace: Path) -> None:
