@@ -148,8 +148,10 @@ def _build(project: Path, loader_sources: Sequence[str]) -> str:
             return match[1].strip().rstrip("'\".")
     if (project / "Makefile").is_file():
         return "make"
-    if "/" in library and (project / cmake.LISTS).is_file():
-        return cmake.build(library.partition("/")[0])
+    folder = PurePosixPath(library).parts[0]
+    if re.fullmatch(r"\w[\w.-]*", folder) and folder != library \
+            and (project / cmake.LISTS).is_file():
+        return cmake.build(folder)
     sources = sorted((project / library).parent.glob("*.c"))
     files = [path.relative_to(project).as_posix() for path in sources
              if not re.search(r"\bmain\s*\(", read_source(path))]

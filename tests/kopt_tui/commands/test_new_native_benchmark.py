@@ -184,3 +184,6 @@ def test_library_of_cmake_that_a_script_loads_names_its_sources_and_build(tmp_pa
     known = draft_command.infer_parameters(project, {})
     assert known["edit"].value == "src/add.c"
     assert known["build_command"].value == CONFIGURED
+    for place in ("/opt/libaddk.so", "../build/libaddk.so", "libaddk.so", "./libaddk.so"):
+        (project / "bench.py").write_text(BENCH_PY.replace("./build/libaddk.so", place))
+        assert "cmake" not in draft_command.infer_parameters(project, {})["build_command"].value
