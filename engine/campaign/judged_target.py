@@ -11,11 +11,9 @@ from pathlib import Path
 from engine.manifest import benchmark_target
 from engine.manifest.schema import Manifest
 from engine.repository.campaign_repo import CampaignRepo
-from engine.repository.clone import Clone
 from engine.repository.git import GitFailed
 from engine.repository.patches.hygiene import violations
 from engine.repository.patches.patch import Patch
-from engine.routing.source_language import uses_openmp
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices import inventory
 from harness.devices.device import Device, join_cards
@@ -101,17 +99,6 @@ def read_target(manifest: Manifest, repo: CampaignRepo, base_tree: str,
     copy = folder / "task.yaml"
     copy.write_bytes(repo.read(base_tree, manifest.target.task))
     return task_file.load(copy)
-
-
-def ignored_pragmas(target: Target | CommandTarget, clone: Clone, commit: str) -> tuple[str, ...]:
-    """Return a note if the source of a C task has OpenMP pragmas that its flags leave out."""
-    if not isinstance(target, Target) or target.language != "c" or any(
-            flag.startswith(("-fopenmp", "-qopenmp")) for flag in target.flags) or \
-            not uses_openmp(clone.read(commit, target.source).decode(errors="replace")):
-        return ()
-    flags = ", ".join((*target.flags, "-fopenmp"))
-    return (f"the OpenMP pragmas of {target.source} are ignored, as `build` lacks -fopenmp: write "
-            f"build: [{flags}] in the task",)
 
 
 def devices_for(manifest: Manifest, task: Target | CommandTarget, *,

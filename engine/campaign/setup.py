@@ -19,15 +19,11 @@ from engine.campaign import (
     earlier_changes,
     project_skill,
     shape_weights,
+    task_notes,
     workspace_copy,
 )
 from engine.campaign.folder import Folder
-from engine.campaign.judged_target import (
-    JudgedTarget,
-    devices_for,
-    ignored_pragmas,
-    read_target,
-)
+from engine.campaign.judged_target import JudgedTarget, devices_for, read_target
 from engine.globs import matches
 from engine.journal.read import Reader
 from engine.journal.records import Campaign
@@ -88,7 +84,7 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
     weights = shape_weights.read(manifest)
     task, notes = shape_weights.apply(_target_of(manifest, project),
                                       weights.weights if weights else None)
-    notes = (*notes, *ignored_pragmas(task, Clone(project.git_dir), project.head))
+    notes = (*notes, *task_notes.of_target(task, Clone(project.git_dir), project.head))
     cards = devices_for(manifest, task)
     if task.language == "c":
         c_compiler.compiler()

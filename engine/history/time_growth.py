@@ -41,7 +41,7 @@ class Step(NamedTuple):
 def unknown() -> TimeGrowth:
     """Return the result for a class that has no class to compare with."""
     return TimeGrowth("unexplained time",
-                      "every other class differs from it in two or more columns",
+                      "no other class differs from it in one column alone, which would explain it",
                       strategy_table.advice("unexplained time"))
 
 

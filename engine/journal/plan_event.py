@@ -46,7 +46,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
         counts = ((self.planned, "planned"), (self.rewrites, "rewrite"), (self.fixed, "fixed"))
         slots = ", ".join(f"{count} {kind}" for count, kind in counts if count)
         return "; ".join(filter(None, (
-            f"{slots} ({self.split})", self.idle, self.analysis, self.model)))
+            slots, self.idle, self.analysis, self.model, self.split)))
 
 
 def of_round(reader: Reader, campaign: str, n: int) -> RoundPlan | None:

@@ -10,9 +10,12 @@ import msgspec
 from engine.history import time_growth
 from engine.journal.records import Bottleneck
 from engine.knowledge import strategy_table
+from engine.split.languages.c_language import C
+from engine.split.languages.syntax import unneeded
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile.c_compiler import Remark
 from harness.compile.triton_aot import KernelLimit
+from harness.errors import InputError
 from harness.formats.quantities import latency
 from harness.roofline import roofline
 from harness.roofline.roofline import Roofline
@@ -44,11 +47,23 @@ def of_c(target: Target, source: str, knobs: Sequence[Knob], rows: Sequence[Row]
     The compiler's remarks name the loops. A class's share of the roofline says how much can be
     gained and whether memory or arithmetic bounds it; the lowest share comes first.
     """
+    others = _unneeded_lines(source, target.entry)
+    remarks = [remark for remark in remarks if remark.line not in others]
     widest = max((remark.vector_bytes for remark in remarks), default=0)
     loops = [_of_remark(target, remark, source, knobs, widest) for remark in remarks
              if not remark.is_nest and (remark.vector_bytes == 0
                                         or remark.vector_bytes < max(widest, 32))]
     return loops + of_rows(target, knobs, rows, reach)
+
+
+def _unneeded_lines(source: str, entry: str) -> set[int]:
+    """Return the lines of a C source's functions that the entry does not need."""
+    try:
+        others = unneeded(C().items(source), entry)
+    except InputError:
+        return set()
+    return {line for item in others for line in range(
+        source.count("\n", 0, item.begin) + 1, source.count("\n", 0, item.end - 1) + 2)}
 
 
 def of_resources(target: Target, knobs: Sequence[Knob], rows: Sequence[Row], reach: Roofline | None,

@@ -280,5 +280,5 @@ class Planner:
         if count < FRUITLESS_MOST and (inputs.new or inputs.new_changes) \
                 and planned_share(inputs):
             return ""
-        return f"{count} rounds in a row brought no candidate; no limit of kopt set changes " \
-            "that: kopt submit hands in a patch"
+        return f"{count} rounds in a row brought no candidate; kopt submit PATCH judges a change " \
+            "of your own"

@@ -69,6 +69,7 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
     setup = context.setup
     tree = setup.tree(setup.repo.tip)
     source, language, unread = "", setup.target.language, ""
+    entry = "" if isinstance(setup.target, CommandTarget) else setup.target.entry
     if setup.target.source:
         source = (tree / setup.target.source).read_text(errors="replace")
     try:
@@ -83,7 +84,7 @@ def of_best(context: EngineContext, round: int, *, again: bool = False) -> Surve
         context.writer.put_bottlenecks(setup.id, round, [tunable.bottleneck for tunable in ranked])
     templates, unmatched = _templates(context, again)
     return Survey(knobs=knobs, bottlenecks=ranked, templates=templates, unmatched=unmatched,
-                  changes=(*transformation_registry.applicable(source, language),
+                  changes=(*transformation_registry.applicable(source, language, entry),
                            *_changes_of_others(setup, tree)),
                   inbox=tuple(inbox.waiting(setup.folder.inbox)),
                   classes=len(measured_best(context).rows), unread=unread,

@@ -10,13 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.campaign import declared_knobs, shape_weights
-from engine.campaign.judged_target import (
-    JudgedTarget,
-    devices_for,
-    ignored_pragmas,
-    read_target,
-)
+from engine.campaign import declared_knobs, shape_weights, task_notes
+from engine.campaign.judged_target import JudgedTarget, devices_for, read_target
 from engine.manifest import benchmark_target, load
 from engine.repository import current_files
 from engine.repository.campaign_repo import CampaignRepo
@@ -66,7 +61,7 @@ class OneShot:
         target, self._target_notes = shape_weights.apply(
             read_target(manifest, self.repo, tree, self.folder),
             weights_file.weights if weights_file else None)
-        self._target_notes = (*self._target_notes, *ignored_pragmas(target, self.repo, tree))
+        self._target_notes = (*self._target_notes, *task_notes.of_target(target, self.repo, tree))
         self.judged = JudgedTarget(
             manifest=manifest, target=target, devices=devices_for(manifest, target),
             repo=self.repo, base_tree=tree, trees=self.folder / "trees")

@@ -9,6 +9,7 @@ import msgspec
 
 from engine.transformations.c.accumulators import Accumulators
 from engine.transformations.c.compiler_hints import RelaxedMath, Restrict, VectorMath
+from engine.transformations.c.entry_only import EntryOnly
 from engine.transformations.c.invariants import Hoist, Reciprocal
 from engine.transformations.c.loop_order import Blocking, LoopOrder
 from engine.transformations.c.unroll_and_jam import UnrollAndJam
@@ -18,7 +19,7 @@ from engine.transformations.cuda.device_code import (
     CudaRestrict,
     UnrolledLoops,
 )
-from engine.transformations.transformation import DoesNotApply, Transformation
+from engine.transformations.transformation import DoesNotApply, Transformation, Transformed
 from engine.transformations.triton.fusion.fused_launches import FusedLaunches
 from engine.transformations.triton.invariant_loads import InvariantLoads
 from engine.transformations.triton.launch_knobs import LaunchKnobs
@@ -74,14 +75,26 @@ def language_of(source: str, language: str) -> str:
     return "triton" if language == "python" and re.search(r"\btriton\.jit\b", source) else language
 
 
-def applicable(source: str, language: str) -> tuple[ApplicableChange, ...]:
-    """Return the transformations that apply to a source, in their order."""
+def apply(transformation: Transformation, source: str, language: str, entry: str) -> Transformed:
+    """Return the changed source. Of a C source only the function `entry` and what it needs change.
+
+    Raises DoesNotApply, or InputError if it cannot be parsed.
+    """
+    if language != "c" or not entry:
+        return transformation.apply(source)
+    shown = EntryOnly(source, entry)
+    changed = transformation.apply(shown.source)
+    return msgspec.structs.replace(changed, source=shown.restored(changed.source))
+
+
+def applicable(source: str, language: str, entry: str = "") -> tuple[ApplicableChange, ...]:
+    """Return the transformations that apply to a source, in their order; see `apply`."""
     if len(source) > LONGEST_SOURCE:
         return ()
     changes = []
     for transformation in BY_LANGUAGE.get(language_of(source, language), ()):
         try:
-            changed = transformation.apply(source)
+            changed = apply(transformation, source, language, entry)
         except (DoesNotApply, InputError):
             continue
         except Exception:  # an unforeseen form of source must not end a campaign

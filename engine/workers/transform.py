@@ -19,7 +19,7 @@ from engine.workers.knob_search import search, summary
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
-from harness.tasks.target import Language
+from harness.tasks.target import Language, Target
 
 
 class TransformWorker:
@@ -34,7 +34,9 @@ class TransformWorker:
             bench = _of_file(bench, other)
         path = Path(bench.worktree) / bench.target.source
         tick("transforming", transformation.name, None)
-        changed = transformation.apply(knobs.read(path))
+        entry = bench.target.entry if isinstance(bench.target, Target) else ""
+        changed = transformation_registry.apply(
+            transformation, knobs.read(path), bench.target.language, entry)
         path.write_bytes(changed.source.encode())
         if not changed.knobs:
             return Report(ok=True, summary=changed.what)

@@ -10,7 +10,8 @@ from typing import Literal
 
 from harness.formats.text import plain
 
-_COMPILER_ERROR = re.compile(r"[^\s:]+:\d+(:\d+)?: (fatal )?error: ")
+_COMPILER_ERROR = re.compile(r"[^\s:]+:\d+(:\d+)?: (fatal )?error: |.*undefined reference to "
+                             r"|.*: cannot find -l|CMake Error at ")
 _MAKE = re.compile(r"g?make(\[\d+\])?: \*\*\* ")
 _FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (\S+)', re.MULTILINE)
 _NOT_PROJECT = re.compile(r"site-packages|/lib/python|/harness/child/|^<")
@@ -73,8 +74,8 @@ class ProcessOutcome:
     def reason_line(self) -> str:
         """The printed line that most likely says why the process failed; "" if it printed none.
 
-        It is a compiler's first error, else the last line that make did not print: of standard
-        error, or else of standard output.
+        It is the first error of a compiler, linker or CMake, else the last line that make did not
+        print: of standard error, or else of standard output.
         """
         lines = (self.stdout + b"\n" + self.stderr).decode(errors="replace").splitlines()
         last = (line for line in reversed(lines) if line.strip() and not _MAKE.match(line))

@@ -80,7 +80,10 @@ def _print_log(args: argparse.Namespace, path: Path) -> int:
     with path.open("rb") as file:
         if args.lines:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES))
-        _print_text(args, file.read(), path.name)
+        text = file.read()
+        _print_text(args, text, path.name)
+        if not text and not args.follow:
+            print(f"{path.name} is still empty; --follow waits for its lines", file=sys.stderr)
         while args.follow:
             if more := file.read():
                 _print_shown(args, more, path.name)

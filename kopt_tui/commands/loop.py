@@ -124,6 +124,8 @@ class LoopRun:
             if (verdict.speedup_low or 0.0) > 1.0:
                 print_text(f"next: write these values into {self._one_shot.source.path}, or start "
                            "kopt run, which looks for more and commits what it keeps")
+            elif verdict.correct and verdict.speedup is not None:
+                print_text("next: leave the present values; the verdict confirms no gain over them")
         return exit_code(verdict)
 
     def _search(self) -> LoopResult | None:

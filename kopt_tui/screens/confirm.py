@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 from textual import events
 
+from engine.history.waiting_line import ASKS
 from kopt_tui.control import ControlRequest
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, Snapshot, WaitingRow
@@ -22,6 +23,10 @@ EFFECTS = {
     "resume": "the next round starts",
     "stop": "the campaign ends now; what is under way is cut off, all that is recorded stays",
 }
+
+
+MOST_LINES = 4
+"""So many lines of a fact are shown."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +59,7 @@ class QuestionPane(Pane):
     def compose_lines(self, width: int) -> list[Line]:
         lines: list[Line] = [((self.question.title, "bold"),), ()]
         for name, text in self.question.facts:
-            lines += wrapped_under(((f"{name:<11} ", "dim"),), text, width + 1)[:4]
+            lines += _fact(name, text, width)
         if self.expired:
             return [*lines, (), *wrapped_under((("! ", "warn bold"),), self.expired, width + 1,
                                                "warn bold"), (),
@@ -65,6 +70,13 @@ class QuestionPane(Pane):
                              *_answer(self.question.act, self.acts)),
                 ((f" {'type why   ' if self.question.takes_reason else ''}←→ choose   "
                   "enter answers   esc changes nothing", "dim"),)]
+
+
+def _fact(name: str, text: str, width: int) -> list[Line]:
+    """Return a fact in at most MOST_LINES lines, the last of which shows that more follow."""
+    lines = wrapped_under(((f"{name:<11} ", "dim"),), text, width + 1)
+    cut = lines[:MOST_LINES]
+    return cut if len(cut) == len(lines) else [*cut[:-1], (*cut[-1], (" …", "plain"))]
 
 
 def _answer(text: str, chosen: bool) -> tuple[Span, ...]:
@@ -119,7 +131,9 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
     facts = (
         ("candidate", request.candidate), ("campaign", request.campaign),
         ("claim", waiting.candidate.hypothesis), ("measured", waiting.speedup or "nothing"),
-        ("waits since", f"{phrases.clock(waiting.since)}: {waiting.why}"),
+        ("why it asks", waiting.doubts),
+        ("verdict", phrases.unprefixed(waiting.why.partition(ASKS)[0])),
+        ("waits since", phrases.clock(waiting.since)),
         ("on base", phrases.short(waiting.candidate.base_commit, 12)),
         ("built on it", waiting.resting),
         ("a model", waiting.review),

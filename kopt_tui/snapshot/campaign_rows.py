@@ -63,7 +63,7 @@ class CampaignRows:
             if engine.word == "alive" and row.campaign.phase else None
         return msgspec.structs.replace(
             row, engine=engine, cost=bill.short,
-            pauses_soon=row.campaign.state == "running"
+            pauses_soon=row.campaign.state == "running" and engine.word == "alive"
             and self._reader.pauses_soon(row.id),
             phase_age="" if began is None else phrases.age(self._clock() - began.at))
 

@@ -150,7 +150,8 @@ class TranscriptFeed(ReaderThread):
         path = self._folder.worker_log(at.round, at.slot, at.number)
         if not path.is_file():
             return f"attempt {at.number} of {at.slot} in round {at.round} has no transcript: " \
-                "only agents write one, and an agent's command line only when it has ended"
+                "an agent writes one from its first step on, an agent's command line when it has " \
+                "ended, other workers none"
         with path.open("rb") as file:
             lines = harmless_lines(file.read(MOST_BYTES)).split("\n")
         self._entries = [

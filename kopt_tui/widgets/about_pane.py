@@ -37,12 +37,13 @@ def state_spans(row: CampaignRow) -> Line:
 
 
 def best_spans(row: CampaignRow, gap: str) -> Line:
-    """Return the best and, after a gap, the round, the cost of models and the provisional best.
+    """Return the best and, after a gap, the provisional best, the round and the cost of models.
 
     A narrow terminal cuts off the last ones first.
     """
-    facts = (f"iteration {row.campaign.iteration_place}", row.cost and f"models {row.cost}",
-             row.provisional)
+    place = row.campaign.iteration_place
+    facts = (row.provisional, place if row.campaign.round == 1 else f"iteration {place}",
+             row.cost and f"models {row.cost}")
     return ((phrases.best(row.campaign) or "nothing kept yet", "bold"),
             (gap + "  ".join(filter(None, facts)), "plain"))
 

@@ -74,5 +74,4 @@ def _columns(bottlenecks: tuple[Bottleneck, ...], width: int) -> tuple[int, list
 
 
 def _metric(bottleneck: Bottleneck) -> str:
-    value = "" if bottleneck.value is None else f" {bottleneck.value:.4g}"
-    return bottleneck.metric + value
+    return present_limits.value(bottleneck) or bottleneck.metric

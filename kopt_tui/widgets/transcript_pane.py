@@ -15,7 +15,7 @@ from harness.formats.quantities import counted, dollars
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import AttemptRef, SlotRow
 from kopt_tui.snapshot.transcript_feed import TranscriptPart
-from kopt_tui.widgets.pane import ContentPane, Pane
+from kopt_tui.widgets.pane import ContentPane, Pane, wrapped_under
 from kopt_tui.widgets.tones import Line, Span
 from kopt_tui.widgets.transcript_rows import EntryRows
 
@@ -104,7 +104,8 @@ class TranscriptPane(Pane):
 
     def frame(self, width: int) -> list[Line]:
         if not self.entries:
-            return [self._title(width), ((f" {self.note}", "dim"),)]
+            return [self._title(width),
+                    *wrapped_under(((" ", "dim"),), self.note, width, "dim")]
         self.at = self._last_page() if self.follows else self._moved(self.at, 0)
         lines: list[Line] = []
         index, row = self.at

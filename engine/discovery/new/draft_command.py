@@ -57,9 +57,17 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     detected = _benchmark(project, given)
     native = None if detected else native_benchmark.find(project)
     if native and native.mixed and not overrides.get("edit"):
+        functions = sources.c_functions(sources.read_source(project / native.mixed))
+        name = functions[0].name if len(functions) == 1 else "FUNCTION"
         raise InputError("the file holds both the kernel and its measurement, which candidates may "
                          "not change", where=native.mixed,
-                         fix="move the kernel to a file of its own")
+                         fix="move the kernel to a file of its own; or let kopt measure it, with "
+                         f"your reference: kopt new {native.mixed}:{name}")
+    if native and not native.command and not given:
+        raise InputError("which program measures the kernel, and where CMake puts it, could not be "
+                         "inferred", where="CMakeLists.txt",
+                         fix=f"name it: --benchmark '{native_benchmark.OF_CMAKE}'; kopt builds it "
+                         f"by {native.kernel.build}")
     script = detected.script if detected else ""
     kernel = kernel_source.find_kernel(project, script) if script else \
         native.kernel if native else kernel_source.KernelSource(files=())
@@ -216,7 +224,8 @@ def make_manifest(known: Parameters, project: str,
                   pool: Mapping[str, Any] = MappingProxyType({})) -> Manifest:
     """Return the manifest. Raises InputError with the flag that sets a missing parameter."""
     if name := missing_parameter(known):
-        raise InputError(f"{name} could not be inferred", fix=f"use {REQUIRED[name]}")
+        run = "--run, which runs the benchmark once and reads its table, or " * (name in OF_RUN)
+        raise InputError(f"{name} could not be inferred", fix=f"use {run}{REQUIRED[name]}")
     files = parameters.split_list(known["edit"].value)
     is_one = len(files) == 1 and not set(files[0]) & set("*?[")
     return parameters.make_manifest(known, pool, project=project, target={"kind": "command"},

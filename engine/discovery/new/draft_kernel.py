@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from engine.campaign.task_notes import is_undeclared
 from engine.discovery.new import parameters
 from engine.discovery.new.parameters import Parameters
 from engine.discovery.project.sources import CFunction
@@ -101,7 +102,7 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     task = Target(op=function.name.partition("<")[0], language=function.language,
                   source=source.as_posix(), entry=function.name, reference=reference, args=args,
                   launch=function.launch, classes=config_classes,
-                  build=(*BUILD_FLAGS["c"], "-fopenmp") if function.uses_openmp else None)
+                  build=(*BUILD_FLAGS["c"], *function.flags) if function.flags else None)
     check(task)
     for config_class in task.classes:
         tensors = task.tensors(config_class)
@@ -149,19 +150,13 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
     if task.by_baseline:
         yield "reference          baseline  (reference.py has no function of this name)"
     if task.build is not None:
-        yield f"{'build':18} {' '.join(task.build)}  (OpenMP pragmas in the source)"
+        yield f"{'build':18} {' '.join(task.build)}  (what the source needs)"
     if task.launch is not None:
         axes = ("grid", task.launch.grid), ("block", task.launch.block)
         for name, sizes in (*axes, ("shared", (task.launch.shared_bytes,))):
             yield f"{name:18} {', '.join(map(str, sizes))}  (<<<...>>> in the source, or flags)"
         for name, value in task.launch.defaults.items():
             yield f"{name:18} {value}  (where the source does not define it)"
-
-
-def is_undeclared(arg: Arg) -> bool:
-    """Return whether an argument is an integer input without a range: it is drawn from 0 and 1."""
-    return arg.kind in ("input", "inout") and "int" in arg.dtype and arg.structure is None \
-        and arg.low is None and arg.high is None
 
 
 def parse_dims(text: str) -> tuple[int | str, ...]:

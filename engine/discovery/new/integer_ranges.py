@@ -6,23 +6,20 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from engine.discovery.new.draft_kernel import ZERO_ONE, is_undeclared
+from engine.campaign.task_notes import undeclared
+from engine.discovery.new.draft_kernel import ZERO_ONE
 from harness.errors import InputError
 from harness.formats.expression import names_of, whole
 from harness.tasks.target import Arg, Target
 
 MOST_SIZES = 4
 """So many sizes are tried for one argument."""
+BOUNDS = "write other bounds as low and high in the task"
+_FLAG = re.compile(r"(?:.*_)?(?:masks?|flags?|valid|keep|active|enabled)_?", re.IGNORECASE)
+"""Names of inputs whose values are 0 and 1."""
 _PLUS_ONE = re.compile(r"\+\s*1$")
 _BITS = {"int8": 7, "uint8": 8, "int16": 15, "uint16": 16}
 """Bits of the small dtypes that hold a value of 0 or more."""
-
-
-def undeclared(task: Target) -> tuple[str, ...]:
-    """Return the integer inputs that are drawn from 0 and 1, because nothing says more."""
-    recorded = {name for each in task.classes for name in each.data or {}}
-    return tuple(arg.name for arg in task.args
-                 if is_undeclared(arg) and arg.name not in recorded)
 
 
 def settle(task: Target, accepts: Callable[[Target], bool]) -> Target:
@@ -40,8 +37,12 @@ def settle(task: Target, accepts: Callable[[Target], bool]) -> Target:
 def choices(task: Target, arg: Arg) -> Iterator[Arg]:
     """Yield an integer input with ranges to try, the likeliest first.
 
-    One whose only dimension ends in `+ 1`, as row pointers have, is first tried as offsets.
+    One whose only dimension ends in `+ 1`, as row pointers have, is first tried as offsets. A mask
+    or flag stays 0 or 1: any range would be accepted, and hardly one of its values be 0.
     """
+    if _FLAG.fullmatch(arg.name):
+        yield replace(arg, low=0, high=2)
+        return
     above = sizes(task, arg)
     if arg.shape and len(arg.shape) == 1 and _PLUS_ONE.search(str(arg.shape[0])):
         yield from (replace(arg, low=0, structure="offsets", high=size + 1 if isinstance(
@@ -78,5 +79,6 @@ def describe(before: Target, after: Target) -> Iterator[str]:
         arg = next(arg for arg in after.args if arg.name == name)
         drawn = "drawn as offsets, ascending from 0" if arg.structure else "drawn from 0"
         yield f"{name}: {ZERO_ONE}" if arg.high is None else \
+            f"{name}: drawn from 0 and 1, by its name; {BOUNDS}" if _FLAG.fullmatch(name) else \
             f"{name}: {drawn} to below {arg.high} (a size that the reference and the kernel " \
-            "accept); write other bounds as low and high in the task"
+            f"accept); {BOUNDS}"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from engine.discovery.project import cmake
 from engine.discovery.project.sources import project_files, read_source
 from engine.routing import source_language
 
@@ -94,7 +95,7 @@ def string_constants(tree: ast.AST) -> Iterator[str]:
 
 def _near(project: Path, folder: Path, source: str) -> Iterator[Path]:
     """Yield the project's files that a Python source imports, or names in a string."""
-    tree = source_language.parse_python(source)
+    tree, lists = source_language.parse_python(source), cmake.find(project)
     if tree is None:
         return
     for node in ast.walk(tree):
@@ -113,6 +114,8 @@ def _near(project: Path, folder: Path, source: str) -> Iterator[Path]:
             if path.suffix != ".so":
                 yield from _first_file(project, folder, text)
                 continue
+            for name in lists.sources_of(text) if lists else ():
+                yield from _first_file(project, project, name)
             for suffix in SOURCES:
                 yield from _first_file(project, folder, str(path.with_suffix(suffix)))
                 yield from _first_file(project, folder, str(path.with_name(
@@ -145,6 +148,10 @@ def _build(project: Path, loader_sources: Sequence[str]) -> str:
             return match[1].strip().rstrip("'\".")
     if (project / "Makefile").is_file():
         return "make"
+    folder = PurePosixPath(library).parts[0]
+    if re.fullmatch(r"\w[\w.-]*", folder) and folder != library \
+            and (project / cmake.LISTS).is_file():
+        return cmake.build(folder)
     sources = sorted((project / library).parent.glob("*.c"))
     files = [path.relative_to(project).as_posix() for path in sources
              if not re.search(r"\bmain\s*\(", read_source(path))]

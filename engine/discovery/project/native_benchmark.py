@@ -1,4 +1,4 @@
-"""Find a benchmark that is no Python script: a target of make, a shell script, a C program.
+"""Find a benchmark that is no Python script: a target of make or CMake, a shell script, a program.
 
 What it prints goes to a file, from which the harness reads rows (`harness/child/printed_rows`).
 """
@@ -10,12 +10,14 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from engine.discovery.project import sources
+from engine.discovery.project import cmake, sources
 from engine.discovery.project.kernel_source import KernelSource
 from engine.routing import source_language
 
 PRINTED = "benchmark.txt"
 """The file to which the benchmark's output goes."""
+OF_CMAKE = f"./{cmake.FOLDER}/PROGRAM > {PRINTED}"
+"""The form of a benchmark that CMake builds."""
 TARGETS = ("bench", "benchmark", "run")
 TESTS = ("test", "check")
 SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip")
@@ -27,7 +29,10 @@ _CLOCK = re.compile(r"clock_gettime|gettimeofday|\bclock\s*\(|omp_get_wtime|chro
 
 @dataclass(frozen=True, kw_only=True)
 class NativeBenchmark:
-    """A command that prints times, the files that it measures, its build and its test."""
+    """A command that prints times, the files that it measures, its build and its test.
+
+    `command` is empty for a CMake project that does not say where its measuring program lies.
+    """
 
     command: str
     origin: str
@@ -40,11 +45,11 @@ class NativeBenchmark:
 
     @property
     def printed_command(self) -> str:
-        return f"{self.command} > {PRINTED}"
+        return f"{self.command} > {PRINTED}" if self.command else ""
 
 
 def find(project: Path) -> NativeBenchmark | None:
-    """Return the project's benchmark: by make, by a shell script, or a program that has a clock."""
+    """Return the project's benchmark: by make, a shell script, or a program that has a clock."""
     texts = {path: sources.read_source(path) for path in sources.project_files(project)
              if path.suffix in SUFFIXES}
     programs = [path for path, text in texts.items() if _MAIN.search(text)]
@@ -59,11 +64,19 @@ def find(project: Path) -> NativeBenchmark | None:
     target = next((name for name in TARGETS if name in rules), "")
     script = next((name for stem in TARGETS if (project / (name := f"{stem}.sh")).is_file()), "")
     build = "make" if rules and rules[0] not in (*TARGETS, *TESTS, "clean") else ""
+    project_cmake = cmake.find(project)
+    test = next((f"make -s {name}" for name in TESTS if name in rules), "")
+    frozen = [_name(path, project) for path in (makefile, *programs) if path]
     if target:
         command, origin = f"make -s {target}", f"a target of {makefile.name}" if makefile else ""
     elif script:
         text = sources.read_source(project / script)
         command, origin = f"{'bash' if 'bash' in text[:40] else 'sh'} {script}", "by its name"
+    elif timed and program and not rules and project_cmake:
+        of_program, command = project_cmake.program(PurePosixPath(_name(program, project)))
+        origin = f"{_name(program, project)} reads a clock"
+        build, test = cmake.build(target=of_program), project_cmake.test
+        frozen += project_cmake.files
     elif timed and program and not rules:
         command, origin = f"./{program.stem}", f"{_name(program, project)} reads a clock"
         build = _compile(project, program, kernels)
@@ -74,8 +87,7 @@ def find(project: Path) -> NativeBenchmark | None:
     return NativeBenchmark(
         command=command, origin=origin,
         mixed=_name(program, project) if program and not kernels else "",
-        frozen=tuple(_name(path, project) for path in (makefile, *programs) if path),
-        test=next((f"make -s {name}" for name in TESTS if name in rules), ""),
+        frozen=tuple(frozen), test=test,
         kernel=KernelSource(
             files=tuple(_name(path, project) for path in chosen), build=build,
             language=source_language.detect(texts[first], first.name) if first else ""))
@@ -90,7 +102,8 @@ def _compile(project: Path, program: Path, kernels: list[Path]) -> str:
     openmp = ["-fopenmp"] if any(source_language.uses_openmp(sources.read_source(path))
                                  for path in files) else []
     names = [shlex.quote(_name(path, project)) for path in files]
-    return " ".join([compiler, "-O2", *openmp, "-o", program.stem, *names, "-lm"])
+    flags = map(shlex.quote, (*openmp, *sources.header_flags(project, *files)))
+    return " ".join([compiler, "-O2", *flags, "-o", program.stem, *names, "-lm"])
 
 
 def _name(path: Path, project: Path) -> str:

@@ -23,6 +23,7 @@ C_TYPES = {
 }
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _FUNCTION = re.compile(r"^([A-Za-z_][\w \t*]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.MULTILINE)
 _QUALIFIERS = re.compile(r"\b(?:const|restrict|__restrict__|__restrict|volatile|register)\b")
 
 
@@ -39,8 +40,8 @@ class CFunction(msgspec.Struct, frozen=True):
     launch: Launch | None = None
     constants: dict[str, int] = {}
     """The whole-number constants of its source."""
-    uses_openmp: bool = False
-    """Whether its source has OpenMP pragmas, which a compiler ignores without `-fopenmp`."""
+    flags: tuple[str, ...] = ()
+    """Flags of the compiler that its source needs: for OpenMP pragmas, for headers."""
 
 
 def task_files(project: Path) -> list[Path]:
@@ -90,14 +91,36 @@ def c_functions(source: str) -> list[CFunction]:
     """Return the non-static functions of a C source whose argument types are known."""
     functions: list[CFunction] = []
     code = _COMMENT.sub(" ", source)
-    openmp = source_language.uses_openmp(code)
+    flags = ("-fopenmp",) if source_language.uses_openmp(code) else ()
     for match in _FUNCTION.finditer(code):
         head, name, parameters = match.groups()
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            functions.append(CFunction(name, args, uses_openmp=openmp))
+            functions.append(CFunction(name, args, flags=flags))
     return functions
+
+
+def header_flags(project: Path, *paths: Path) -> tuple[str, ...]:
+    """Return `-IFOLDER` for the headers that C sources include and that lie in one other folder."""
+    files = [path.relative_to(project).as_posix() for path in project_files(project)]
+    flags: dict[str, None] = {}
+    for path in paths:
+        for name in _INCLUDE.findall(read_source(path)):
+            found = [file for file in files if f"/{file}".endswith(f"/{name}")]
+            if len(found) == 1 and not (path.parent / name).is_file():
+                flags[f"-I{found[0].removesuffix(name).rstrip('/') or '.'}"] = None
+    return tuple(flags)
+
+
+def refused_parameters(source: str) -> dict[str, str]:
+    """Return the first parameter that kopt does not support, by function of a C source."""
+    refused: dict[str, str] = {}
+    for head, name, parameters in _FUNCTION.findall(_COMMENT.sub(" ", source)):
+        parts = [part for part in parameters.split(",") if _argument(part, C_TYPES) is None]
+        if parts and head.strip() and "static" not in head.split() and name != "main":
+            refused[name] = " ".join(parts[0].split()) or "no parameter"
+    return refused
 
 
 def arguments(parameters: str, types: Mapping[str, str] = C_TYPES) -> tuple[Arg, ...] | None:

@@ -35,12 +35,17 @@ class EntrySource:
     sizes: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
 
-def find(source: str, entry: str, where: str) -> EntrySource:
-    """Return a function of a source. Raises InputError with the line and what to name instead."""
+def parsed(source: str, where: str) -> ast.Module:
+    """Return the tree of a source. Raises InputError with the line."""
     try:
-        tree = ast.parse(source)
+        return ast.parse(source)
     except SyntaxError as error:
         raise InputError(f"not Python: {error.msg}", where=f"{where}:{error.lineno}") from None
+
+
+def find(source: str, entry: str, where: str) -> EntrySource:
+    """Return a function of a source. Raises InputError with the line and what to name instead."""
+    tree = parsed(source, where)
     holder, _, name = entry.rpartition(".")
     body = _body(tree, holder) if holder else list(statements(tree.body))
     if body is None:

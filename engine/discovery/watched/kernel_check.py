@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from engine.campaign import task_notes
 from engine.discovery.new import integer_ranges
 from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.watched import first_check
@@ -60,7 +61,7 @@ def describe(result: FirstCheck) -> str:
     faulty = "the kernel" if task.by_baseline else f"the kernel, {task.reference}"
     advice = "" if result.verdict is None else f"; fix {faulty} or the task"
     failing = result.failing + f" {task.reference}" * result.reference_fails
-    narrow = ", ".join(integer_ranges.undeclared(task))
+    narrow = ", ".join(task_notes.undeclared(task))
     return result.describe(
         counted(len(task.classes), "config class")
         + (f" (integer inputs of 0 and 1 only: {narrow})" if narrow else "")

@@ -96,3 +96,9 @@ def prerequisites(items: Sequence[Item], function: str) -> list[Item]:
         chosen.update(more)
         known.update(*(items[place].uses for place in more))
     return [items[place] for place in sorted(chosen)]
+
+
+def unneeded(items: Sequence[Item], function: str) -> list[Item]:
+    """Return the functions that a function does not need, [] if it is not defined here."""
+    needed = {item.begin for item in prerequisites(items, function)}
+    return [item for item in items if needed and item.function and item.begin not in needed]

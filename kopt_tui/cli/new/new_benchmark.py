@@ -82,15 +82,17 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     parameter_list.show(parameters, to)
     parameters = _confirm(parameters, values, prompt, project, before_run=args.run is not False)
     classes: ClassProposal | None = None
-    if _may_run(args, parameters, prompt):
+    while classes is None and _may_run(args, parameters, prompt):
         try:
             before = parameters
             parameters, classes = _with_run(parameters, values, prompt, project)
         except KoptError as error:
             if not prompt.interactive:
                 raise
-            print_text(f"{clean(str(error))}; the campaign will find the config classes when it "
-                       "measures its baseline", to)
+            print_text(clean(str(error)), to)
+            args.run = None  # the person is asked before each further run
+            parameters = _confirm(draft_command.infer_parameters(project, values), values, prompt,
+                                  project, before_run=True)
         else:
             _print_columns(parameters, to)
             _print_classes(classes, to)

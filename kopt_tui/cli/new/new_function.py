@@ -143,6 +143,7 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
     if args.entry is None:
         names = entry_source.public_functions(text) or entry_source.module_methods(text)
         if not names:
+            entry_source.parsed(text, args.source)  # raises for a source that is not Python
             raise InputError("there is no function to write a task for", where=args.source,
                              fix=f"name a method: kopt new {args.source}:CLASS.METHOD")
         args.entry = prompt.choice(f"the function of {args.source}",

@@ -38,6 +38,7 @@ from kopt_tui.snapshot.phrases import clean
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """The advice for a source without knobs that kopt cannot change by itself."""
 ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
+UNTIMED = "no GPU here: kopt run only checks the unmodified kernel, as Triton is timed on a GPU"
 MOST_NAMED = 3
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 
@@ -122,15 +123,16 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
                f"knobs: {listed}; {settings}" if declared else
                knob_trials.summary(proposed) if proposed else
                OF_MODULE if task.is_module else
-               without_knobs(source, task.language)
-               + ("" if args.agent else f", {BY_AGENT}")),
+               without_knobs(source, task.language, task.entry)
+               + ("" if args.agent else f", {BY_AGENT}"),
+               *([UNTIMED] if task.language == "triton" and _device(known).kind == "cpu" else [])),
         facts=facts if check is None else new_facts.with_check(
             msgspec.structs.replace(facts, seconds=round(check.seconds, 1)), check))
 
 
-def without_knobs(source: str, language: str) -> str:
+def without_knobs(source: str, language: str, entry: str = "") -> str:
     """Return, in words, what a campaign changes in a source that declares no knobs."""
-    changes = transformation_registry.applicable(source, language)
+    changes = transformation_registry.applicable(source, language, entry)
     listed = "; ".join(change.what for change in changes[:MOST_NAMED])
     if (more := len(changes) - MOST_NAMED) > 0:
         listed += f"; and {more} more"

@@ -20,6 +20,7 @@ from engine.discovery.new.launch_constant import with_block_constant
 from engine.discovery.project import device_sources, sources
 from engine.routing.source_language import top_level
 from harness.errors import InputError
+from harness.formats.quantities import listed
 from harness.tasks import target, task_file
 from harness.tasks.target import Launch
 from kopt_tui.cli.new.parameter_list import pairs
@@ -28,6 +29,9 @@ from kopt_tui.cli.text_lines import print_text
 
 QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
 EXAMPLE = "tall: rows=1024 cols=64"
+SUPPORTED = "numbers and pointers to float, double, int, int64_t, int8_t or uint8_t"
+MOST_REFUSED = 3
+"""Most functions that a message names."""
 
 
 def choose(project: Path, args: argparse.Namespace, prompt: Prompt) -> tuple[str, bool]:
@@ -50,7 +54,9 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     function = _function(project / source, args, prompt)
     reference = _reference(args.reference, project, function, prompt)
     function = msgspec.structs.replace(function, launch=_launch(
-        function, args, prompt, sources.read_source(project / source)))
+        function, args, prompt, sources.read_source(project / source)),
+        flags=(*function.flags, *sources.header_flags(project, project / source))
+        if function.language == "c" else ())
     shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
     tensors = [arg.name for arg in function.args if arg.shape is not None
@@ -177,16 +183,20 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
     text, is_for_gpu = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
     functions = {entry.name: entry for entry in (
         device_sources.functions(source.name, text) if is_for_gpu else sources.c_functions(text))}
+    refused = {} if is_for_gpu else {
+        name: f"{name} takes {part}" for name, part in sources.refused_parameters(text).items()}
     if args.entry is not None:
         if args.entry not in functions:
-            raise InputError(f"no function {args.entry!r} with arguments that kopt supports",
+            why = f": {refused[args.entry]}" if args.entry in refused else ""
+            raise InputError(f"no function {args.entry!r} with arguments that kopt supports{why}",
                              where=str(source),
                              fix=f"supported: {', '.join(functions) or 'none'}")
         return functions[args.entry]
     if not functions:
-        raise InputError("no function with arguments that kopt supports", where=str(source),
+        why = f": {listed(list(refused.values()), MOST_REFUSED)}" if refused else ""
+        raise InputError(f"no function with arguments that kopt supports{why}", where=str(source),
                          fix=device_sources.advice(text) if is_for_gpu else
-                         "write a task file as in examples/*/task.yaml")
+                         f"add one that is not static and takes {SUPPORTED}")
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
         if is_for_gpu else ""

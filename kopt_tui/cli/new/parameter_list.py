@@ -21,7 +21,7 @@ from kopt_tui.snapshot.phrases import clean
 FLAGS = {"benchmark": "benchmark_command", "csv": "csv", "check": "check", "metrics": "metrics",
          "edit": "edit", "device": "device", "approval": "approval", "rounds": "max_iterations"}
 """Flags and the parameters that they set."""
-WIDTH = 60
+WIDTH = 200
 """The most characters of a value in the list; the manifest has the whole value."""
 INDENT = 21
 """Where the values of the list begin."""

@@ -9,6 +9,7 @@ import pytest
 
 from engine.history import time_growth
 from engine.planning import bottlenecks
+from harness.compile.c_compiler import Remark
 from harness.roofline.ceilings import Level
 from harness.roofline.roofline import Roofline
 from harness.tasks.target import ConfigClass
@@ -83,3 +84,11 @@ def test_advice_far_from_the_roofline_is_not_to_move_fewer_bytes(us: float, advi
     row = Row(config_class="c", correct=True, latency_us=us)
     [lead] = bottlenecks.of_rows(task, (), [row], reach)
     assert (lead.bottleneck.limiter, advice in lead.bottleneck.advice) == ("memory", True)
+
+
+def test_loops_of_functions_that_the_entry_does_not_need_are_no_bottlenecks() -> None:
+    source = "static int helper(int n) {\n  return n;\n}\n" \
+        "void other(int n) {\n  for (;;) n--;\n}\nvoid entry(int n) {\n  for (;;) helper(n);\n}\n"
+    remarks = [Remark(line=line, vector_bytes=0) for line in (2, 5, 8)]
+    found = bottlenecks.of_c(target(entry="entry"), source, (), (), None, remarks)
+    assert [each.bottleneck.detail.split(":")[0] for each in found] == ["line 2", "line 8"]

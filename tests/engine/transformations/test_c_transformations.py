@@ -217,3 +217,38 @@ def test_exchanged_and_blocked_loops_compute_exactly_the_same(tmp_path: Path) ->
             transformation.apply(changed.source)
     assert found("c-loop-order").apply(FUNCTIONS["column sums"].source).what == \
         "loops exchanged, line 3"
+
+
+OTHERS = """static float twice(float x) { return 2.0f * x; }
+void before(float *out, const float *x, int n, int m)
+{
+    /* reads { columns */
+    for (int j = 0; j < m; j++)
+        for (int i = 0; i < n; i++)
+            out[i * m + j] = x[i * m + j] * JAM;
+}
+static float row(const float *x, int m) {
+    float sum = 0.0f;
+    for (int c = 0; c < m; c++) sum += x[c];
+    return twice(sum);
+}
+void entry(float *out, const float *x, int n, int m) {
+    for (int r = 0; r < n; r++) out[r] = row(x + r * m, m);
+}
+int main(void) { float sum = 0; for (int i = 0; i < 9; i++) sum += i * 0.5f; return sum > 1; }
+"""
+
+
+def test_only_the_entry_and_what_it_needs_is_changed() -> None:
+    source = f"#define JAM 2\n{OTHERS}"
+    other = source[source.index("void before"):source.index("static float row")]
+    changes = {change.name: change for change in transformation_registry.applicable(
+        source, "c", "entry")}
+    assert "c-loop-order" not in changes and changes["c-accumulators"].what.endswith("line 12")
+    for change in changes:
+        transformation = transformation_registry.find(change)
+        assert transformation is not None
+        changed = transformation_registry.apply(transformation, source, "c", "entry").source
+        assert other in changed and OTHERS.splitlines()[-1] in changed, change
+    everywhere = {change.name for change in transformation_registry.applicable(source, "c")}
+    assert "c-loop-order" in everywhere

@@ -57,7 +57,7 @@ def test_plan_of_the_round_is_recorded(hostile: tuple[Setup, Path]) -> None:
         plan = plan_event.last(reader, hostile[0].id)
         assert plan is not None and plan.planned == len(reader.slots(hostile[0].id, 2)) - 1
         assert {slot.subagent for slot in reader.slots(hostile[0].id, 2)} == {DEFAULT}
-    assert str(plan) == f"{plan.planned} planned, 1 fixed (mode planned)"
+    assert str(plan) == f"{plan.planned} planned, 1 fixed; mode planned"
     assert "the kernel runs on the CPU" in plan.routing
 
 

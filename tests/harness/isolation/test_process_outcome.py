@@ -43,3 +43,11 @@ def test_crash_clue_has_line_and_last_error(program: str, clue: str, tmp_path: P
 def test_reason_defaults_to_the_last_line_of_stderr(tmp_path: Path) -> None:
     assert outcome(tmp_path, "sh", "-c", "echo a; echo b >&2; echo c; exit 1").reason_line == "b"
     assert outcome(tmp_path, "true").reason_line == ""
+
+
+@pytest.mark.parametrize("line", [
+    "main.c:(.text+0xfe): undefined reference to `sqrtf'", "/usr/bin/ld: cannot find -lk",
+    "CMake Error at CMakeLists.txt:3 (find_package):", "src/k.c:1:10: fatal error: k.h: missing"])
+def test_reason_is_the_first_error_of_a_build(line: str, tmp_path: Path) -> None:
+    (tmp_path / "printed").write_text(f"[ 50%] Linking k\n{line}\ncollect2: error: ld returned 1\n")
+    assert outcome(tmp_path, "sh", "-c", "cat printed >&2; exit 1").reason_line == line

@@ -15,6 +15,7 @@ import pytest
 
 from engine.verify import harness_client
 from harness.requests import EvaluateRequest
+from harness.search.trials.trials import LoopResult
 from harness.verdict import Verdict
 from kopt_tui.main import main
 from tests.support import campaigns, processes, repos
@@ -194,6 +195,20 @@ def test_killed_loop_continues_with_its_trials(manifest: Path, tmp_path: Path) -
     corpus = [json.loads(line) for line in (tmp_path / "corpus.jsonl").read_text().splitlines()]
     assert {trial["candidate_id"] for trial in corpus} >= {trial["candidate_id"] for trial in after}
     assert done["best"] == [trial for trial in after if trial["tag"] == "kept"][-1]["config"]
+
+
+@pytest.mark.parametrize(("low", "advice"), [(0.9, "next: leave the present values"),
+                                             (1.1, "next: write these values into scale.c")])
+def test_loop_says_what_to_do_with_its_best_values(
+        low: float, advice: str, manifest: Path, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(harness_client, "loop", lambda *_, **__: LoopResult(
+        best={"PASSES": 1}, source="", log_ratio=0.5, trials=(), space_size=16))
+    monkeypatch.setattr(harness_client, "evaluate", lambda *_, **__: Verdict(
+        valid=True, correct=True, latency_us=5.0, latency_kind="measured-cpu", speedup=low + 0.1,
+        speedup_low=low, speedup_high=low + 0.2))
+    assert main(["loop", str(manifest), "--workspace", str(tmp_path)]) == 0
+    assert advice in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_flags_set_any_parameter(project: Path) -> None:
     (("--set", "benchmark_comand=x"), "did you mean 'benchmark_command'?"),
     (("--set", "red"), "cannot read --set red"),
     (("--edit", ""), "edit could not be inferred (use --edit 'src/*.c')"),
-    (("--check", ""), "check could not be inferred (use --check 'err <= 1e-6')"),
+    (("--check", ""), "check could not be inferred (use --run, which runs"),
     (("--metrics", "us_pa_ps, us_pa_ps"), "'us_pa_ps' is declared twice"),
     (("--rounds", "500"), "max_iterations: expected a whole number of at most 119"),
     (("--backends", "inbox,magic"), "pool.backends: unknown backend 'magic'"),

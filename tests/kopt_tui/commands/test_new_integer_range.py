@@ -93,3 +93,21 @@ def test_row_pointers_are_drawn_as_offsets_and_indices_below_the_size_that_they_
     start, at, *_ = task_file.load(tmp_path / "task.yaml").args
     assert (start.structure, start.low, start.high) == ("offsets", 0, "entries + 1"), done.stdout
     assert (at.structure, at.low, at.high) == (None, 0, "cols"), done.stdout
+
+
+MASKED = """void masked(const float *x, const unsigned char *x_mask, float *out, int n) {
+    for (int i = 0; i < n; i++) out[i] = x_mask[i] ? x[i] : 0.0f;
+}
+"""
+
+
+def test_mask_stays_0_or_1_although_the_kernel_accepts_any_value(tmp_path: Path) -> None:
+    (tmp_path / "masked.c").write_text(MASKED)
+    (tmp_path / "reference.py").write_text("def masked(x, x_mask):\n    return x * (x_mask != 0)\n")
+    shapes = [word for name in ("x", "x_mask", "out") for word in ("--shape", f"{name}=n")]
+    done = kopt("new", "masked.c", *shapes, "--class", "a: n=100", "--yes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    mask = task_file.load(tmp_path / "task.yaml").args[1]
+    assert (mask.low, mask.high) == (0, 2)
+    assert "x_mask: drawn from 0 and 1, by its name; write other bounds as low and high" \
+        in done.stdout

@@ -126,7 +126,7 @@ def test_openmp_pragmas_of_a_source_get_their_compiler_flag(
     done = kopt("new", "--project", str(project), "--no-check", *DRAFTED)
     assert done.returncode == 0, done.stderr
     assert task_file.load(project / "task.yaml").build == flags
-    assert ("-O3 -march=native -fopenmp  (OpenMP" in done.stderr) is bool(flags)
+    assert ("-O3 -march=native -fopenmp  (what the source needs)" in done.stderr) is bool(flags)
 
 
 def test_wrong_reference_is_reported_in_the_first_verdict(project: Path) -> None:
@@ -359,3 +359,23 @@ def test_only_exported_functions_with_supported_types_are_found() -> None:
         ("a", "float32", "input", None), ("b", "float64", "output", None),
         ("c", "uint8", "output", None), ("n", "int64", "scalar", "n"),
         ("scale", "float32", "scalar", None)]
+
+
+def test_triton_without_a_gpu_is_said_not_to_be_timed(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE.parent / "softmax_triton", tmp_path / "p")
+    done = kopt("new", "--project", str(tmp_path / "p"), "--yes", "--force", "--no-check",
+                "--device", "cpu")
+    assert done.returncode == 0 and new_kernel.UNTIMED in " ".join(done.stdout.split()), done.stderr
+
+
+@pytest.mark.parametrize(("source", "why"), [
+    ("void k(float **rows, int n) { rows[0][0] = n; }\nint main(void) { return 0; }\n",
+     "no function with arguments that kopt supports: k takes float **rows (add one that is not "
+     "static and takes numbers and pointers to float"),
+    ("static void k(float *x) { *x = 0; }\n",
+     "no function with arguments that kopt supports (add one that is not static")])
+def test_refused_parameter_of_a_c_function_is_named(
+        source: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "k.c").write_text(source)
+    done = kopt("new", "k.c", "--yes", cwd=tmp_path)
+    assert done.returncode == 2 and why in error_text(done)

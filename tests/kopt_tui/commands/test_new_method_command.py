@@ -95,7 +95,8 @@ def test_file_alone_means_the_forward_of_its_only_module(tmp_path: Path) -> None
             ("import torch\n\nclass Block(torch.nn.Module):\n    def forward(self, x):\n"
              "        return x + 1\n", "block.py:4, Block.forward: no program is given"),
             ("WIDTH = 3\n", "block.py: there is no function to write a task for (name a method: "
-                            "kopt new block.py:CLASS.METHOD)")):
+                            "kopt new block.py:CLASS.METHOD)"),
+            ("def f(x:\n", "block.py:1: not Python: '(' was never closed")):
         (tmp_path / "block.py").write_text(text)
         done = kopt("new", "block.py", "--yes", cwd=tmp_path)
         assert done.returncode == 2 and words in error_text(done)

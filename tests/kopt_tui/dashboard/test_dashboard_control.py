@@ -10,12 +10,14 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
+from engine.history.waiting_line import ASKS
 from engine.journal import patch_review
 from engine.journal.liveness import Lease
 from engine.journal.patch_review import PatchReview
 from engine.journal.read import Reader
 from engine.journal.records import Control
 from engine.journal.write import Writer
+from kopt_tui.control import ControlRequest, send
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
 from tests.support.dashboard_journal import (
@@ -87,6 +89,19 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
         writer.close()
         await until(pilot, f"» approve {WAITING[:8]}: kept as dddddddd")
         await until(pilot, lambda: "waits for you" not in shown(app))
+
+
+async def test_dialog_shows_why_kopt_asks_before_a_long_list_of_classes(workspace: Path) -> None:
+    classes = ", ".join(f"n={size} 2.0x faster" for size in range(1000, 1040))
+    writer = engine_writer(workspace)
+    writer.add_decision(CAMPAIGN, WAITING, "ask", f"2.31x; {classes}{ASKS}it is large", round=2,
+                        actor="engine")
+    writer.close()
+    app = open_app(workspace, campaign=CAMPAIGN)
+    async with app.run_test(size=NARROW) as pilot:
+        await open_dialog(pilot, "a", "why it asks it is large")
+        lines = [line for line in shown(app).splitlines() if "x faster" in line]
+        assert "verdict     n=1000 2.0x faster" in lines[0] and lines[-1].strip("│ ").endswith("…")
 
 
 async def test_dialog_shows_the_models_concern_and_the_verdict_shows_its_review(
@@ -199,17 +214,22 @@ async def test_stop_needs_confirmation(workspace: Path) -> None:
 
 
 async def test_campaign_without_an_engine_is_resumed_and_neither_paused_nor_stopped(
-        tmp_path: Path) -> None:
-    workspace = make(tmp_path)
+        workspace: Path) -> None:
+    send(workspace, ControlRequest(campaign=CAMPAIGN, verb="pause"))
+    journal = Journal(workspace)
+    with journal.db:
+        journal.db.execute("DELETE FROM leases")
+    journal.close()
     app = open_app(workspace)
-    async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "✗ lost")
+    async with app.run_test(size=(300, 24)) as pilot:
+        await until(pilot, "✗ lost: its engine is gone")
+        assert "pauses after this round" not in shown(app), "no engine reads the request"
         await pilot.press("p")
         await until(pilot, f"Resume campaign {CAMPAIGN}?")
         await until(pilot, "no engine is running: a new one starts")
         await pilot.press("escape", "S")
         await until(pilot, f"no engine runs {CAMPAIGN}: nothing to stop")
-        assert controls(workspace) == []
+        assert [control.verb for control in controls(workspace)] == ["pause"]
 
 
 async def test_pause_that_waits_for_the_end_of_the_round_can_be_cancelled(workspace: Path) -> None:

@@ -9,7 +9,8 @@ from engine.journal.records import Event
 from engine.journal.rows import payload
 from harness.verdict import BLIND_CHECK
 from kopt_tui.snapshot import event_words, phrases
-from kopt_tui.snapshot.snapshot import StreamLine
+from kopt_tui.snapshot.snapshot import CampaignRow, StreamLine
+from kopt_tui.widgets.about_pane import best_spans
 from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.slots_pane import StreamPane
@@ -172,3 +173,10 @@ def test_baseline_is_no_iteration_and_one_beyond_the_limit_has_no_limit() -> Non
     assert [samples.campaign(round=n, rounds_max=4).iteration_place for n in range(6)] == \
         ["0", "baseline", "1 of 3", "2 of 3", "3 of 3", "4"]
     assert samples.campaign(round=3, rounds_max=None).iteration_place == "2"
+
+
+def test_head_shows_the_waiting_gain_before_the_round_and_costs() -> None:
+    row = CampaignRow(campaign=samples.campaign(CAMPAIGN), cost="$1.20", waiting=1, trend=(),
+                      provisional="provisional 8.80x [6.23, 12.4], waiting for 5f3b74ec")
+    _, (facts, _) = best_spans(row, "  ")
+    assert facts.split()[:2] == ["provisional", "8.80x"] and facts.endswith("models $1.20")

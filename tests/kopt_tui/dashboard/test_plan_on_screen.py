@@ -27,8 +27,8 @@ def test_snapshot_has_the_plan_and_the_routing(tmp_path: Path) -> None:
     writer.event("rms", plan_event.KIND, "2", **msgspec.to_builtins(PLAN))
     view = Builder(tmp_path, Reader(tmp_path), lambda: 0.0).snapshot(Focus(campaign="rms")).view
     assert view is not None and view.routing == PLAN.routing
-    assert view.plan == "4 planned, 1 rewrite, 1 fixed (weights: planned 1.45, others 1.00); " \
-                        f"{PLAN.model}"
+    assert view.plan == f"4 planned, 1 rewrite, 1 fixed; {PLAN.model}; " \
+                        "weights: planned 1.45, others 1.00"
     assert view.log[-1].text == f"plan  round 2: {PLAN.split}; {PLAN.model}; {PLAN.routing}"
 
 
@@ -36,6 +36,14 @@ def test_bottleneck_pane_shows_the_routing() -> None:
     pane = BottleneckPane()
     pane.routing = PLAN.routing
     assert PLAN.routing in "".join(text for line in pane.compose_lines(100) for text, _ in line)
+
+
+def test_bottleneck_pane_shows_a_value_before_its_unit() -> None:
+    pane = BottleneckPane()
+    pane.content = (Bottleneck(
+        campaign="rms", round=2, rank=1, id="b1", kernel="k", config_class="", limiter="memory",
+        metric="% of roofline", value=19.67, detail="", advice=""),)
+    assert "19.67 % of roofline" in "".join(text for text, _ in pane.compose_lines(100)[0])
 
 
 def test_bottleneck_pane_shows_equal_advice_once() -> None:

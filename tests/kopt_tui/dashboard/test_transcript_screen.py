@@ -96,7 +96,8 @@ async def test_attempt_that_begins_while_its_slot_is_shown_is_read_from_its_star
         workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
-        await opened(pilot, "attempt 1 of agent-1 in round 3 has no transcript: only agents")
+        await opened(pilot, "attempt 1 of agent-1 in round 3 has no transcript: an agent")
+        assert "when it has ended, other workers none" in " ".join(shown(app).split())
         case.write(case.path_of(workspace), *case.session(1))
         await until(pilot, "Idea 1")
 
