@@ -22,6 +22,9 @@ from harness.errors import Refused
 from harness.tasks.target import Target
 
 KNOWLEDGE = Path(__file__).resolve().parent.parent.parent / "knowledge" / "backend"
+MODULE_SHARE = 3
+"""A module's rewrite gets 1 / MODULE_SHARE of the trials: its verdict should come soon, and later
+rounds search all knobs of what was kept."""
 _SIGNATURE = re.compile(r"^// kopt: template (?P<op>\w+)\((?P<args>[^)]*)\)")
 
 
@@ -104,6 +107,8 @@ class TemplateWorker:
         source.write_bytes(fitting[0].encode())
         if target.is_module and bench.device.kind == "cpu":
             return Report(ok=True, summary=f"{task.option}: not searched, no GPU to time on")
+        if target.is_module:
+            task = msgspec.structs.replace(task, trials=-(-task.trials // MODULE_SHARE))
         result = search(task, bench, tick, cancel)
         if result is None:
             return Report(ok=False, summary="stopped")
