@@ -13,15 +13,17 @@ from harness.formats.quantities import listed
 from harness.tasks.target import Arg, Target
 
 MOST_NAMED = 6
-_BUILDS = re.compile(r"(GNUm|m|M)akefile|CMakeLists\.txt|meson\.build|.*\.(mk|cmake|sh|py)")
-"""Names of files that may hold the flags of a build."""
+_BUILDS = re.compile(r"(GNUm|m|M)akefile|CMakeLists\.txt|meson\.build|setup\.py|.*\.(mk|cmake|sh)")
+"""Names of files that may hold the flags of a build, as those may that a command names."""
 _PARALLEL = re.compile(r"openmp|(?<!\S)-mp\b", re.IGNORECASE)
 """Flags and packages with which compilers and builds turn on OpenMP."""
 
 
 def of_target(target: Target | CommandTarget, clone: Clone, commit: str) -> tuple[str, ...]:
-    """Return notes on pragmas that the build ignores, and on integers that hardly vary."""
-    return tuple(filter(None, (_ignored_pragmas(target, clone, commit), _narrow(target))))
+    """Return notes on pragmas that the build ignores, and on integers that hardly vary: each
+    verdict flags these, but the first gain may come late in the night.
+    """
+    return *ignored_pragmas(target, clone, commit), *_narrow(target)
 
 
 def undeclared(task: Target) -> tuple[str, ...]:
@@ -37,24 +39,24 @@ def is_undeclared(arg: Arg) -> bool:
         and arg.low is None and arg.high is None
 
 
-def _narrow(target: Target | CommandTarget) -> str:
-    """Return a note on the integer inputs without a range, "" if there is none."""
+def _narrow(target: Target | CommandTarget) -> tuple[str, ...]:
     names = undeclared(target) if isinstance(target, Target) else ()
-    return f"drawn from 0 and 1 only, as the task gives no range: {listed(names, MOST_NAMED)}; " \
-        "write low and high there, such as low: 0, high: 64 (high: 2 for a mask)" if names else ""
+    return (f"drawn from 0 and 1 only, as the task gives no range: {listed(names, MOST_NAMED)}; "
+        "write low and high there, such as low: 0, high: 64 (high: 2 for a mask)",) if names else ()
 
 
-def _ignored_pragmas(target: Target | CommandTarget, clone: Clone, commit: str) -> str:
+def ignored_pragmas(target: Target | CommandTarget, clone: Clone, commit: str) -> tuple[str, ...]:
     """Return a note if a C source has OpenMP pragmas that its build leaves out."""
-    if target.language != "c" or not target.source or any(map(_PARALLEL.search, _build_texts(
-            target, clone, commit))) or \
-            not uses_openmp(clone.read(commit, target.source).decode(errors="replace")):
-        return ""
+    if target.language != "c" or not target.source or not uses_openmp(
+            clone.read(commit, target.source).decode(errors="replace")) or any(
+            map(_PARALLEL.search, _build_texts(target, clone, commit))):
+        return ()
     ignored = f"the OpenMP pragmas of {target.source} are ignored, as"
     if isinstance(target, CommandTarget):
-        return f"{ignored} neither build_command nor a file of the build has -fopenmp: add it there"
+        return (f"{ignored} neither build_command nor a file of the build has -fopenmp: "
+                "add it there",)
     flags = ", ".join((*target.flags, "-fopenmp"))
-    return f"{ignored} `build` lacks -fopenmp: write build: [{flags}] in the task"
+    return (f"{ignored} `build` lacks -fopenmp: write build: [{flags}] in the task",)
 
 
 def _build_texts(target: Target | CommandTarget, clone: Clone, commit: str) -> Iterator[str]:
@@ -64,5 +66,5 @@ def _build_texts(target: Target | CommandTarget, clone: Clone, commit: str) -> I
         return
     yield from (target.setup_command, target.build_command, target.command)
     for path in clone.files(commit):
-        if _BUILDS.fullmatch(PurePosixPath(path).name):
+        if path in target.frozen or _BUILDS.fullmatch(PurePosixPath(path).name):
             yield clone.read(commit, path).decode(errors="replace")

@@ -61,7 +61,8 @@ class OneShot:
         target, self._target_notes = shape_weights.apply(
             read_target(manifest, self.repo, tree, self.folder),
             weights_file.weights if weights_file else None)
-        self._target_notes = (*self._target_notes, *task_notes.of_target(target, self.repo, tree))
+        self._target_notes = (*self._target_notes,
+                              *task_notes.ignored_pragmas(target, self.repo, tree))
         self.judged = JudgedTarget(
             manifest=manifest, target=target, devices=devices_for(manifest, target),
             repo=self.repo, base_tree=tree, trees=self.folder / "trees")
