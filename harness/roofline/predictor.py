@@ -8,7 +8,6 @@ decide.
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -112,17 +111,11 @@ def predict_source(target: Target, resources: Sequence[KernelResources], card: C
                                 error="no kernel launch was found")
     weights = [each.weight for each in target.classes]
     return SourcePrediction(
-        card=card.name, latency_us=_mean([each.latency_us for each in predictions], weights),
-        floor_us=_mean([each.floor_us for each in predictions], weights),
-        roofline_us=_mean([each.roofline_us for each in predictions], weights),
+        card=card.name,
+        latency_us=stats.mean_of_all([each.latency_us for each in predictions], weights),
+        floor_us=stats.mean_of_all([each.floor_us for each in predictions], weights),
+        roofline_us=stats.mean_of_all([each.roofline_us for each in predictions], weights),
         predictions=tuple(predictions), evidence=evidence)
-
-
-def _mean(times_us: Sequence[float], weights: Sequence[float]) -> float | None:
-    """Return the weighted geometric mean, None where a time is zero."""
-    if not all(times_us):
-        return None
-    return math.exp(stats.weighted_mean([math.log(us) for us in times_us], weights))
 
 
 def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, ...]:
