@@ -275,7 +275,7 @@ class Evaluation:
         self._progress("predicting", self.card.name, None)
         prediction = predictor.predict_tree(
             self._declared_target, Path(self.trees.candidate), self.card, self.session.place,
-            cold=self._cold, yields=self.session.yields, cancel=self.session.cancel)
+            cold=self._cold)
         self.evidence += prediction.evidence
         if prediction.refusal:
             raise CandidateFailed(prediction.refusal)

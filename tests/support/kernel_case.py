@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ class Bench:
         self.place = kernel.place_on(inventory.find("cpu"), of.language, env={}, python=None,
                                      scratch=str(folder))
         self.zygote = shared_zygotes.for_place(self.place, of.language)
-        self.oracle = Oracle(of, Path(tree(folder / "reference", "")), folder / "io", self.place,
-                             zygote=self.zygote)
+        self.oracle = Oracle(of, Path(tree(folder / "reference", "")), folder / "io",
+                             replace(self.place, zygote=self.zygote))
         self.case = self.oracle.make(of.classes[0], "normal")
         self._count = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,8 @@ def traced(folder: Path, source: str) -> list[tuple[int, int]]:
     try:
         with RunnerPool(PYTHON_LIMITS, zygote=warm.zygote()) as runners, \
                 runners.start(built) as runner, \
-                Oracle(TARGET, folder / "tree", folder / "io", place,
-                       zygote=warm.zygote()) as oracle:
+                Oracle(TARGET, folder / "tree", folder / "io",
+                       replace(place, zygote=warm.zygote())) as oracle:
             case = oracle.make(TARGET.classes[0], "normal")
             memory = CaseMemory(oracle, runner, case)
             assert memory.call(case).bad == 0
