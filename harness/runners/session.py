@@ -86,10 +86,9 @@ class Session:
         self.zygote = zygote if zygote is not None and zygote.kind == kind else \
             shared_zygotes.zygote(kind, yields=self.yields)
         self.place = replace(self.place, yields=self.yields, zygote=self.zygote, cancel=cancel)
-        self.runners = RunnerPool(_limits(target, device, settings), yields=self.yields,
-                                  ahead=starts_ahead(self.place, target.language,
-                                                     device.memory_bytes),
-                                  zygote=self.zygote, in_process=self.in_process, cancel=cancel)
+        self.runners = RunnerPool(
+            _limits(target, device, settings), in_process=self.in_process,
+            ahead=starts_ahead(self.place, target.language, device.memory_bytes))
 
     def make(self, tree: Path, name: str) -> Kernel:
         """Build the kernel from the target's source in `tree`. Raises BuildError."""
