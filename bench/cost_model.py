@@ -29,6 +29,7 @@ import fidelity_kernels
 import machine
 
 from harness.compile import triton_aot
+from harness.compile.kernel import Place
 from harness.compile.triton_aot import KernelResources
 from harness.devices import datasheets
 from harness.formats.json_codec import to_builtins
@@ -110,7 +111,8 @@ def compiled(example: str, config: Config) -> tuple[Target, tuple[KernelResource
             (tree / "kernel.py").write_text(source_of(example, config))
             (tree / "task.yaml").write_text(measured_text(example, "task.yaml"))
             task = task_file.load(tree / "task.yaml")
-        return task, triton_aot.inspect(task, tree, "sm_90", Path(made) / "scratch").resources
+        return task, triton_aot.inspect(
+            task, tree, "sm_90", Place(scratch=f"{made}/scratch")).resources
 
 
 def predicted(point: Point, task: Target, resources: tuple[KernelResources, ...]) -> Any:

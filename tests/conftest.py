@@ -5,6 +5,7 @@ from __future__ import annotations
 import compileall
 import functools
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -29,6 +30,12 @@ else:
     hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 ROOT = Path(__file__).parents[1]
+try:
+    importlib.import_module("pynvml")
+except ImportError:  # as above
+    sys.path.append(str(ROOT / "tests/support/stand_ins"))
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [
+        os.environ.get("PYTHONPATH", ""), sys.path[-1]]))
 cards = os.environ.get("KOPT_TEST_CARDS", "").split(",")
 """Cards for the workers of a test run, e.g. "0,1": the workers take them in turn."""
 if any(cards):

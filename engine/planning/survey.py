@@ -23,6 +23,7 @@ from engine.workers.template import Offer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler, triton_aot
 from harness.compile.device_code.device_build import DeviceCompiler
+from harness.compile.kernel import Place
 from harness.compile.triton_aot import KernelLimit
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, latency
@@ -125,10 +126,10 @@ def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
     scratch, python, env = setup.folder.scratch("aot"), setup.manifest.python, setup.manifest.env
     arch = "" if setup.device.kind == "cpu" else setup.device.arch
     try:
-        resources = DeviceCompiler(target, scratch, arch, python=python, env=env).build(
-            tree).resources if target.language in OF_CARD else triton_aot.inspect(
-            target, tree, arch or triton_aot.DEFAULT_ARCH, scratch, python=python,
-            env=env).resources
+        place = Place(scratch=str(scratch), python=python, env=env, arch=arch)
+        resources = DeviceCompiler(target, place).build(tree).resources \
+            if target.language in OF_CARD else triton_aot.inspect(
+                target, tree, arch or triton_aot.DEFAULT_ARCH, place).resources
         return triton_aot.bottlenecks_of(resources, rows)
     except KoptError as error:
         context.writer.event(setup.id, "warning", "aot", message=str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .one_line import one_line
@@ -13,44 +13,40 @@ from .one_line import one_line
 MOST_DESCRIPTORS = 32
 
 
-class Channel:
-    """Requests of the owner, one at a time, each followed by its answer."""
+def serve(descriptor: int, work: Callable[[dict[str, Any]], dict[str, Any] | None],
+          describe: Callable[[BaseException], str] = one_line) -> None:
+    """Answer requests by `work` until the owner closes the socket; an error is an answer too.
 
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._socket.set_inheritable(False)
-
-    def requests(self) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Yield (request, its file descriptors) until the owner closes the socket."""
-        data, descriptors = b"", list[int]()
-        while True:
-            while b"\n" not in data:
-                more, received, _, _ = socket.recv_fds(self._socket, 1 << 16, MOST_DESCRIPTORS)
-                descriptors += received
-                if not more:
-                    return
-                data += more
-            line, _, data = data.partition(b"\n")
-            yield json.loads(line), descriptors
-            descriptors = []
-
-    def answer(self, answer: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send an answer with descriptors, which are then closed."""
-        line = json.dumps(answer).encode() + b"\n"
-        if descriptors:
-            sent = socket.send_fds(self._socket, [line], list(descriptors))
-            line = line[sent:]
-            for descriptor in descriptors:
-                os.close(descriptor)
-        self._socket.sendall(line)
+    The file descriptors that came with a request are its `received`. Those in the `share` of an
+    answer go with it, and are then closed. None means that the answer has been sent.
+    """
+    with socket.socket(fileno=descriptor) as channel:
+        channel.set_inheritable(False)
+        for job in _requests(channel):
+            try:
+                answer = work(job)
+            except BaseException as error:
+                answer = {"error": describe(error), "kind": type(error).__name__}
+            if answer is None:
+                continue
+            share = answer.pop("share", ())
+            line = json.dumps(answer).encode() + b"\n"
+            if share:
+                line = line[socket.send_fds(channel, [line], share):]
+                for shared in share:
+                    os.close(shared)
+            channel.sendall(line)
 
 
-def serve(descriptor: int, work: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer requests by `work` until the owner closes the socket; an error is an answer too."""
-    channel = Channel(descriptor)
-    for job, _ in channel.requests():
-        try:
-            answer = work(job)
-        except BaseException as error:
-            answer = {"error": one_line(error), "kind": type(error).__name__}
-        channel.answer(answer)
+def _requests(channel: socket.socket) -> Iterator[dict[str, Any]]:
+    data, descriptors = b"", list[int]()
+    while True:
+        while b"\n" not in data:
+            more, received, _, _ = socket.recv_fds(channel, 1 << 16, MOST_DESCRIPTORS)
+            descriptors += received
+            if not more:
+                return
+            data += more
+        line, _, data = data.partition(b"\n")
+        yield {**json.loads(line), "received": descriptors}
+        descriptors = []

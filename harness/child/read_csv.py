@@ -1,7 +1,6 @@
 """Reads what a benchmark wrote, CSV by pandas, JSON or printed lines; answers with JSON lines.
 
-Cells stay text; the harness decides what they mean. pandas is imported once, and every file is read
-in a fork that has seen no other file.
+Cells stay text; the harness decides what they mean.
 """
 
 from __future__ import annotations
@@ -10,17 +9,12 @@ import hashlib
 import io
 import json
 import os
-import signal
 import stat
 from collections.abc import Sequence
-from functools import partial
 from importlib import import_module
 from typing import Any
 
-from . import printed_rows
-from .supervise import forked_answers
-
-IMPORT_S, READ_S = 120, 30.0
+from . import channel, printed_rows
 
 
 class UnreadableTable(Exception):
@@ -116,11 +110,13 @@ def _parse(text: str) -> list[list[str]]:
     return lines
 
 
-def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
+def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Return a file's table, `error` if it cannot be read, or `missing` with pandas' import error.
     """
-    if import_error:
-        return {"missing": import_error}
+    try:
+        import_module("pandas")
+    except Exception as error:
+        return {"missing": f"{type(error).__name__}: {error}"}
     try:
         return read(job["path"], job["limits"], job.get("units", ()))
     except UnreadableTable as error:
@@ -132,12 +128,4 @@ def answer(import_error: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> None:
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's threads would not exist in a fork
-    import_error = ""
-    signal.alarm(IMPORT_S)
-    try:
-        import_module("pandas")
-    except Exception as error:
-        import_error = f"{type(error).__name__}: {error}"
-    signal.alarm(0)
-    forked_answers.serve(descriptor, partial(answer, import_error), READ_S)
+    channel.serve(descriptor, answer)

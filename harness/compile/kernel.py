@@ -22,7 +22,7 @@ from harness.errors import InputError
 from harness.formats.text import plain
 from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import clean_env
-from harness.isolation.zygote_client import ZygoteKind
+from harness.isolation.zygote_client import Zygote, ZygoteKind
 from harness.tasks.target import OF_CARD, Target
 
 MOST_SIBLINGS = 50
@@ -30,13 +30,13 @@ MOST_SIBLINGS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where kernels run: the device, the Python, and the folder below which they may write.
+    """Where kernels run and are built: the device, the Python, the folder they may write below.
 
     `device` is torch's name in a process that sees no other card: "cpu" or "cuda:0". `interpret`
     says that Triton's interpreter runs the kernels.
     """
 
-    device: str
+    device: str = "cpu"
     scratch: str
     python: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -45,6 +45,11 @@ class Place:
     """The card's architecture, such as "sm_90"; empty for the CPU."""
     nodes: tuple[str, ...] = ()
     """The files below /dev of the cards that kernels may open, empty for all."""
+    yields: Turnstile | None = None
+    """By which builds and untimed calls stop for measurements of other processes."""
+    zygote: Zygote | None = None
+    """Forks the processes that need its imports."""
+    cancel: threading.Event | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +152,8 @@ def kind_of(place: Place, language: str) -> ZygoteKind:
                       env=tuple(sorted(env.items())))
 
 
-def make(target: Target, tree: Path, name: str, place: Place, *, base: Path | None = None,
-         yields: Turnstile | None = None, cancel: threading.Event | None = None) -> Kernel:
+def make(target: Target, tree: Path, name: str, place: Place, *,
+         base: Path | None = None) -> Kernel:
     """Build the target's source in `tree`, or check its syntax; the adapter is that of `base`.
 
     Without a base the adapter is the tree's own. Raises BuildError.
@@ -159,14 +164,13 @@ def make(target: Target, tree: Path, name: str, place: Place, *, base: Path | No
     except OSError as error:
         raise BuildError(f"{target.source}: {error.strerror}") from None
     if target.language in OF_CARD:
-        built = DeviceCompiler(target, Path(place.scratch), place.arch, python=place.python,
-                               env=place.env, yields=yields, cancel=cancel).build(tree)
+        built = DeviceCompiler(target, place).build(tree)
         return Kernel(name=name, target=target, artifact=built.path, sha256=built.sha256,
                       identity=built.identity, root=str(tree), place=place, symbol=built.symbol,
                       launches=built.launches, resources=built.resources)
     if target.language == "c":
         out = Path(place.scratch) / "build" / name / "kernel.so"
-        digest = c_compiler.build(target, tree, out, yields=yields, cancel=cancel)
+        digest = c_compiler.build(target, tree, out, yields=place.yields, cancel=place.cancel)
         return Kernel(name=name, target=target, artifact=str(out), sha256=digest,
                       identity=digest, root=str(tree), place=place)
     try:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,9 +29,7 @@ from harness.compile.triton_aot import AOT_LIMITS
 from harness.devices import datasheets
 from harness.errors import Cancelled, EnvironmentFault, KoptError
 from harness.formats import file_copy
-from harness.isolation.device_lock import Turnstile
 from harness.isolation.rpc import PeerDied, PeerError
-from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Target
 
 LIMITS = replace(AOT_LIMITS, wall_s=120.0)
@@ -54,15 +51,11 @@ class Precompiler:
     A source replaces the target's own file in a copy of `tree`. Close it to end running compilers.
     """
 
-    def __init__(self, target: Target, tree: Path, arch: str, scratch: Path, *,
-                 python: str | None = None, env: Mapping[str, str] | None = None,
-                 zygote: Zygote | None = None, yields: Turnstile | None = None,
-                 cancel: threading.Event | None = None) -> None:
-        self.target, self.tree, self.arch, self.scratch = target, tree, arch, scratch
+    def __init__(self, target: Target, tree: Path, arch: str, place: Place) -> None:
+        self.target, self.tree, self.arch, self.scratch = target, tree, arch, Path(place.scratch)
         self.workers = max(1, len(os.sched_getaffinity(0)) - 1)
-        self._place = Place(device="cpu", scratch=str(scratch), python=python, env=env or {})
-        self._zygote, self._yields = zygote, yields
-        self._cancel = _Either(cancel)
+        self._cancel = _Either(place.cancel)
+        self._place = replace(place, cancel=self._cancel)
         self._pool = ThreadPoolExecutor(self.workers, "kopt-ahead")
         self._lock, self._building = threading.Lock(), threading.Lock()
         self._futures: dict[str, Future[CompileResult]] = {}
@@ -143,9 +136,8 @@ class Precompiler:
             file_copy.copy_sources(self.tree, tree)
             (tree / self.target.source).write_bytes(source.encode(errors="surrogatepass"))
             inspection = triton_aot.inspect(
-                self.target, tree, self.arch, self._folder(key), python=self._place.python,
-                env=self._place.env, cached=True, nice=NICE, limits=LIMITS, yields=self._yields,
-                zygote=self._zygote, cancel=self._cancel)
+                self.target, tree, self.arch, replace(self._place, scratch=str(self._folder(key))),
+                cached=True, nice=NICE, limits=LIMITS)
             self._build(inspection.signatures)
         except Cancelled:
             raise
@@ -168,8 +160,7 @@ class Precompiler:
             self._built = (self._built or set()) | missing
             self._stubs.mkdir(parents=True, exist_ok=True)
             try:
-                with triton_aot.peer(self._place, self._stubs, limits=LIMITS, yields=self._yields,
-                                     zygote=self._zygote, cancel=self._cancel) as builder:
+                with triton_aot.peer(self._place, self._stubs, limits=LIMITS) as builder:
                     answer = builder.ask("stubs", signatures=sorted(missing))
                 self.no_stubs = "; ".join(answer["failed"])
             except (PeerError, PeerDied, EnvironmentFault) as error:

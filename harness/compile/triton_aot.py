@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,11 +15,9 @@ from harness.errors import InputError, KoptError
 from harness.formats.json_codec import ConvertError, convert
 from harness.formats.text import plain
 from harness.isolation.confinement import Confine
-from harness.isolation.device_lock import Turnstile
 from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
-from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Target
 from harness.verdict import Row
 
@@ -60,27 +57,22 @@ class Inspection:
     signatures: tuple[tuple[str, ...], ...] = ()
 
 
-def inspect(target: Target, tree: Path, arch: str, scratch: Path, *,
-            python: str | None = None, env: Mapping[str, str] | None = None,
-            cached: bool = False, nice: int = 0, limits: Limits = AOT_LIMITS,
-            yields: Turnstile | None = None, zygote: Zygote | None = None,
-            cancel: threading.Event | None = None) -> Inspection:
+def inspect(target: Target, tree: Path, arch: str, place: Place, *, cached: bool = False,
+            nice: int = 0, limits: Limits = AOT_LIMITS) -> Inspection:
     """Compile every Triton kernel that the target launches, for each config class.
 
-    Everything compiled is written to the cache of the scratch folder, `cache_in`; `cached` also
+    Everything compiled is written to the cache of the place's folder, `cache_in`; `cached` also
     reads it. A cached kernel comes without the assembler's report: its spills may be unknown.
     Raises InputError for an unknown architecture, BuildError for a source that is missing or not
     valid Python, and AotError when no class yields a kernel.
     """
-    place = Place(device="cpu", scratch=str(scratch), python=python, env=dict(env or {}))
     compiled_for = _arch(arch)
     side = kernels.make(target, tree, "aot", place)
     side.home.mkdir(parents=True, exist_ok=True)
     resources: list[KernelResources] = []
     signatures: tuple[tuple[str, ...], ...] = ()
     failure = ""
-    with peer(place, side.home, limits=limits, cached=cached, yields=yields, zygote=zygote,
-              cancel=cancel) as compiler:
+    with peer(place, side.home, limits=limits, cached=cached) as compiler:
         try:
             compiler.ask("load", **{**side.job(), "arch": compiled_for, "nice": nice,
                                     "max_configs": MAX_CONFIGS,
@@ -107,17 +99,15 @@ def cache_in(scratch: Path) -> Path:
     return scratch / "home-aot" / "triton"
 
 
-def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool = True,
-         yields: Turnstile | None = None, zygote: Zygote | None = None,
-         cancel: threading.Event | None = None) -> Peer:
+def peer(place: Place, home: Path, *, limits: Limits = AOT_LIMITS, cached: bool = True) -> Peer:
     """Start the compiling program: it sees no GPU and writes only below `home`."""
     variables = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "TRITON_HOME": str(home),
               "TRITON_CACHE_DIR": str(home / "triton"), "TRITON_DUMP_PTXAS_LOG": "1"}
     if not cached:
         variables["TRITON_ALWAYS_COMPILE"] = "1"  # a cached kernel comes without ptxas' log
-    return Peer("compile.aot", cwd=home, limits=limits, python=place.python, yields=yields,
-                env=clean_env({**place.env, **variables}, home=home), cancel=cancel, zygote=zygote,
-                confine=Confine(writable=(str(home),), cards=False))
+    return Peer("compile.aot", cwd=home, limits=limits, python=place.python, yields=place.yields,
+                env=clean_env({**place.env, **variables}, home=home), cancel=place.cancel,
+                zygote=place.zygote, confine=Confine(writable=(str(home),), cards=False))
 
 
 def bottlenecks_of(resources: Sequence[KernelResources], rows: Sequence[Row] = (),

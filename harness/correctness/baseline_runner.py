@@ -129,8 +129,7 @@ class BaselineRunner:
         if self._unusable:
             self._note(f"{UNUSABLE}{self._unusable}")
             return None
-        self._peer = self._peer or self._session.runners.start(kernel, lock=held,
-                                                               yields=self._session.yields)
+        self._peer = self._peer or self._session.runners.start(kernel, lock=held)
         return self._peer
 
     def kernel(self) -> Kernel:

@@ -49,7 +49,7 @@ def buffer_problem(session: Session, oracle: Oracle, baseline: BaselineRunner, c
     baseline does not reproduce are ignored; the result is "" if either of them fails.
     """
     def after_calls(kernel: Kernel) -> list[Sequence[ModuleBuffer]]:
-        with session.runners.start(kernel, lock=held, yields=session.yields) as runner:
+        with session.runners.start(kernel, lock=held) as runner:
             memory, seen = CaseMemory(oracle, runner, case), list[Sequence[ModuleBuffer]]()
             for _ in range(CALLS):
                 memory.place(case)

@@ -115,7 +115,7 @@ class CorrectnessCheck:
     def _runner(self) -> Iterator[Peer]:
         """Start the candidate's runner; on a GPU, do not wait until it has ended."""
         runners = self.session.runners
-        runner = runners.start(self.candidate, lock=self._held, yields=self.session.yields)
+        runner = runners.start(self.candidate, lock=self._held)
         try:
             yield runner
         finally:

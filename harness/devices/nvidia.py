@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.devices import nvml
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device, DeviceProcess, DeviceState, Listing
-from harness.devices.nvml import NO_ANSWER
 from harness.formats.text import plain, read_text
 
 REASONS = {
@@ -20,6 +19,10 @@ REASONS = {
     0x100: "display-clock",
 }
 COMPUTE_MODES = {0: "default", 1: "exclusive-thread", 2: "prohibited", 3: "exclusive-process"}
+NO_ANSWER = frozenset({2, 3, 4, 6, 13})
+"""Codes by which a device, driver or library says that it does not support a call: invalid
+argument, not supported, no permission, not found, function not found.
+"""
 MIG_PARENT = "MIG is on: use one of its instances"
 CARD_S = 10.0
 """Time limit of listing one card; part of the limit of the whole list."""
@@ -160,9 +163,14 @@ def _message(error: Exception) -> str:
     return f"NVML: {plain(str(error), 200)}"
 
 
+def load() -> Any:
+    """Return the module `pynvml`; importing it loads no library."""
+    return importlib.import_module("pynvml")
+
+
 def listing() -> Listing:
     """Return all NVIDIA devices, and a problem only where a driver seems to be installed."""
-    library = nvml.load()
+    library = load()
     try:
         library.nvmlInit()
         return Listing(tuple(NvmlReader(library).devices()))
@@ -177,7 +185,7 @@ def states(devices: list[Device]) -> list[DeviceState]:
     A device that reported no UUID when it was listed is not read: by now, its index may belong to
     another card.
     """
-    library = nvml.load()
+    library = load()
     states: list[DeviceState] = []
     for device in devices:
         if not device.uuid:

@@ -43,8 +43,7 @@ def peaks_of(session: Session, held: DeviceLock | None, on_measure: Callable[[],
     on_measure()
     session.runners.wait_profiles()
     session.runners.wait_contexts()
-    return measured_peaks.get_or_measure(session.device, session.place, held, zygote=session.zygote,
-                                         cancel=session.cancel)
+    return measured_peaks.get_or_measure(session.device, session.place, held)
 
 
 def not_judged(target: Target, failure: CandidateFailed) -> Verdict | None:

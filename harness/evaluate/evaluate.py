@@ -229,7 +229,7 @@ class Evaluation:
         if not process_home.has_compiled(candidate) or process_home.has_compiled(incumbent):
             return
         with contextlib.suppress(PeerError, PeerDied), session.runners.start(
-                incumbent, lock=held, yields=session.yields) as runner:  # timing will report it
+                incumbent, lock=held) as runner:  # timing will report it
             for case in check.cases.values():
                 memory = CaseMemory(check.oracle, runner, case)
                 memory.place(case)
@@ -275,7 +275,7 @@ class Evaluation:
         self._progress("predicting", self.card.name, None)
         prediction = predictor.predict_tree(
             self._declared_target, Path(self.trees.candidate), self.card, self.session.place,
-            cold=self._cold, yields=self.session.yields, cancel=self.session.cancel)
+            cold=self._cold)
         self.evidence += prediction.evidence
         if prediction.refusal:
             raise CandidateFailed(prediction.refusal)

@@ -74,9 +74,9 @@ def with_overall(verdict: Verdict, results: EvaluationResults) -> Verdict:
     weights = [row.weight for row in verdict.rows]
     value = stats.pooled([results.timings[row.config_class].log_ratios for row in verdict.rows],
                          weights, results.plan.alpha_look)
-    latency = _geometric(latencies, weights)
-    floor_us = _mean_of_all([row.floor_us for row in verdict.rows], weights)
-    roofline_us = _mean_of_all([row.roofline_us for row in verdict.rows], weights)
+    latency = stats.geometric_mean(latencies, weights)
+    floor_us = stats.mean_of_all([row.floor_us for row in verdict.rows], weights)
+    roofline_us = stats.mean_of_all([row.roofline_us for row in verdict.rows], weights)
     kind: LatencyKind = "measured-cpu" if results.on_cpu else "measured-gpu"
     return replace(
         verdict, latency_us=latency, latency_kind=kind, speedup=math.exp(value.mean),
@@ -180,13 +180,3 @@ def _error_note(errors: Errors, target: Target) -> str:
 
 def _largest(values: Iterable[float | None]) -> float | None:
     return max((v for v in values if v is not None), default=None)
-
-
-def _mean_of_all(values: Iterable[float | None], weights: list[float]) -> float | None:
-    """Return the geometric mean, None where a value is missing or zero."""
-    known = [value for value in values if value]
-    return _geometric(known, weights) if len(known) == len(weights) else None
-
-
-def _geometric(values: list[float], weights: list[float]) -> float:
-    return math.exp(stats.weighted_mean([math.log(v) for v in values], weights))

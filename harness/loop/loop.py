@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.compile import kernel
+from harness.compile.kernel import Place
 from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
@@ -169,11 +170,11 @@ class Forecast:
         if is_measured and datasheets.find(device.name) != card:
             raise InputError(f"this machine measures on {device.name}: predictions for {card.name} "
                              "are not used", where="--predict", fix="leave it out")
-        return cls(card, SourcePredictor(
-            target, Path(job.tree), card,
-            kernel.scratch_inside(Path(settings.scratch), "foresight"),
-            cold=SCREEN.cache == "cold", python=settings.python, env=settings.env,
-            yields=device_lock.turnstile() if device.kind == "cpu" else None, cancel=cancel),
+        place = Place(scratch=str(kernel.scratch_inside(Path(settings.scratch), "foresight")),
+                      python=settings.python, env=settings.env, cancel=cancel,
+                      yields=device_lock.turnstile() if device.kind == "cpu" else None)
+        return cls(
+            card, SourcePredictor(target, Path(job.tree), card, place, cold=SCREEN.cache == "cold"),
             device if is_measured else replace(device, name=card.name, arch=card.arch), source_of)
 
     def latencies_us(self, configs: Sequence[Config]) -> list[float]:

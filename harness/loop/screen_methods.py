@@ -153,8 +153,7 @@ class PairScreening:
     def _run_initial(self, held: DeviceLock | None) -> None:
         for number in range(1, TRIES + 1):
             try:
-                with self.session.runners.start(self._initial, lock=held,
-                                                yields=self.session.yields) as runner:
+                with self.session.runners.start(self._initial, lock=held) as runner:
                     for case in self._cases:
                         memory = CaseMemory(self._oracle, runner, case)
                         memory.place(case)
@@ -168,7 +167,7 @@ class PairScreening:
                ) -> tuple[Mapping[str, Errors], Mapping[str, float]]:
         """Return the errors and, of precompiled kernels, the ns of first blocks; both by class."""
         errors, first_ns = {}, {}
-        with self.session.runners.start(candidate, lock=held, yields=self.session.yields,
+        with self.session.runners.start(candidate, lock=held,
                                         refill=self._refill) as runner, self._tolerance:
             for case in self._cases:
                 memory = CaseMemory(self._oracle, runner, case)

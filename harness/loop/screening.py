@@ -14,7 +14,6 @@ from pathlib import Path
 
 from harness.compile.c_compiler import BuildError
 from harness.compile.device_code.build_ahead import BuildAhead
-from harness.compile.device_code.device_build import DeviceCompiler
 from harness.compile.kernel import imports_triton
 from harness.compile.precompile import Precompiler
 from harness.correctness.tolerance import Tolerance
@@ -75,21 +74,15 @@ class Screening:
         if session.on_cpu or not self.has_triton \
                 or datasheets.find_arch(session.device.arch) is None:
             return None
-        return Precompiler(
-            self.target, Path(self.job.tree), session.device.arch, session.folder("ahead"),
-            python=session.place.python, env=session.place.env, zygote=session.zygote,
-            cancel=session.cancel)
+        return Precompiler(self.target, Path(self.job.tree), session.device.arch, replace(
+            session.place, device="cpu", scratch=str(session.folder("ahead"))))
 
     def _builder(self) -> BuildAhead | None:
         """Return what builds CUDA and HIP configurations ahead; None for other languages."""
         session = self.session
         if self.target.language not in OF_CARD:
             return None
-        place = session.place
-        return BuildAhead(
-            DeviceCompiler(self.target, Path(place.scratch), place.arch, python=place.python,
-                           env=place.env, yields=session.yields),
-            Path(self.job.tree), session.folder("ahead"))
+        return BuildAhead(self.target, session.place, Path(self.job.tree), session.folder("ahead"))
 
     def expect(self, configs: Iterable[Config]) -> None:
         """Compile configurations in the background, in this order, while cores are free.

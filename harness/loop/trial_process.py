@@ -60,8 +60,7 @@ class TrialProcess:
         self.oracle = oracle
         self.plan = plan
         self.held = held
-        self.runners = RunnerPool(limits, zygote=session.zygote, in_process=True,
-                                  cancel=session.cancel)
+        self.runners = RunnerPool(limits, in_process=True)
         self.generation = 0
         self._loaded: list[Peer] = []
         self._sharing: list[QuickTimer] = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -30,7 +29,6 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import INVALID_ANSWER, Peer, PeerDied, PeerError
-from harness.isolation.zygote_client import Zygote
 from harness.tasks.target import Target
 from harness.verdict import Evidence
 
@@ -81,8 +79,7 @@ def cached(device: Device) -> GpuCeilings | None:
     return None
 
 
-def get_or_measure(device: Device, place: Place, held: DeviceLock, *, zygote: Zygote | None = None,
-                   cancel: threading.Event | None = None) -> GpuCeilings | None:
+def get_or_measure(device: Device, place: Place, held: DeviceLock) -> GpuCeilings | None:
     """Return a card's peaks, cached or measured now, None if that fails. Raises only Cancelled."""
     if peaks := cached(device):
         return peaks
@@ -93,7 +90,7 @@ def get_or_measure(device: Device, place: Place, held: DeviceLock, *, zygote: Zy
             return None
     why, peaks = "", None
     try:
-        peaks = _measure(device, place, held, zygote, cancel)
+        peaks = _measure(device, place, held)
     except Cancelled:
         raise
     except (PeerError, PeerDied, EnvironmentFault, ConvertError, OSError) as error:
@@ -130,8 +127,7 @@ def summary(peaks: GpuCeilings) -> str:
                       *(f"{name} {_rate(peaks.tflops[name] * 1e3, 'FLOP/s')}" for name in best)])
 
 
-def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | None,
-             cancel: threading.Event | None) -> GpuCeilings:
+def _measure(device: Device, place: Place, held: DeviceLock) -> GpuCeilings:
     until = time.monotonic() + WALL_S
     home = scratch_inside(Path(place.scratch), "home-ceilings")
     inside = Confine(writable=(str(home),), nodes=place.nodes)
@@ -139,8 +135,8 @@ def _measure(device: Device, place: Place, held: DeviceLock, zygote: Zygote | No
         limits = Limits(wall_s=max(0.1, until - time.monotonic()), output_bytes=1 << 16,
                         memory_bytes=16 << 30)
         with Peer("measure_peaks", cwd=home, limits=limits, python=place.python, lock=held,
-                  env=clean_env(place.env, home=home), confine=confine, zygote=zygote,
-                  cancel=cancel) as child:
+                  env=clean_env(place.env, home=home), confine=confine, zygote=place.zygote,
+                  cancel=place.cancel) as child:
             ready = child.ask("ready", device=place.device)
             if not ready.get("no_gpu"):
                 return _ask_all(child, device, str(ready.get("torch", "")))

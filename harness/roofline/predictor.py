@@ -8,9 +8,7 @@ decide.
 from __future__ import annotations
 
 import contextlib
-import math
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +21,6 @@ from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.errors import Cancelled, InputError, KoptError
 from harness.formats.text import plain
-from harness.isolation.device_lock import Turnstile
 from harness.isolation.zygote_client import Zygote
 from harness.roofline import cost_model, roofline
 from harness.roofline.cost_model import Prediction
@@ -85,13 +82,13 @@ def card_for(name: str, language: str) -> CardModel | None:
     return card
 
 
-def predict_tree(target: Target, tree: Path, card: CardModel, place: Place, *, cold: bool,
-                 yields: Turnstile | None, cancel: threading.Event | None) -> SourcePrediction:
+def predict_tree(target: Target, tree: Path, card: CardModel, place: Place, *,
+                 cold: bool) -> SourcePrediction:
     """Compile a tree for a card and predict it. Raises only Cancelled."""
     try:
-        resources = triton_aot.inspect(
-            target, tree, card.arch, Path(place.scratch) / "predict", python=place.python,
-            env=place.env, yields=yields, cancel=cancel).resources
+        resources = triton_aot.inspect(target, tree, card.arch, Place(
+            scratch=f"{place.scratch}/predict", python=place.python, env=place.env,
+            yields=place.yields, cancel=place.cancel)).resources
     except Cancelled:
         raise
     except (KoptError, OSError) as error:
@@ -112,17 +109,11 @@ def predict_source(target: Target, resources: Sequence[KernelResources], card: C
                                 error="no kernel launch was found")
     weights = [each.weight for each in target.classes]
     return SourcePrediction(
-        card=card.name, latency_us=_mean([each.latency_us for each in predictions], weights),
-        floor_us=_mean([each.floor_us for each in predictions], weights),
-        roofline_us=_mean([each.roofline_us for each in predictions], weights),
+        card=card.name,
+        latency_us=stats.mean_of_all([each.latency_us for each in predictions], weights),
+        floor_us=stats.mean_of_all([each.floor_us for each in predictions], weights),
+        roofline_us=stats.mean_of_all([each.roofline_us for each in predictions], weights),
         predictions=tuple(predictions), evidence=evidence)
-
-
-def _mean(times_us: Sequence[float], weights: Sequence[float]) -> float | None:
-    """Return the weighted geometric mean, None where a time is zero."""
-    if not all(times_us):
-        return None
-    return math.exp(stats.weighted_mean([math.log(us) for us in times_us], weights))
 
 
 def compiler_evidence(resources: Sequence[KernelResources]) -> tuple[Evidence, ...]:
@@ -177,12 +168,10 @@ def with_predictions(verdict: Verdict, prediction: SourcePrediction) -> Verdict:
 class SourcePredictor:
     """Predicts sources of one target on one card; compiles them in parallel."""
 
-    def __init__(self, target: Target, tree: Path, card: CardModel, scratch: Path, *, cold: bool,
-                 python: str | None, env: Mapping[str, str], yields: Turnstile | None,
-                 cancel: threading.Event | None) -> None:
+    def __init__(self, target: Target, tree: Path, card: CardModel, place: Place, *,
+                 cold: bool) -> None:
         self.target, self.card, self.cold = target, card, cold
-        self._place = Place(device="cpu", scratch=str(scratch), python=python, env=env)
-        self._tree, self._yields, self._cancel = tree, yields, cancel
+        self._tree, self._place = tree, place
         self._known: dict[str, SourcePrediction] = {}
         self._started = contextlib.ExitStack()
         self.problem = ""
@@ -216,11 +205,9 @@ class SourcePredictor:
     def _compiler(self) -> Precompiler:
         kind = kernel.kind_of(self._place, self.target.language)
         zygote = self._started.enter_context(
-            contextlib.closing(Zygote.start(kind, yields=self._yields)))
+            contextlib.closing(Zygote.start(kind, yields=self._place.yields)))
         return self._started.enter_context(Precompiler(
-            self.target, self._tree, self.card.arch, Path(self._place.scratch),
-            python=self._place.python, env=self._place.env, zygote=zygote, yields=self._yields,
-            cancel=self._cancel))
+            self.target, self._tree, self.card.arch, replace(self._place, zygote=zygote)))
 
     def close(self) -> None:
         self._started.close()

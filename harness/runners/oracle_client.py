@@ -22,12 +22,11 @@ from harness.errors import KoptError
 from harness.formats.json_codec import convert, to_builtins, to_json
 from harness.formats.text import plain
 from harness.isolation.confinement import Confine
-from harness.isolation.device_lock import DeviceLock, Turnstile
+from harness.isolation.device_lock import DeviceLock
 from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import NotJudgedHere, Peer, PeerDied, PeerError
 from harness.isolation.supervisor_start import KeptProcess
-from harness.isolation.zygote_client import Zygote
 from harness.runners.context_queue import ONE_QUEUE
 from harness.runners.kept_oracle import KEPT_S, OracleShelf
 from harness.tasks.target import ConfigClass, Target
@@ -61,9 +60,7 @@ class Oracle:
     """
 
     def __init__(self, target: Target, reference_tree: Path, scratch: Path, place: Place, *,
-                 lock: DeviceLock | None = None, yields: Turnstile | None = None,
-                 zygote: Zygote | None = None, cancel: threading.Event | None = None,
-                 shelf: OracleShelf | None = None,
+                 lock: DeviceLock | None = None, shelf: OracleShelf | None = None,
                  may_leave: Callable[[], bool] = lambda: True) -> None:
         source = reference_tree / target.reference_file
         single = target.num_gpus == 1 and kernel.one_stream(reference_tree, source)
@@ -88,8 +85,8 @@ class Oracle:
 
         def peer(kept: KeptProcess | None = None) -> Peer:
             return Peer("oracle.oracle", cwd=reference_tree, limits=ORACLE_LIMITS, python=python,
-                        env=env, lock=lock, yields=yields, zygote=zygote, cancel=cancel,
-                        takes_descriptors=True, confine=confine, kept=kept)
+                        env=env, lock=lock, yields=place.yields, zygote=place.zygote,
+                        cancel=place.cancel, takes_descriptors=True, confine=confine, kept=kept)
 
         self._shelf, self._may_leave, self._key = shelf, may_leave, hashlib.sha256(to_json(
             [python, env, confine, job])).hexdigest()

@@ -8,7 +8,6 @@ the device lock later.
 from __future__ import annotations
 
 import os
-import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,10 +15,9 @@ from functools import partial
 
 from harness.case import Case
 from harness.compile.kernel import Kernel, Place
-from harness.isolation.device_lock import DeviceLock, Turnstile
+from harness.isolation.device_lock import DeviceLock
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.rpc import Peer
-from harness.isolation.zygote_client import Zygote
 from harness.runners.context_warmup import ContextWarmup
 from harness.runners.kernel_spans import CallProfile
 from harness.runners.oracle_client import Oracle
@@ -48,16 +46,13 @@ class RunnerPool:
     `in_process`, all kernels that run at the same time share one process.
     """
 
-    def __init__(self, limits: Limits, *, ahead: int = 0, yields: Turnstile | None = None,
-                 zygote: Zygote | None = None, in_process: bool = False,
-                 cancel: threading.Event | None = None) -> None:
+    def __init__(self, limits: Limits, *, ahead: int = 0, in_process: bool = False) -> None:
         self.limits = limits
         self.ahead = 0 if in_process else ahead
-        self.starter = RunnerStarter(limits, zygote=zygote, shared=in_process, cancel=cancel)
+        self.starter = RunnerStarter(limits, shared=in_process)
         self.unconfined = ""
         self._in_process = in_process
         self._shared: SharedProcess | None = None
-        self._yields = yields
         self._waiting: dict[str, deque[Peer]] = {}
         self._kernels: dict[str, Kernel] = {}
         self._helpers: ThreadPoolExecutor | None = None
@@ -73,20 +68,19 @@ class RunnerPool:
         self._kernels[kernel.name] = kernel
         waiting = self._waiting.setdefault(kernel.name, deque())
         while len(waiting) < min(count, self.ahead):
-            waiting.append(self.starter.start(kernel, None, self._yields, asleep=asleep))
+            waiting.append(self.starter.start(kernel, None, asleep=asleep))
 
     def discard(self, kernel: Kernel) -> None:
         """End the waiting runners of a kernel that is not needed any more."""
         self.end(self._waiting.pop(kernel.name, ()))
         self._kernels.pop(kernel.name, None)
 
-    def start(self, kernel: Kernel, *, lock: DeviceLock | None = None,
-              yields: Turnstile | None = None, refill: int = 0) -> Peer:
+    def start(self, kernel: Kernel, *, lock: DeviceLock | None = None, refill: int = 0) -> Peer:
         """Return one runner with the kernel loaded; see `start_all`.
 
         What the runner compiles is kept for later runners, unless the kernel has been timed.
         """
-        [peer] = self._start_reachable([kernel], lock, yields, refill)
+        [peer] = self._start_reachable([kernel], lock, refill)
         self.starter.keep_compiled([peer])
         return peer
 
@@ -99,12 +93,12 @@ class RunnerPool:
         DeviceFault if a runner does not reach the card.
         """
         self.starter.freeze(kernels)
-        return self._start_reachable(kernels, lock, None, refill)
+        return self._start_reachable(kernels, lock, refill)
 
     def _start_reachable(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
-                         yields: Turnstile | None, refill: int) -> list[Peer]:
+                         refill: int) -> list[Peer]:
         try:
-            return self._start_all(kernels, lock, yields, refill)
+            return self._start_all(kernels, lock, refill)
         except GpuUnreachable as error:
             if not self.starter.confined:
                 raise unreachable_fault(str(error), kernels[0].place) from None
@@ -112,12 +106,12 @@ class RunnerPool:
             self.unconfined = str(error)
             self.close()
         try:
-            return self._start_all(kernels, lock, yields, refill)
+            return self._start_all(kernels, lock, refill)
         except GpuUnreachable as error:
             raise unreachable_fault(str(error), kernels[0].place) from None
 
     def _start_all(self, kernels: Sequence[Kernel], lock: DeviceLock | None,
-                   yields: Turnstile | None, refill: int) -> list[Peer]:
+                   refill: int) -> list[Peer]:
         peers: list[Peer] = []
         unlocked: list[Peer] = []
         try:
@@ -126,16 +120,16 @@ class RunnerPool:
                     peers.append(waiting)
                     unlocked.append(waiting)
                 elif self._in_process:
-                    peers.append(self._join_shared(kernel, lock, yields))
+                    peers.append(self._join_shared(kernel, lock))
                 else:
-                    peers.append(self.starter.start(kernel, lock, yields))
+                    peers.append(self.starter.start(kernel, lock))
                 if refill:
                     self.prestart(kernel, refill)
             for index, warmup in enumerate(self._contexts.claim(peers)):
                 peer, kernel = peers[index], kernels[index]
                 if warmup is not None and has_failed(warmup):
                     self.end([peer])
-                    peer = peers[index] = self.starter.start(kernel, lock, yields)
+                    peer = peers[index] = self.starter.start(kernel, lock)
                     warmup = None
                 if warmup is None and not self._in_process:
                     self.starter.wake(peer, kernel)
@@ -198,7 +192,7 @@ class RunnerPool:
     def profile(self, kernel: Kernel, lock: DeviceLock, case: Case, oracle: Oracle) -> None:
         """Compile and profile a kernel for a case during the check, in a separate process."""
         self._profiling.add(kernel.name, case, oracle,
-                            partial(self.starter.start, kernel, lock, None),
+                            partial(self.starter.start, kernel, lock),
                             partial(load_woken, self.starter, kernel))
 
     @property
@@ -229,11 +223,10 @@ class RunnerPool:
             self._helpers = ThreadPoolExecutor(2 * MOST_AHEAD, "kopt-runners")
         return self._helpers
 
-    def _join_shared(self, kernel: Kernel, lock: DeviceLock | None,
-                     yields: Turnstile | None) -> Peer:
+    def _join_shared(self, kernel: Kernel, lock: DeviceLock | None) -> Peer:
         """Return a runner in the shared process, which is started if none runs."""
         if self._shared is None or not self._shared.runners:
-            peer = self.starter.start(kernel, lock, yields)
+            peer = self.starter.start(kernel, lock)
             try:
                 await_ready(peer, kernel)
             except BaseException:

@@ -85,21 +85,20 @@ class Session:
         """Whether kernels may change the floating-point mode, since the baseline's may do so."""
         self.zygote = zygote if zygote is not None and zygote.kind == kind else \
             shared_zygotes.zygote(kind, yields=self.yields)
-        self.runners = RunnerPool(_limits(target, device, settings), yields=self.yields,
-                                  ahead=starts_ahead(self.place, target.language,
-                                                     device.memory_bytes),
-                                  zygote=self.zygote, in_process=self.in_process, cancel=cancel)
+        self.place = replace(self.place, yields=self.yields, zygote=self.zygote, cancel=cancel)
+        self.runners = RunnerPool(
+            _limits(target, device, settings), in_process=self.in_process,
+            ahead=starts_ahead(self.place, target.language, device.memory_bytes))
 
     def make(self, tree: Path, name: str) -> Kernel:
         """Build the kernel from the target's source in `tree`. Raises BuildError."""
-        return replace(kernel.make(self.target, tree, name, self.place, base=self.base,
-                                   yields=self.yields, cancel=self.cancel), any_mode=self.any_mode)
+        return replace(kernel.make(self.target, tree, name, self.place, base=self.base),
+                       any_mode=self.any_mode)
 
     def oracle(self, reference: Path, held: DeviceLock | None) -> Oracle:
         """Start the oracle with the reference of a tree. Raises OracleError."""
         place = replace(self.place, device="cpu") if self.in_process else self.place
         return Oracle(self.target, reference, self.folder("io"), place, lock=held,
-                      yields=self.yields, zygote=self.zygote, cancel=self.cancel,
                       shelf=self._shelf, may_leave=self._may_leave)
 
     def _may_leave(self) -> bool:

@@ -14,11 +14,10 @@ from harness.compile import timed_loop
 from harness.compile.kernel import Kernel, Place
 from harness.errors import DeviceFault, EnvironmentFault
 from harness.isolation import guard
-from harness.isolation.device_lock import DeviceLock, Turnstile
+from harness.isolation.device_lock import DeviceLock
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.isolation.send_times import SendTimes
-from harness.isolation.zygote_client import Zygote
 from harness.runners import context_queue
 from harness.runners.process_home import ProcessHome
 from harness.runners.shared_process import SharedRunner
@@ -38,9 +37,8 @@ class RunnerStarter:
     card, for kernels that use a single stream. Runners of a `shared` process have no names.
     """
 
-    def __init__(self, limits: Limits, *, zygote: Zygote | None = None, shared: bool = False,
-                 cancel: threading.Event | None = None) -> None:
-        self._limits, self._zygote, self._shared, self._cancel = limits, zygote, shared, cancel
+    def __init__(self, limits: Limits, *, shared: bool = False) -> None:
+        self._limits, self._shared = limits, shared
         self.confined = True
         self.one_queue = False
         self._asleep: set[Peer] = set()
@@ -49,9 +47,11 @@ class RunnerStarter:
         self._home_lock = threading.Lock()
         self._timed: set[str] = set()
 
-    def start(self, kernel: Kernel, lock: DeviceLock | None, yields: Turnstile | None, *,
-              asleep: bool = False) -> Peer:
-        """Start a runner, without loading its kernel; if `asleep`, call `wake` before `load`."""
+    def start(self, kernel: Kernel, lock: DeviceLock | None, *, asleep: bool = False) -> Peer:
+        """Start a runner, without loading its kernel; if `asleep`, call `wake` before `load`.
+
+        Without a lock it yields to the measurements of other processes, as its place says.
+        """
         place, bare = kernel.place, kernel.target.language == "c"
         home = ProcessHome(kernel, confined=self.confined and not guard.confinement_problem(),
                            frozen=self._timed, lock=self._home_lock)
@@ -61,8 +61,8 @@ class RunnerStarter:
         else:  # registers and spills go to the verdict's outputs
             env["TRITON_DUMP_PTXAS_LOG"] = "1"
         peer = Peer("run.runner", cwd=home.path, limits=self._limits, env=env, lock=lock,
-                    yields=yields, bare=bare, python=None if bare else place.python,
-                    zygote=self._zygote, cancel=self._cancel,
+                    yields=place.yields if lock is None else None, bare=bare,
+                    python=None if bare else place.python, zygote=place.zygote, cancel=place.cancel,
                     name="" if self._shared else kernel.name,
                     confine=home.confine() if self.confined else None,
                     on_ending=home.store_compiled, on_ended=home.remove)

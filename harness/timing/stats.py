@@ -156,3 +156,14 @@ def finite(value: float) -> float | None:
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     return math.fsum(v * w for v, w in zip(values, weights, strict=True)) / math.fsum(weights)
+
+
+def geometric_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """Return the weighted geometric mean of positive values."""
+    return math.exp(weighted_mean(list(map(math.log, values)), weights))
+
+
+def mean_of_all(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
+    """Return the weighted geometric mean, None where a value is missing or zero."""
+    known = [value for value in values if value]
+    return geometric_mean(known, weights) if len(known) == len(values) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from harness.compile import kernel as kernels
@@ -22,8 +23,8 @@ def started(folder: Path, shelf: OracleShelf, factor: int = 2, **given: object) 
     base = Path(tree(folder / f"base-{factor}", "", REFERENCE.format(factor=factor)))
     place = kernels.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
                              env={})
-    return Oracle(TARGET, base, folder / "io", place, shelf=shelf,
-                  zygote=shared_zygotes.for_place(place, "python"),
+    return Oracle(TARGET, base, folder / "io",
+                  replace(place, zygote=shared_zygotes.for_place(place, "python")), shelf=shelf,
                   **given)  # type: ignore[arg-type]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,10 @@ class Bench:
 
     def __init__(self, folder: Path, of: Target) -> None:
         self.folder, self.target = folder, of
-        self.place = kernel.place_on(inventory.find("cpu"), of.language, env={}, python=None,
-                                     scratch=str(folder))
-        self.zygote = shared_zygotes.for_place(self.place, of.language)
-        self.oracle = Oracle(of, Path(tree(folder / "reference", "")), folder / "io", self.place,
-                             zygote=self.zygote)
+        place = kernel.place_on(inventory.find("cpu"), of.language, env={}, python=None,
+                                scratch=str(folder))
+        self.place = replace(place, zygote=shared_zygotes.for_place(place, of.language))
+        self.oracle = Oracle(of, Path(tree(folder / "reference", "")), folder / "io", self.place)
         self.case = self.oracle.make(of.classes[0], "normal")
         self._count = 0
 
@@ -81,8 +81,7 @@ class Bench:
         self._count += 1
         made = kernel.make(self.target, Path(tree(self.folder / str(self._count), source)),
                            "candidate", self.place)
-        with RunnerPool(PYTHON_LIMITS, zygote=self.zygote) as runners, \
-                runners.start(made) as runner:
+        with RunnerPool(PYTHON_LIMITS) as runners, runners.start(made) as runner:
             return CaseMemory(self.oracle, runner, self.case).call(self.case)
 
 

@@ -45,14 +45,15 @@ def for_place(place: Place, language: str) -> Zygote:
 
 def inspect(*given: Any, **fields: Any) -> Inspection:
     """Run `triton_aot.inspect` in a forked process."""
-    return _inspect(*given, **{"zygote": compiler()} | fields)
+    target, tree, arch, place = given
+    return _inspect(target, tree, arch, replace(place, zygote=place.zygote or compiler()), **fields)
 
 
 def resources(target: Target, tree: Path, archs: Iterable[str], scratch: Path,
               ) -> tuple[KernelResources, ...]:
     """Return the resources of a target's kernels on several architectures."""
     return tuple(kernel for arch in archs
-                 for kernel in inspect(target, tree, arch, scratch).resources)
+                 for kernel in inspect(target, tree, arch, Place(scratch=str(scratch))).resources)
 
 
 def _kept(kind: ZygoteKind) -> Zygote:

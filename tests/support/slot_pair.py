@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def opened(folder: Path, of: Target, reference: str) -> Oracle:
     base = Path(kernel_case.tree(folder / "base", "", reference))
     place = kernels.place_on(inventory.find("cpu"), of.language, scratch=str(folder), python=None,
                              env={})
-    return Oracle(of, base, folder / "io", place,
-                  zygote=shared_zygotes.for_place(place, of.language))
+    return Oracle(of, base, folder / "io",
+                  replace(place, zygote=shared_zygotes.for_place(place, of.language)))
 
 
 def task(args: tuple[Arg, ...], language: str = "python", **fields: Any) -> Target:

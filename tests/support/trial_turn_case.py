@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.compile.kernel import Kernel
+from harness.compile.kernel import Kernel, Place
 from harness.compile.precompile import CompileResult, Precompiler
 from harness.devices import inventory
 from harness.loop.screening import Screening
@@ -55,7 +55,8 @@ def open_screening(folder: Path, wall_s: float, source: str = WORK) -> Screening
                   Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
                      TunableSource.parse(source, language="python"),
                      zygote=shared_zygotes.zygote("python"))
-    made.triton_builds = NoPrecompiler(task, Path(at), "sm_90", folder / "ahead")
+    made.triton_builds = NoPrecompiler(task, Path(at), "sm_90",
+                                       Place(scratch=str(folder / "ahead")))
     return made
 
 

@@ -95,7 +95,7 @@ def _run(session: CommandSession, tree: Path,
         for mode in modes:
             with session.lock() as held:
                 on_wait("")
-                measured.append(copy.benchmark(mode, session.reader, held))
+                measured.append(copy.benchmark(mode, held))
     return measured
 
 

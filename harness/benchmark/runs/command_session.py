@@ -14,7 +14,7 @@ from typing import Self
 
 from harness.benchmark.runs import result_table
 from harness.benchmark.runs.clean_runs import CleanRuns
-from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, TableReading
+from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
 from harness.benchmark.runs.workdir import COMMAND_LIMITS, CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode, CommandTarget
@@ -48,7 +48,6 @@ class CommandSession:
                  progress: Progress | None = None,
                  on_wait: Callable[[str], None] | None = None) -> None:
         self.folder, self.device, self.environment = folder, device, environment
-        self.reader = CsvReader(folder / "reader", environment.python, environment.cancel)
         self.is_cpu = device.kind == "cpu"
         self._commands, self._frozen = tuple(filter(None, commands)), frozen
         self.progress = progress or (lambda stage, detail, done: None)
@@ -59,7 +58,6 @@ class CommandSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.reader.close()
         file_copy.remove(self.folder)
 
     def copy(self, name: str, tree: str | Path) -> WorkingCopy:
@@ -80,7 +78,7 @@ class CommandSession:
                 row_cost: RowCost, held: DeviceLock,
                 limit_s: float = math.inf) -> TableReading:
         """Run a copy's benchmark once and judge its table. Raises BenchmarkFault."""
-        table, wall_s = copy.benchmark(mode, self.reader, held, limit_s)
+        table, wall_s = copy.benchmark(mode, held, limit_s)
         return result_table.judge_table(table, target, row_cost, csv=mode.csv, wall_s=wall_s)
 
     def run_untimed(self, copy: WorkingCopy, command: str) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.benchmark.spec import metric_units, table_rules
 from harness.benchmark.spec.command_target import CommandTarget
@@ -37,8 +37,8 @@ LEAST_VALUE, MOST_VALUE = 1e-12, 1e18
 """Limits of a metric in any unit."""
 MOST_NAMED = 3
 """Rows that a message names at most."""
-READ_LIMITS = Limits(wall_s=24 * 3600.0, output_bytes=1 << 20, memory_bytes=4 << 30, file_bytes=0)
-"""Limits for all files of a verdict; `harness/child/read_csv.py` limits the time of one file."""
+READ_LIMITS = Limits(wall_s=150.0, memory_bytes=4 << 30, file_bytes=0)
+"""Limits of reading a file, with the import of pandas where no zygote has imported it."""
 
 
 class BenchmarkFault(KoptError):
@@ -157,67 +157,39 @@ def reading_zygote(python: str | None) -> Zygote | None:
     return shared_zygotes.zygote(kind)
 
 
-class CsvReader:
-    """Reads CSV files with pandas in a guarded process of the target's Python, each in a fork.
+def read(path: Path, name: str, folder: Path, python: str | None = None,
+         cancel: threading.Event | None = None) -> ResultTable:
+    """Return a file's table, read with pandas in a guarded process of its own in `folder`.
 
-    A fork has seen no other file. Close it after use.
+    The process is one of the target's Python and has seen no other file. Raises BenchmarkFault,
+    Cancelled, EnvironmentFault without pandas.
     """
-
-    def __init__(self, folder: Path, python: str | None = None,
-                 cancel: threading.Event | None = None) -> None:
-        self._folder, self._python, self._cancel = folder, python, cancel
-        self._peer: Peer | None = None
-
-    def read(self, path: Path, name: str) -> ResultTable:
-        """Return a table. Raises BenchmarkFault, Cancelled, EnvironmentFault without pandas."""
-        try:
-            answer = self._request(path)
-        except PeerError as error:
-            raise BenchmarkFault("unreadable", f"{name} {error.what}") from None
-        except PeerDied as error:
-            answer = {"died": error.what}
-        if "missing" in answer:
-            python = self._python or sys.executable
-            raise EnvironmentFault(
-                "cannot import pandas, which reads the benchmark's table: "
-                f"{plain(str(answer['missing']), 200)}", where=python,
-                fix=f"{python} -m pip install pandas")
-        if "died" in answer:
-            raise BenchmarkFault("unreadable", f"{name}: reading it {plain(str(answer['died']))}")
-        try:
-            table = convert(answer, ResultTable)
-        except ConvertError as error:
-            raise BenchmarkFault("unreadable", f"{name} cannot be read: {error}") from None
-        if any(len(row) != len(table.columns) for row in table.rows):
-            raise BenchmarkFault("unreadable", f"{name} has rows of different lengths")
-        kept = [place for place, column in enumerate(table.columns)
-                if column and not column.startswith("Unnamed:")]
-        return ResultTable(
-            columns=tuple(plain(table.columns[place], 80) for place in kept),
-            rows=tuple(tuple(plain(row[place], 80) for place in kept) for row in table.rows),
-            sha256=table.sha256)
-
-    def _request(self, path: Path) -> dict[str, Any]:
-        """Have a file read; if a process that has read other files dies, try once in a new one."""
-        is_fresh = self._peer is None
-        try:
-            if self._peer is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._peer = Peer("read_csv", cwd=self._folder, limits=READ_LIMITS,
-                                  python=self._python, confine=Confine(cards=False),
-                                  zygote=reading_zygote(self._python),
-                                  cancel=self._cancel)
-            units = sorted(metric_units.KNOWN) if path.name.endswith(PRINTED) else []
-            return self._peer.ask("read", path=str(path), limits=TABLE_LIMITS,
-                                  units=units)
-        except PeerDied:
-            self.close()
-            if is_fresh:
-                raise
-            return self._request(path)
-
-    def close(self) -> None:
-        """End the reading process, if there is one."""
-        if self._peer is not None:
-            self._peer.close()
-            self._peer = None
+    folder.mkdir(parents=True, exist_ok=True)
+    units = sorted(metric_units.KNOWN) if path.name.endswith(PRINTED) else []
+    try:
+        with Peer("read_csv", cwd=folder, limits=READ_LIMITS, python=python,
+                  confine=Confine(cards=False), zygote=reading_zygote(python),
+                  cancel=cancel) as peer:
+            answer = peer.ask("read", path=str(path), limits=TABLE_LIMITS, units=units)
+    except PeerError as error:
+        raise BenchmarkFault("unreadable", f"{name} {error.what}") from None
+    except PeerDied as error:
+        raise BenchmarkFault("unreadable", f"{name}: reading it {plain(error.what)}") from None
+    if "missing" in answer:
+        python = python or sys.executable
+        raise EnvironmentFault(
+            "cannot import pandas, which reads the benchmark's table: "
+            f"{plain(str(answer['missing']), 200)}", where=python,
+            fix=f"{python} -m pip install pandas")
+    try:
+        table = convert(answer, ResultTable)
+    except ConvertError as error:
+        raise BenchmarkFault("unreadable", f"{name} cannot be read: {error}") from None
+    if any(len(row) != len(table.columns) for row in table.rows):
+        raise BenchmarkFault("unreadable", f"{name} has rows of different lengths")
+    kept = [place for place, column in enumerate(table.columns)
+            if column and not column.startswith("Unnamed:")]
+    return ResultTable(
+        columns=tuple(plain(table.columns[place], 80) for place in kept),
+        rows=tuple(tuple(plain(row[place], 80) for place in kept) for row in table.rows),
+        sha256=table.sha256)

@@ -18,7 +18,7 @@ from harness.benchmark.spec.metric_units import RowCost
 from harness.call_trace import weights
 from harness.call_trace.weights import Spread
 from harness.errors import IncumbentFault
-from harness.timing.stats import weighted_mean
+from harness.timing.stats import geometric_mean
 
 Costs = Sequence[float]
 
@@ -155,4 +155,4 @@ def combine_costs(costs: Sequence[float], scoring: Scoring, weight: Sequence[flo
     """Return the combined cost of rows: their weighted sum, or their weighted geometric mean."""
     if scoring == "total":
         return math.fsum(w * cost for w, cost in zip(weight, costs, strict=True))
-    return math.exp(weighted_mean([math.log(cost) for cost in costs], weight))
+    return geometric_mean(costs, weight)

@@ -65,7 +65,8 @@ def needs_full_benchmark(series: Series, plan: Plan) -> bool:
 def needs_repetition(series: Series, plan: Plan) -> bool:
     """Return whether some gain is significant and so small that it must be measured again."""
     overall, classes = estimates(series, plan)
-    return any(_is_small_gain(estimate) for estimate in (overall, *classes))
+    return any(timing_outcome.is_small_gain(estimate, SMALL_GAIN)
+               for estimate in (overall, *classes))
 
 
 def class_outcome(series: ClassSeries, plan: Plan,
@@ -74,7 +75,7 @@ def class_outcome(series: ClassSeries, plan: Plan,
     value = stats.estimate(series.log_ratios, plan.alpha_look)
     second = None if repetition is None else stats.estimate(repetition.log_ratios, SURE)
     outcome = timing_outcome.call_outcome(value, plan.margin, again=second)
-    if not _is_small_gain(value):
+    if not timing_outcome.is_small_gain(value, SMALL_GAIN):
         return outcome, _worse_metrics(series, plan)
     return outcome if _is_confirmed(second) else "tie", _repetition_note(value, second, "faster")
 
@@ -84,7 +85,7 @@ def overall_estimate(series: Series, plan: Plan,
     """Return the table's estimate and a note; `low` is <= 0 if a small gain is not confirmed."""
     value = stats.estimate(series.overall, plan.alpha_look)
     second = None if repetition is None else stats.estimate(repetition.overall, SURE)
-    if not _is_small_gain(value):
+    if not timing_outcome.is_small_gain(value, SMALL_GAIN):
         return value, ""
     low = value.low if _is_confirmed(second) else min(0.0, second.low if second else 0.0)
     return replace(value, low=low), _repetition_note(value, second, "faster over all rows")
@@ -98,10 +99,6 @@ def _repetition_note(value: Estimate, second: Estimate | None, words: str) -> st
     """Return in words whether a small gain was there when it was measured again."""
     repeated = f"and {math.expm1(second.mean):.2%}" if _is_confirmed(second) else "but not"
     return f"{math.expm1(value.mean):.2%} {words}, {repeated} when it was measured again"
-
-
-def _is_small_gain(value: Estimate) -> bool:
-    return value.pairs > 1 and value.low > 0 and value.mean < math.log1p(SMALL_GAIN)
 
 
 def _worse_metrics(series: ClassSeries, plan: Plan) -> str:

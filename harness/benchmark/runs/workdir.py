@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.benchmark.runs import result_table
-from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader, ResultTable
+from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.compile import compiler_cache
 from harness.errors import Cancelled
@@ -143,14 +143,14 @@ class WorkingCopy:
                 raise BenchmarkFault("changed-files", f"changes {path}, which is frozen")
         return outcome
 
-    def benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock,
+    def benchmark(self, mode: BenchmarkMode, lock: DeviceLock,
                   limit_s: float = math.inf) -> tuple[ResultTable, float]:
         """Run a benchmark and return its table and its seconds. Raises BenchmarkFault."""
-        result = self._with_retry(lambda: self._benchmark(mode, reader, lock, limit_s))
+        result = self._with_retry(lambda: self._benchmark(mode, lock, limit_s))
         self._may_compile = False
         return result
 
-    def _benchmark(self, mode: BenchmarkMode, reader: CsvReader, lock: DeviceLock,
+    def _benchmark(self, mode: BenchmarkMode, lock: DeviceLock,
                    limit_s: float) -> tuple[ResultTable, float]:
         path = self.tree / mode.csv
         was_there = self._remove(path, mode.csv)
@@ -161,7 +161,9 @@ class WorkingCopy:
             raw_outputs.keep_file(f"{self.name}.csv", path)
         self._expect_fresh(path, mode.csv, began_ns, was_there=was_there,
                            printed=outcome.reason_line)
-        return reader.read(path, mode.csv), outcome.wall_s
+        table = result_table.read(path, mode.csv, self.folder / "reader", self.environment.python,
+                                  self.environment.cancel)
+        return table, outcome.wall_s
 
     def _remove(self, path: Path, name: str) -> bool:
         """Delete an earlier file, so that only this run can have written it."""

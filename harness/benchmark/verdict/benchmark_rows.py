@@ -18,7 +18,6 @@ from harness.formats import quantities
 from harness.formats.text import plain
 from harness.timing import stats
 from harness.timing.plan import Plan
-from harness.timing.stats import weighted_mean
 from harness.verdict import SCORE, Cost, Evidence, Finding, Row, Verdict
 
 MOST_CHARACTERS = 200
@@ -168,9 +167,8 @@ def metric_costs(results: ModeResults) -> Iterator[Cost]:
              row_keys.rows_by_key(pair.candidate.table, series.config.columns))
             for pair in results.pairs]
     for at, metric in enumerate(results.row_cost.metrics):
-        logs = [math.log(median(costs[rows[key]][at] for costs, rows in runs))
-                for key in series.keys]
-        yield Cost(metric=metric.name, value=math.exp(weighted_mean(logs, series.shares.of)),
+        values = [median(costs[rows[key]][at] for costs, rows in runs) for key in series.keys]
+        yield Cost(metric=metric.name, value=stats.geometric_mean(values, series.shares.of),
                    unit=f"{PER}{metric.base}" if metric.is_rate else metric.base,
                    scored=metric.weight > 0)
 

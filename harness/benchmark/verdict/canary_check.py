@@ -145,6 +145,6 @@ class CanaryCheck(CommandSession):
     def _table(self, copy: WorkingCopy) -> ResultTable:
         self.progress("canary", f"the benchmark on the {copy.name} copy", None)
         with self.lock() as held:
-            table, _ = copy.benchmark(self.target.quick or self.target.full, self.reader, held,
+            table, _ = copy.benchmark(self.target.quick or self.target.full, held,
                                       self.settings.wall_s or math.inf)
         return table

@@ -163,8 +163,7 @@ class EndToEndRuns(CommandSession):
         outcome: ClassOutcome = "unmeasured" if not has_interval else \
             "faster" if value.low > 0 else "slower" if value.high < 0 else "tie"
         incumbent_us, latency_us = (
-            math.exp(stats.weighted_mean(list(map(math.log, costs[name][:runs])), [1] * runs))
-            for name in ORDER)
+            stats.geometric_mean(costs[name][:runs], [1] * runs) for name in ORDER)
         row = Row(config_class=CLASS, correct=True, latency_us=latency_us, outcome=outcome,
                   incumbent_us=incumbent_us, log_ratio=value.mean, low=low, high=high,
                   stderr=value.stderr if has_interval else None, pairs=value.pairs)

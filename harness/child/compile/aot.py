@@ -15,7 +15,6 @@ Triton's own text and a list of types, and are not loaded here.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import math
 import os
@@ -26,6 +25,7 @@ from typing import Any
 
 from ..channel import serve
 from ..one_line import one_line
+from ..run.interpret import driver_of
 from .assembly import resources
 
 Signature = list[str]
@@ -33,19 +33,13 @@ _TYPE = re.compile(r"\*?k?[a-z][a-z0-9]{0,9}|\*?k?fp8[a-z0-9]{0,9}|constexpr")
 
 
 def gpu_driver(arch: dict[str, Any]) -> SimpleNamespace:
-    """Return what replaces Triton's driver: it describes one device and launches nothing."""
-    import torch
+    """Return a driver that describes a card of this architecture."""
     from triton.backends.compiler import GPUTarget
 
     number = int(arch["number"]) if arch["backend"] == "cuda" else arch["number"]
-    target, cpu = GPUTarget(arch["backend"], number, arch["warp"]), torch.device("cpu")
-    properties = {"max_shared_mem": arch["shared_per_block"], "warpSize": arch["warp"],
-                  "multiprocessor_count": arch["multiprocessors"], "max_num_regs": 65536}
-    return SimpleNamespace(
-        get_current_target=lambda: target, get_current_device=lambda: 0,
-        get_current_stream=lambda device=0: 0, set_current_device=lambda device: None,
-        get_active_torch_device=lambda: cpu,
-        utils=SimpleNamespace(get_device_properties=lambda device=0: properties))
+    return driver_of(GPUTarget(arch["backend"], number, arch["warp"]), {
+        "max_shared_mem": arch["shared_per_block"], "warpSize": arch["warp"],
+        "multiprocessor_count": arch["multiprocessors"], "max_num_regs": 65536})
 
 
 class Inspector:
@@ -54,7 +48,7 @@ class Inspector:
         from triton.runtime import autotuner, errors, jit
         from triton.runtime.driver import driver
 
-        from ..run.load_python import load
+        from ..run.load_python import expect_unchanged, load
 
         self.arch = job["arch"]
         self.max_configs = job["max_configs"]
@@ -73,9 +67,7 @@ class Inspector:
         cuda.get_device_properties = lambda *_: SimpleNamespace(
             multi_processor_count=self.arch["multiprocessors"],
             shared_memory_per_block_optin=self.arch["shared_per_block"])
-        with open(job["artifact"], "rb") as file:
-            if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
-                raise RuntimeError("the source file changed after it was hashed")
+        expect_unchanged(job)
         _, self.function = load(job)
 
     def inspect(self, job: dict[str, Any]) -> dict[str, Any]:

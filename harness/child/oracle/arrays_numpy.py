@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-SAMPLE = 1 << 20
-FEWEST = 16
-"""Fewest values of a row or a column whose loss counts."""
-FAINT = 1e-12
-"""Values below this share of an output's scale may be rounding errors, even in float64."""
+from .arrays import Arrays, middle
 
 
-def table(shape: Sequence[int]) -> tuple[int, int] | None:
-    """Return the rows and columns to cut values into, None for too few of them."""
-    count = math.prod(shape)
-    side = math.isqrt(count)
-    if side < FEWEST:
-        return None
-    columns = shape[-1] if len(shape) > 1 and shape[-1] >= FEWEST else side
-    return count // columns, columns
-
-
-def middle(low: float | None, high: float | None) -> float:
-    """Return the value towards which factors move contents: zero, or the middle of their bounds."""
-    if low is None and high is None:
-        return 0.0
-    return ((0.0 if low is None else low) + (1.0 if high is None else high)) / 2
-
-
-def int_bounds(low: float | None, high: float | None) -> tuple[int, int]:
-    """Return the bounds of integers; the second one is exclusive."""
-    return int(low or 0), 2 if high is None else int(high)
-
-
-class NumpyArrays:
+class NumpyArrays(Arrays):
     """Works on float64 arrays; numpy has no bfloat16 and no eight-bit floats."""
 
     chunk, direct, large = 1 << 16, 1 << 13, 1 << 62
@@ -45,8 +18,12 @@ class NumpyArrays:
     def __init__(self) -> None:
         import numpy
 
+        super().__init__(numpy)
         self.np = numpy
-        self.where, self.floor, self.exp, self.log = numpy.where, numpy.floor, numpy.exp, numpy.log
+        self.quiet = partial(numpy.errstate, all="ignore")
+
+    def dtype(self, name: str) -> Any:
+        return self.np.dtype(name)
 
     def generator(self, seed: int) -> Any:
         return self.np.random.default_rng(seed)
@@ -56,9 +33,6 @@ class NumpyArrays:
 
     def uniform(self, shape: list[int], generator: Any) -> Any:
         return generator.random(shape)
-
-    def clip(self, value: Any, low: float, high: float) -> Any:
-        return self.np.clip(value, low, high)
 
     def sorted_rows(self, value: Any) -> Any:
         return self.np.sort(value, axis=-1)
@@ -70,9 +44,6 @@ class NumpyArrays:
         """Return the numbers below a count in random order."""
         return generator.permutation(count)
 
-    def largest(self, dtype: str) -> float:
-        return float(self.np.finfo(dtype).max)
-
     def share(self, nbytes: int, count: int) -> list[tuple[Any, Any]]:
         """Return new memory for each of `count` other processes, and its bytes as an array."""
         from ..memory.host_memory import HostMemory
@@ -83,19 +54,11 @@ class NumpyArrays:
     def room(self, nbytes: int) -> int:
         return nbytes
 
-    def typed(self, raw: Any, dtype: str) -> Any:
-        """Return bytes, row by row, as values of a dtype."""
-        return raw.view(self.np.dtype(dtype))
-
     def from_bytes(self, raw: bytes, dtype: str) -> Any:
         return self.np.frombuffer(raw, dtype=dtype)
 
     def to_native(self, array: Any, dtype: str) -> Any:
         return self.np.asarray(array).astype(dtype).reshape(-1)
-
-    def strided(self, flat: Any, shape: list[int], layout: str) -> Any:
-        """Return values in a shape; C kernels take no strided layouts."""
-        return flat.reshape(shape)
 
     def moved(self, flat: Any, to: list[int], source: list[int]) -> Any:
         """Return the values with element `source[i]` copied to `to[i]`, all at once."""
@@ -171,10 +134,6 @@ class NumpyArrays:
     def flush(self, nbytes: int) -> None:
         """Do nothing: on the CPU the last-level cache holds the slots."""
 
-    def differ(self, left: Any, right: Any) -> Any:
-        """Return whether two arrays differ in any value, as an array of one element."""
-        return self.np.array([(left != right).any()])
-
     def excess(self, got: Any, want: Any, limit: float) -> Any:
         """Return by row a bound of its largest relative difference, as a multiple of `limit`.
 
@@ -188,7 +147,7 @@ class NumpyArrays:
             return np.where((got != want).any(axis=1), 2.0, 0.0)
         step, far = max(1, self.chunk // columns), np.empty(count)
         scratch = np.empty((min(step, count), columns), want.dtype)
-        with np.errstate(all="ignore"):
+        with self.quiet():
             for first in range(0, count, step):
                 some = slice(first, first + step)
                 off = np.subtract(got[some], want[some], out=scratch[:len(want[some])])
@@ -203,7 +162,7 @@ class NumpyArrays:
         """
         del limit  # nothing is rounded here
         np = self.np
-        with np.errstate(all="ignore"):
+        with self.quiet():
             got, want = (value.astype("float64") for value in (got, want))
             left, right = np.isfinite(got), np.isfinite(want)
             got, want = (np.where(left & right, value, 0.0) for value in (got, want))
@@ -224,76 +183,8 @@ class NumpyArrays:
         """Return what vectors contain."""
         return [vector.tolist() for vector in vectors]
 
-    def nudged(self, value: Any, part: float, generator: Any) -> Any:
-        """Return the value with every element scaled by 1 + part or 1 - part, at random."""
-        if value.dtype != "float64":
-            return value
-        return value * (1 + part * self.np.sign(generator.random(value.shape) - 0.5))
-
-    def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest absolute and relative errors, and the count of wrong non-finite ones.
-
-        An error is relative to the expected value or to the root mean square of all expected
-        values, whichever is larger.
-        """
-        np, got = self.np, self.as_wide(got)
-        if not (known := np.isfinite(want)).all():
-            got, want = got[known], want[known]
-        finite = np.isfinite(got)
-        bad = int(finite.size - np.count_nonzero(finite))
-        difference = np.abs(got - want, where=finite, out=np.zeros(got.shape))
-        relative = difference / np.maximum(np.abs(want), self.scale(want))
-        return float(difference.max(initial=0.0)), float(relative.max(initial=0.0)), bad
-
-    def lost(self, got: Any, want: Any) -> float:
-        """Return the largest error of a row or a column, relative to what is expected of it.
-
-        Of flat values, rows are pieces. Rows and columns of fewer than FEWEST values, and those
-        whose values are as small as rounding, do not count; neither do integers.
-        """
-        np, cut = self.np, table(want.shape)
-        if cut is None or got.dtype.kind != "f":
-            return 0.0
-        rows, columns = cut
-        least = max(FAINT * self.scale(want), 64 * float(np.finfo(got.dtype).tiny))
-        want = want.reshape(-1)[:rows * columns].reshape(rows, columns)
-        with np.errstate(all="ignore"):
-            off = got.reshape(-1)[:rows * columns].reshape(rows, columns) - want
-            worst = 0.0
-            for form, count in (("ij,ij->i", columns), ("ij,ij->j", rows)):
-                size = np.einsum(form, want, want)
-                share = np.einsum(form, off, off) / size
-                share = share[(size > count * least ** 2) & np.isfinite(share)]
-                worst = max(worst, float(share.max(initial=0.0))) if count >= FEWEST else worst
-        return float(worst ** 0.5)
-
     def scale(self, want: Any) -> float:
         return float(self.np.sqrt(self.np.mean(self.np.square(want)))) or 1.0
 
-    def typical(self, got: Any, want: Any) -> float:
-        """Return the 90th percentile of the relative errors."""
-        np, known = self.np, self.np.isfinite(got) & self.np.isfinite(want)
-        got, want = got[known], want[known]
-        flat = np.abs(got - want) / np.maximum(np.abs(want), self.scale(want))
-        return float(np.quantile(flat[:: max(1, flat.size // SAMPLE)], 0.9)) if flat.size else 0.0
-
     def as_wide(self, value: Any) -> Any:
         return self.np.asarray(value, dtype="float64")
-
-    def not_finite(self, value: Any) -> tuple[int, int]:
-        """Return how many values are not finite, and the index of the first of them, else 0."""
-        odd = ~self.np.isfinite(value).reshape(-1)
-        return int(self.np.count_nonzero(odd)), int(odd.argmax()) if odd.size else 0
-
-    def other_infinities(self, got: Any, want: Any) -> int:
-        """Return how many expected infinite values the answer does not have."""
-        return int(self.np.count_nonzero(self.np.isinf(want) & (self.as_wide(got) != want)))
-
-    def peak(self, value: Any) -> float:
-        return float(self.np.abs(value).max(initial=0.0))
-
-    def shape(self, value: Any) -> list[int]:
-        return list(value.shape)
-
-    def full(self, like: Any, value: float) -> Any:
-        return self.np.full_like(like, value)

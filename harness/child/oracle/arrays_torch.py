@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .arrays_numpy import middle
+from .arrays import middle
 from .torch_differences import TorchDifferences
 
 KEY = 1 << 16
@@ -22,21 +22,19 @@ ON_GPU, ON_CPU = (1 << 25, 1 << 20, 1 << 18), (1 << 18, 1 << 13, 1 << 62)
 class TorchArrays(TorchDifferences):
     """Works on float64 tensors, on the judged GPU or on the CPU, without numpy.
 
-    `chunk` is the number of elements that are copied or compared at a time. Windows of `direct`
-    elements or more, cut from a tape (tape.py: the drawn values of one input), are used without a
-    copy. Of inputs of more than `large` elements, only a part changes from one timed block to the
-    next; on the CPU, all elements change. `kernels` are those for an NVIDIA card and values of
-    `dtypes`, kept in `folder`; None elsewhere, or without a compiler.
+    Windows of `direct` elements or more, cut from a tape (tape.py: the drawn values of one input),
+    are used without a copy. Of inputs of more than `large` elements, only a part changes from one
+    timed block to the next; on the CPU, all elements change. `kernels` are those for an NVIDIA card
+    and values of `dtypes`, kept in `folder`; None elsewhere, or without a compiler.
     """
 
     def __init__(self, device: str, dtypes: Iterable[str] = (), folder: str = "") -> None:
         import torch
 
+        super().__init__(torch)
         self.torch, self.NoRoom = torch, torch.OutOfMemoryError
         self.device = device if torch.cuda.is_available() else "cpu"
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0))))
-        self.where, self.floor = torch.where, torch.floor
-        self.exp, self.log = torch.exp, torch.log
         self.chunk, self.direct, self.large = ON_CPU if self.device == "cpu" else ON_GPU
         self._scratch: Any = None
         self._key: Any = None
@@ -51,6 +49,9 @@ class TorchArrays(TorchDifferences):
         except FileNotFoundError:
             return None
 
+    def dtype(self, name: str) -> Any:
+        return getattr(self.torch, name)
+
     def generator(self, seed: int) -> Any:
         return self.torch.Generator(device=self.device).manual_seed(seed)
 
@@ -59,9 +60,6 @@ class TorchArrays(TorchDifferences):
 
     def uniform(self, shape: list[int], generator: Any) -> Any:
         return self.torch.rand(shape, generator=generator, device=self.device)
-
-    def clip(self, value: Any, low: float, high: float) -> Any:
-        return value.clamp(low, high)
 
     def sorted_rows(self, value: Any) -> Any:
         return value.sort(dim=-1).values
@@ -72,9 +70,6 @@ class TorchArrays(TorchDifferences):
     def shuffled(self, count: int, generator: Any) -> Any:
         """Return the numbers below a count in random order."""
         return self.torch.randperm(count, generator=generator, device=self.device)
-
-    def largest(self, dtype: str) -> float:
-        return float(self.torch.finfo(getattr(self.torch, dtype)).max)
 
     def share(self, nbytes: int, count: int) -> list[tuple[Any, Any]]:
         """Return new memory for each of `count` other processes, and its bytes as a tensor.
@@ -125,24 +120,12 @@ class TorchArrays(TorchDifferences):
         self._key = self._scratch = None
         self.release()
 
-    def typed(self, raw: Any, dtype: str) -> Any:
-        """Return bytes, row by row, as values of a dtype."""
-        return raw.view(getattr(self.torch, dtype))
-
     def from_bytes(self, raw: bytes, dtype: str) -> Any:
-        values = self.torch.frombuffer(bytearray(raw), dtype=getattr(self.torch, dtype))
+        values = self.torch.frombuffer(bytearray(raw), dtype=self.dtype(dtype))
         return values.to(self.device)
 
     def to_native(self, array: Any, dtype: str) -> Any:
-        return array.to(getattr(self.torch, dtype)).reshape(-1)
-
-    def strided(self, flat: Any, shape: list[int], layout: str) -> Any:
-        """Return values in a shape: a view of every other column, or a transposed one."""
-        if layout == "columns":
-            return flat.view([*shape[:-1], 2 * shape[-1]])[..., ::2]
-        if layout == "transposed":
-            return flat.view([*shape[:-2], shape[-1], shape[-2]]).transpose(-1, -2)
-        return flat.view(shape)
+        return array.to(self.dtype(dtype)).reshape(-1)
 
     def moved(self, flat: Any, to: list[int], source: list[int]) -> Any:
         """Return the values with element `source[i]` copied to `to[i]`, all at once."""
@@ -257,29 +240,3 @@ class TorchArrays(TorchDifferences):
         """Wait for all work and return the contents of vectors, in one transfer."""
         every = iter(self.torch.cat(vectors).tolist())
         return [list(islice(every, vector.shape[0])) for vector in vectors]
-
-    def nudged(self, value: Any, part: float, generator: Any) -> Any:
-        """Return the value with every element scaled by 1 + part or 1 - part, at random."""
-        if value.dtype != self.torch.float64:
-            return value
-        side = self.torch.rand(value.shape, generator=generator, device=self.device) - 0.5
-        return value * (1 + part * side.sign().double())
-
-    def not_finite(self, value: Any) -> tuple[int, int]:
-        """Return how many values are not finite, and the index of the first of them."""
-        odd = (~self.torch.isfinite(value)).reshape(-1)
-        count = int(odd.count_nonzero())
-        return count, int(odd.byte().argmax()) if count else 0
-
-    def other_infinities(self, got: Any, want: Any) -> int:
-        """Return how many expected infinite values the answer does not have."""
-        return int((self.torch.isinf(want) & (self.as_wide(got) != want)).count_nonzero())
-
-    def peak(self, value: Any) -> float:
-        return float(value.abs().max()) if value.numel() else 0.0
-
-    def shape(self, value: Any) -> list[int]:
-        return list(value.shape)
-
-    def full(self, like: Any, value: float) -> Any:
-        return self.torch.full_like(like, value)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
-from .arrays_numpy import int_bounds
+from .arrays import int_bounds
 from .inputs import SPIKED
 
 OUT_OF_RANGE = re.compile(r"out of (range|bounds)|device-side assert|class values must be",

@@ -15,7 +15,7 @@ import json
 import math
 from typing import Any
 
-from .arrays_numpy import int_bounds
+from .arrays import int_bounds
 
 FARTHEST = 100.0
 ROW_KINDS = 6

@@ -7,11 +7,12 @@ Standard library, plus numpy or torch.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import Any
 
-from ..channel import Channel
+from ..channel import serve
 from ..one_line import line_in, one_line
-from . import versions
 from .expected import Contents, ExpectedValues, NoAnswer
 from .inputs import SPIKED, draw
 from .reference import BaselineReference, Reference
@@ -235,21 +236,33 @@ def open_arrays(job: dict[str, Any]) -> Any:
     return TorchArrays(job["device"], job["dtypes"], job["scratch"])
 
 
+def versions_of_libraries() -> dict[str, str]:
+    """Return the versions of torch, its CUDA or HIP, and Triton; {} if torch is not imported."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    from importlib import metadata  # takes 70 ms, but torch has imported it already
+
+    built = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
+    triton = sys.modules.get("triton")
+    with contextlib.suppress(metadata.PackageNotFoundError):  # torch works without Triton
+        built["triton"] = triton.__version__ if triton else metadata.version("triton")
+    return {name: str(version) for name, version in built.items() if version}
+
+
 def main(descriptor: int) -> None:
-    channel = Channel(descriptor)
     oracle: OracleProgram | None = None
     reference = ""
-    for job, _ in channel.requests():
-        try:
-            if job["op"] == "load":
-                reference = job.get("reference") or ""
-                oracle = OracleProgram(job)
-                answer: dict[str, Any] = {"libraries": versions.of_libraries()}
-            elif oracle is not None and oracle.expected.lost:
-                answer = {"error": oracle.expected.lost, "kind": NoAnswer.__name__}
-            else:
-                answer = getattr(oracle, job["op"])(job)
-        except BaseException as error:
-            answer = {"error": one_line(error) + line_in(reference, error),
-                      "kind": type(error).__name__}
-        channel.answer(answer, answer.pop("share", ()))
+
+    def work(job: dict[str, Any]) -> dict[str, Any]:
+        nonlocal oracle, reference
+        if job["op"] == "load":
+            reference = job.get("reference") or ""
+            oracle = OracleProgram(job)
+            return {"libraries": versions_of_libraries()}
+        if oracle is not None and oracle.expected.lost:
+            return {"error": oracle.expected.lost, "kind": NoAnswer.__name__}
+        answer: dict[str, Any] = getattr(oracle, job["op"])(job)
+        return answer
+
+    serve(descriptor, work, lambda error: one_line(error) + line_in(reference, error))

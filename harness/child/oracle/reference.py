@@ -75,18 +75,15 @@ class BaselineReference:
 
     def __init__(self, arrays: Any, kernel: dict[str, Any]) -> None:
         from ..run.load_device_code import DeviceKernel
-        from ..run.load_python import load
+        from ..run.load_python import PythonKernel
 
         self.arrays, self.device, self.interpret = arrays, arrays.device, kernel["interpret"]
         if self.interpret:
             from ..run import interpret
 
             interpret.install()
-        self.returns = kernel["returns"]
-        kernel = {**kernel, "device": self.device}
-        self.compiled = DeviceKernel(kernel, None) if kernel["language"] in ("cuda", "hip") \
-            else None
-        self.function = load(kernel)[1] if self.compiled is None else self.compiled.function
+        kind = DeviceKernel if kernel["language"] in ("cuda", "hip") else PythonKernel
+        self.kernel = kind({**kernel, "device": self.device}, None)
 
     def values(self, tensors: list[dict[str, Any]], drawn: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments by name in call order; outputs are zeros."""
@@ -106,24 +103,13 @@ class BaselineReference:
 
     def results(self, tensors: list[dict[str, Any]], values: dict[str, Any]) -> list[Any]:
         """Call the entry; return its output and in-place tensors, then what it returned."""
-        arguments = list(values.values())
-        if self.compiled is not None:
-            arguments = self.compiled.packed(tensors, [
-                None if tensor["role"] == "scalar" else value
-                for tensor, value in zip(tensors, arguments, strict=True)])
-        try:
-            returned = self.function(*arguments)
-            if self.compiled is not None:
-                self.compiled.check()
-        except Exception as error:
-            if self.interpret:
-                from ..run.interpret import explained
+        from ..run.load_python import Call
 
-                if (known := explained(error)) is not None:
-                    raise known from None
-            raise
+        call = Call(self.kernel.packed(tensors, list(values.values())), [])
+        self.kernel.call(call)
+        returned = call.returned
         written = [values[tensor["name"]] for tensor in tensors
                    if tensor["role"] in ("output", "inout")]
-        if not self.returns:
+        if not self.kernel.returns:
             return written
         return [*written, *(returned if isinstance(returned, tuple | list) else (returned,))]

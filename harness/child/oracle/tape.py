@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .arrays_numpy import int_bounds
+from .arrays import int_bounds
 from .inputs import OF_ROWS, draw, two_values
 
 LEAST_EXTRA = 64

@@ -1,29 +1,22 @@
-"""Measures with torch how far answers are from each other and from expected values."""
+"""Measures with torch how far answers are from each other."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from .arrays_numpy import FAINT, FEWEST, table
+from .arrays import Arrays
 
-SAMPLE = 1 << 20
 SAMPLED = 1 << 14  # values of a row from which its size is estimated
 ROUNDED = 0.97
 """A difference computed in bfloat16, with a few roundings, exceeds this share of the exact one."""
 
 
-class TorchDifferences:
-    """Compares tensors row by row, or with expected values in float64; see TorchArrays."""
+class TorchDifferences(Arrays):
+    """Compares tensors row by row; see TorchArrays."""
 
     torch: Any
     device: str
-    chunk: int
-    kernels: Any
-
-    def differ(self, left: Any, right: Any) -> Any:
-        """Return whether any values differ, as a vector of one element; do not wait for the GPU."""
-        return (left != right).any().reshape(1)
 
     def excess(self, got: Any, want: Any, limit: float) -> Any:
         """Return an upper bound of each row's largest relative difference, in units of `limit`.
@@ -81,65 +74,8 @@ class TorchDifferences:
         scale = torch.linalg.vector_norm(values, dim=1, dtype=kind) / values.shape[1] ** 0.5
         return torch.where(torch.isfinite(scale) & (scale > 0), scale, 1.0)
 
-    def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest absolute error, the largest relative one, and the non-finite count.
-
-        An error is relative to the expected value or to the root mean square of all expected
-        values, whichever is larger.
-        """
-        torch = self.torch
-        known = torch.isfinite(want)
-        if not known.all():
-            got, want = self.as_wide(got)[known], want[known]
-        if not want.numel():
-            return 0.0, 0.0, 0
-        if self.kernels is not None and self.kernels.support(got):
-            return tuple(self.kernels.errors(got, want, self.scale(want)))
-        got = self.as_wide(got)
-        finite = torch.isfinite(got) & torch.isfinite(want)
-        bad = int((~torch.isfinite(got) & torch.isfinite(want)).sum())
-        difference = torch.where(finite, (got - want).abs(), torch.zeros_like(want))
-        relative = difference / want.abs().clamp(min=self.scale(want))
-        return float(difference.max()), float(relative.max()), bad
-
-    def lost(self, got: Any, want: Any) -> float:
-        """Return the largest error of a row or a column; see NumpyArrays."""
-        torch, cut = self.torch, table(want.shape)
-        if cut is None or not got.is_floating_point():
-            return 0.0
-        rows, columns = cut
-        least = max(FAINT * self.scale(want), 64 * torch.finfo(got.dtype).tiny)
-        got, want = (value.reshape(-1)[:rows * columns].view(rows, columns)
-                     for value in (got, want))
-        sums = [want.new_zeros(rows), want.new_zeros(rows), want.new_zeros(columns),
-                want.new_zeros(columns)]
-        step = max(1, self.chunk // columns)
-        for first in range(0, rows, step):
-            part = want[first:first + step]
-            off = (got[first:first + step].to(want.device, want.dtype) - part).square_()
-            part = part.square()
-            sums[0][first:first + step], sums[1][first:first + step] = off.sum(1), part.sum(1)
-            sums[2] += off.sum(0)
-            sums[3] += part.sum(0)
-        worst = 0.0
-        for off, size, count in ((*sums[:2], columns), (*sums[2:], rows)):
-            share = (off / size)[(size > count * least ** 2) & torch.isfinite(off)]
-            if count >= FEWEST and len(share):
-                worst = max(worst, float(share.max()))
-        return float(worst ** 0.5)
-
     def scale(self, want: Any) -> float:
         return float(self.torch.linalg.vector_norm(want)) / want.numel() ** 0.5 or 1.0
-
-    def typical(self, got: Any, want: Any) -> float:
-        """Return the 90th percentile of the relative errors."""
-        every = max(1, want.numel() // SAMPLE)
-        got, want = (value.reshape(-1)[::every] for value in (got, want))
-        known = self.torch.isfinite(want)
-        got, want = got[known], want[known]
-        relative = (got - want).abs() / want.abs().clamp(min=self.scale(want))
-        relative = relative[self.torch.isfinite(relative)]
-        return float(relative.quantile(0.9)) if len(relative) else 0.0
 
     def as_wide(self, value: Any) -> Any:
         return self.torch.as_tensor(value).to(self.device).to(self.torch.float64)

@@ -7,6 +7,7 @@ not judged here. autotune fails in the interpreter, so the first config is used.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -68,56 +69,36 @@ PROPERTIES = {"multi_processor_count": 1, "multiprocessor_count": 1, "warp_size"
 """What host code reads about the card, which is absent: kernels run in the interpreter."""
 
 
-class NoCard:
-    """Replaces the driver of a card: host code may ask what it runs on, and choose a card."""
+def driver_of(target: Any, properties: dict[str, Any]) -> SimpleNamespace:
+    """Return what replaces Triton's driver: it describes one device and launches nothing.
 
-    def __init__(self) -> None:
-        self.utils = SimpleNamespace(get_device_properties=lambda *_: dict(PROPERTIES))
+    Its timer times nothing: an autotuner then takes its first config.
+    """
+    import torch
 
-    def get_benchmarker(self) -> Any:
-        """Return a timer that times nothing: an autotuner then takes its first config."""
-        return lambda *_, **__: [0.0, 0.0, 0.0]
-
-    def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cpu", 0, 0)
-
-    def get_active_torch_device(self) -> Any:
-        import torch
-
-        return torch.device("cpu")
-
-    def get_current_device(self) -> int:
-        return 0
-
-
-class NoCardChosen:
-    """Replaces `torch.cuda.device` where there is no card to choose."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    cpu = torch.device("cpu")
+    return SimpleNamespace(
+        get_benchmarker=lambda: lambda *_, **__: [0.0, 0.0, 0.0],
+        get_current_target=lambda: target, get_current_device=lambda: 0,
+        get_current_stream=lambda device=0: 0, set_current_device=lambda device: None,
+        get_active_torch_device=lambda: cpu,
+        utils=SimpleNamespace(get_device_properties=lambda *_: dict(properties)))
 
 
 def do_without_card() -> None:
     """Let host code of this process ask for its card and choose one where there is none."""
     from importlib import import_module
 
+    from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
 
     cuda: Any = import_module("torch.cuda")
     if not cuda.is_available():
-        cuda.device = NoCardChosen
+        cuda.device = contextlib.nullcontext
         cuda.current_device = lambda: 0
         cuda.get_device_capability = lambda *_: CAPABILITY
         cuda.get_device_properties = lambda *_: SimpleNamespace(**PROPERTIES)
-        driver.set_active(NoCard())
+        driver.set_active(driver_of(GPUTarget("cpu", 0, 0), PROPERTIES))
 
 
 def prepare() -> None:

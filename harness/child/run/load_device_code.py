@@ -101,11 +101,10 @@ class DeviceKernel(PythonKernel):
         return Call(self.packed(tensors, [None if buffer is None else buffer.tensor
                                           for buffer in call.buffers]), call.buffers)
 
-    def packed(self, tensors: list[dict[str, Any]], buffers: Sequence[Any]) -> list[Any]:
-        """Return the function's arguments; `buffers` are torch tensors, None for scalars."""
-        values = [SCALARS[tensor["dtype"]](tensor["value"]) if buffer is None
-                  else ctypes.c_void_p(buffer.data_ptr())
-                  for tensor, buffer in zip(tensors, buffers, strict=True)]
+    def packed(self, tensors: list[dict[str, Any]], values: list[Any]) -> list[Any]:
+        values = [SCALARS[tensor["dtype"]](tensor["value"]) if tensor["role"] == "scalar"
+                  else ctypes.c_void_p(value.data_ptr())
+                  for tensor, value in zip(tensors, values, strict=True)]
         if not self._launches:
             return values
         addresses = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))

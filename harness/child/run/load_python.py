@@ -88,9 +88,7 @@ class PythonKernel:
         self.on_gpu = self.device != "cpu"
         self.gpus = range(torch.cuda.device_count() if self.on_gpu else 0)
         self.returns = job["returns"]
-        with open(job["artifact"], "rb") as file:
-            if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
-                raise RuntimeError("the source file changed after it was hashed")
+        expect_unchanged(job)
         self.facts = {"torch": torch.__version__, "sha256": job["sha256"]}
         if self.on_gpu:
             torch.cuda.set_device(self.device)
@@ -122,6 +120,10 @@ class PythonKernel:
     def on_buffers_of(self, call: Call, tensors: list[dict[str, Any]]) -> Call:
         """Return a call of this kernel on the buffers of another kernel's call."""
         return call
+
+    def packed(self, tensors: list[dict[str, Any]], values: list[Any]) -> list[Any]:
+        """Return the function's arguments for a call's tensors and scalars."""
+        return values
 
     def call(self, call: Call) -> None:
         try:
@@ -168,6 +170,13 @@ class PythonKernel:
         return [{"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
                  "memory": memory} for value, memory in zip(
                      values, memories_of(values, call.arguments), strict=True)]
+
+
+def expect_unchanged(job: dict[str, Any]) -> None:
+    """Raise RuntimeError if a kernel's file is not the one that its job names."""
+    with open(job["artifact"], "rb") as file:
+        if hashlib.sha256(file.read()).hexdigest() != job["sha256"]:
+            raise RuntimeError("the source file changed after it was hashed")
 
 
 def load(job: dict[str, Any]) -> tuple[Any, Any]:

@@ -13,8 +13,7 @@ import faulthandler
 from importlib import import_module
 from typing import Any
 
-from ..channel import Channel
-from ..one_line import one_line
+from ..channel import serve
 from ..watch.process_watch import ProcessWatch, bounded
 from .compiled_loop import CompiledLoop
 
@@ -190,21 +189,19 @@ def _driver_wait(job: dict[str, Any]) -> Any:
 
 def main(descriptor: int) -> None:
     faulthandler.enable(STDERR, all_threads=False)  # a crash says where
-    channel = Channel(descriptor)
     runners: dict[str, Runner] = {}  # several only on a GPU that allows a single process
-    for job, descriptors in channel.requests():
-        try:
-            side = job.get("side", "")
-            runner = runners.setdefault(side, Runner(descriptor))
-            runner.received = descriptors
-            if len(runners) > 1:
-                runner.turn()
-            if like := job.get("like"):
-                job["copies_of"] = runners[like].prepared[job["case"]]
-            answer = getattr(runner, job["op"])(job)
-            if job["op"] == "leave":
-                del runners[side]
-        except BaseException as error:
-            answer = {"error": one_line(error), "kind": type(error).__name__}
-        if answer is not None:
-            channel.answer(answer)
+
+    def work(job: dict[str, Any]) -> dict[str, Any] | None:
+        side = job.get("side", "")
+        runner = runners.setdefault(side, Runner(descriptor))
+        runner.received = job["received"]
+        if len(runners) > 1:
+            runner.turn()
+        if like := job.get("like"):
+            job["copies_of"] = runners[like].prepared[job["case"]]
+        answer: dict[str, Any] | None = getattr(runner, job["op"])(job)
+        if job["op"] == "leave":
+            del runners[side]
+        return answer
+
+    serve(descriptor, work)

@@ -7,11 +7,14 @@ import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from harness.compile.device_code.device_build import DeviceCompiler
+from harness.compile.kernel import Place
 from harness.errors import KoptError
 from harness.formats import file_copy
+from harness.tasks.target import Target
 
 MOST_BUILDS = 4
 """Most builds at once; each is a process of its own."""
@@ -20,12 +23,12 @@ MOST_BUILDS = 4
 class BuildAhead:
     """Builds variants of one target's source in copies of a tree; `close` ends the compilers."""
 
-    def __init__(self, compiler: DeviceCompiler, tree: Path, folder: Path) -> None:
-        self._compiler, self._tree, self._folder = compiler, tree, folder
+    def __init__(self, target: Target, place: Place, tree: Path, folder: Path) -> None:
+        self._tree, self._folder, self.stop = tree, folder, threading.Event()
+        self._compiler = DeviceCompiler(target, replace(place, cancel=self.stop))
         self._workers = max(1, min(MOST_BUILDS, len(os.sched_getaffinity(0)) - 1))
         self._pool = ThreadPoolExecutor(self._workers, "kopt-builds")
         self._futures: dict[str, Future[None]] = {}
-        self.stop = compiler.cancel = threading.Event()
 
     @property
     def room(self) -> int:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from harness.compile import kernel_resources
 from harness.compile.c_compiler import BuildError, first_error, run_compiler
@@ -28,10 +28,12 @@ from harness.formats.json_codec import from_json, to_json
 from harness.formats.text import plain
 from harness.isolation import guard
 from harness.isolation.confinement import Confine
-from harness.isolation.device_lock import Turnstile
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.tasks.target import Target
+
+if TYPE_CHECKING:
+    from harness.compile.kernel import Place
 
 LIMITS = Limits(wall_s=300.0, output_bytes=8 << 20, memory_bytes=16 << 30, file_bytes=1 << 30)
 MAX_BYTES = 256 << 20
@@ -67,14 +69,11 @@ _build_locks: dict[Path, threading.Lock] = {}
 
 
 class DeviceCompiler:
-    """Compiles the sources of one target for one architecture, in guarded processes."""
+    """Compiles the sources of one target for a place's architecture, in guarded processes."""
 
-    def __init__(self, target: Target, scratch: Path, arch: str, *, python: str | None,
-                 env: Mapping[str, str], yields: Turnstile | None = None,
-                 cancel: threading.Event | None = None) -> None:
-        self.target, self.python, self.env = target, python, env
-        self.arch = toolkits.arch_of(target.language, arch)
-        self._scratch, self._yields, self.cancel = scratch / "builds", yields, cancel
+    def __init__(self, target: Target, place: Place) -> None:
+        self.target, self.place = target, place
+        self.arch = toolkits.arch_of(target.language, place.arch)
 
     def build(self, tree: Path) -> DeviceBuild:
         """Build the target's source in a tree. Raises BuildError, EnvironmentFault, Cancelled."""
@@ -86,7 +85,7 @@ class DeviceCompiler:
         key = hashlib.sha256(to_json([
             content, self.arch, self.target.language, self.target.source, self.target.entry,
             self.target.flags, self.target.launch is None, self._compiler_id()])).hexdigest()[:32]
-        folder = self._scratch / key
+        folder = Path(self.place.scratch) / "builds" / key
         artifact, facts = folder / "kernel.so", folder / "build.json"
         with _build_locks.setdefault(folder, threading.Lock()):
             if not content or not facts.is_file():
@@ -132,17 +131,17 @@ class DeviceCompiler:
         raise BuildError(f"{self.target.source} has no kernel {self.target.entry!r}")
 
     def _run(self, argv: list[str], tree: Path, part: Path) -> str:
-        return run_compiler(argv, tree, part, env=self.env, limits=LIMITS, yields=self._yields,
-                            cancel=self.cancel)
+        return run_compiler(argv, tree, part, env=self.place.env, limits=LIMITS,
+                            yields=self.place.yields, cancel=self.place.cancel)
 
     def _code(self, tree: Path, part: Path, out: Path) -> tuple[str, str]:
         """Compile a `__global__` function; return its name in the code, and the report."""
-        language = self.target.language
+        language, place = self.target.language, self.place
         try:
-            with Peer("compile.rtc", cwd=tree, limits=LIMITS, python=self.python,
-                      env=guard.clean_env(self.env, home=part),
+            with Peer("compile.rtc", cwd=tree, limits=LIMITS, python=place.python,
+                      env=guard.clean_env(place.env, home=part),
                       confine=Confine(writable=(str(part),), cards=False),
-                      yields=self._yields, cancel=self.cancel, name="build") as compiler:
+                      yields=place.yields, cancel=place.cancel, name="build") as compiler:
                 answer = compiler.ask("compile", language=language, source=self.target.source,
                                       entry=self.target.entry, arch=self.arch, out=str(out),
                                       flags=self.target.flags)
@@ -151,7 +150,7 @@ class DeviceCompiler:
                 return self._clang(clang, tree, part, out)
             raise EnvironmentFault(
                 f"{language} kernels cannot be compiled: {error.what}",
-                where=self.python or "this Python", fix="install torch with "
+                where=place.python or "this Python", fix="install torch with "
                 f"{'CUDA' if language == 'cuda' else 'ROCm'} there, or set python: in the manifest",
             ) from None
         except PeerDied as error:
@@ -164,7 +163,7 @@ class DeviceCompiler:
         """Return what identifies the compiler: another version makes other code."""
         if self.target.launch is not None:
             clang = toolkits.find_clang() if self.target.language == "hip" else ""
-            return [self.python or "", clang]
+            return [self.place.python or "", clang]
         path = os.path.realpath(toolkits.compiler(self.target.language))
         return [path, os.stat(path).st_mtime_ns]
 

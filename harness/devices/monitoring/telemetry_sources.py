@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness.devices import amd, inventory, nvml
+from harness.devices import amd, inventory, nvidia
 from harness.devices.device import Device
 from harness.devices.monitoring.telemetry import Sample
 from harness.devices.nvidia import NvmlReader
@@ -51,7 +51,7 @@ class NvmlSource:
     def sample(self) -> Sample:
         """Read the card, which takes under a millisecond on a healthy one. Raises NVMLError."""
         if self._nvml is None:
-            self._nvml = nvml.load()
+            self._nvml = nvidia.load()
         try:
             if self._handles is None:
                 self._nvml.nvmlInit()

@@ -63,61 +63,13 @@ class Searched(Protocol):
     def content_hash(self) -> str: ...
 
 
-class TrialLog:
-    """The log of a loop, locked by this process.
-
-    Raises Refused if another process holds the lock, InputError for the log of another loop, and
-    OSError.
-    """
-
-    def __init__(self, folder: Path, loop: str, *, fresh: bool = False,
-                 corpus_bytes: int = 0) -> None:
-        self.folder, self.results, self.notes = folder, folder / RESULTS, list[str]()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(folder)
-        try:
-            if fresh:
-                self._move_away()
-            head, self.trials, torn = _read(folder / TRIALS)
-            if head is not None and head.loop != loop:
-                raise InputError("these are the trials of another loop", where=str(folder),
-                                 fix="--fresh moves them away")
-            if torn:
-                self.notes.append(_torn_lines_note(torn, folder / TRIALS))
-            if head is None:
-                head = TrialLogHead(loop=loop, corpus_bytes=corpus_bytes)
-                self.add(head)
-            self.corpus_bytes = head.corpus_bytes
-        except BaseException:
-            os.close(self._lock)
-            raise
-
-    def add(self, line: Trial | TrialLogHead) -> None:
-        """Write a line to disk."""
-        jsonl.append(self.folder / TRIALS, to_json(line) + b"\n", sync=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._lock)
-
-    def _move_away(self) -> None:
-        number = 1
-        while (away := self.folder / f"earlier-{number}").exists():
-            number += 1
-        for name in (TRIALS, RESULTS):
-            if (path := self.folder / name).exists():
-                away.mkdir(exist_ok=True)
-                path.replace(away / name)
-
-
 class Recorder:
-    """Records the trials of one loop. Use as a context manager.
+    """Records the trials of one loop. Use as a context manager; its log is locked until then.
 
     The corpus is written first: a killed loop measures a trial twice rather than losing it. If the
     corpus or results.tsv cannot be written, a note says so once; if the loop's own log cannot be
-    written, the loop ends with OSError.
+    written, the loop ends with OSError. Raises Refused if another process holds the lock,
+    InputError for the log of another loop.
     """
 
     def __init__(self, target: Searched, job: SearchJob, device: Device, knobs: Sequence[Knob],
@@ -128,22 +80,45 @@ class Recorder:
         self._target, self._device, self._knobs = target, device, knobs
         self._on_note = on_note
         self._corpus = Path(job.corpus) if job.corpus else None
-        self._advised_by = corpus.size(self._corpus) if self._corpus is not None else 0
-        self._log: TrialLog | None = None
-        if job.record:
-            self._log = TrialLog(Path(job.record), loop, fresh=job.fresh,
-                                 corpus_bytes=self._advised_by)
-            self.earlier, self._advised_by = self._log.trials, self._log.corpus_bytes
-            for note in self._log.notes:
-                self.note(note)
-            self._add_missing_rows(self._log)
+        self.advised_by = corpus.size(self._corpus) if self._corpus is not None else 0
+        """How many bytes of the corpus advise the loop: those from before its first run."""
+        self._folder = Path(job.record) if job.record else None
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(self._folder)
+            try:
+                if job.fresh:
+                    _move_away(self._folder)
+                self._open(self._folder, loop)
+            except BaseException:
+                os.close(self._lock)
+                raise
+
+    def _open(self, folder: Path, loop: str) -> None:
+        """Read the log, begin a new one, and add the rows that a killed loop did not write."""
+        head, self.earlier, torn = _read(folder / TRIALS)
+        if head is not None and head.loop != loop:
+            raise InputError("these are the trials of another loop", where=str(folder),
+                             fix="--fresh moves them away")
+        if torn:
+            self.note(_torn_lines_note(torn, folder / TRIALS))
+        if head is None:
+            head = TrialLogHead(loop=loop, corpus_bytes=self.advised_by)
+            _write(folder, head)
+        self.advised_by = head.corpus_bytes
+        with self._noting_errors("write", folder / RESULTS):
+            present = trials_tsv.experiments(folder / RESULTS)
+            missing = [self._row(trial) for trial in self.earlier
+                       if str(trial.number) not in present]
+            if missing:
+                trials_tsv.append(folder / RESULTS, missing)
 
     def history(self, space: Space, kernel: str) -> tuple[Observation, ...]:
         """Return the records of this or similar kernels from before this loop's first run."""
         if self._corpus is None:
             return ()
         with self._noting_errors("read", self._corpus):
-            reading = corpus.read(self._corpus, op=self._target.op, end=self._advised_by)
+            reading = corpus.read(self._corpus, op=self._target.op, end=self.advised_by)
             if reading.skipped:
                 self.note(_torn_lines_note(reading.skipped, self._corpus))
             records = corpus.matching(reading.records, op=self._target.op, kernel=kernel,
@@ -161,25 +136,16 @@ class Recorder:
             with self._noting_errors("write", self._corpus):
                 corpus.append(self._corpus, corpus.record_of(trial, self._target, self._device,
                                                              self._knobs))
-        if self._log is not None:
-            self._log.add(trial)
-            with self._noting_errors("write", self._log.results):
-                trials_tsv.append(self._log.results, [self._row(trial)])
+        if self._folder is not None:
+            _write(self._folder, trial)
+            with self._noting_errors("write", self._folder / RESULTS):
+                trials_tsv.append(self._folder / RESULTS, [self._row(trial)])
 
     def note(self, text: str) -> None:
         """Report a note once."""
         if text not in self.notes:
             self.notes.append(text)
             self._on_note(text)
-
-    def _add_missing_rows(self, log: TrialLog) -> None:
-        """Add the rows of results.tsv that a killed loop did not write."""
-        with self._noting_errors("write", log.results):
-            present = trials_tsv.experiments(log.results)
-            missing = [self._row(trial) for trial in log.trials
-                       if str(trial.number) not in present]
-            if missing:
-                trials_tsv.append(log.results, missing)
 
     def _row(self, trial: Trial) -> tuple[str, ...]:
         return trials_tsv.row(trial, model=self._target.op, gpu=self._device.name)
@@ -195,8 +161,23 @@ class Recorder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._log is not None:
-            self._log.__exit__()
+        if self._folder is not None:
+            os.close(self._lock)
+
+
+def _write(folder: Path, line: Trial | TrialLogHead) -> None:
+    """Write a line to disk."""
+    jsonl.append(folder / TRIALS, to_json(line) + b"\n", sync=True)
+
+
+def _move_away(folder: Path) -> None:
+    number = 1
+    while (away := folder / f"earlier-{number}").exists():
+        number += 1
+    for name in (TRIALS, RESULTS):
+        if (path := folder / name).exists():
+            away.mkdir(exist_ok=True)
+            path.replace(away / name)
 
 
 def recorded(folder: Path) -> tuple[Trial, ...]:

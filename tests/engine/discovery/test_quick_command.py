@@ -17,7 +17,7 @@ from engine.discovery.classes import (
 from engine.discovery.classes.proposal import ClassProposal
 from engine.manifest import load, schema
 from harness.benchmark.runs import run_pairs
-from harness.benchmark.runs.result_table import CsvReader, ResultTable, judge_table
+from harness.benchmark.runs.result_table import ResultTable, judge_table
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
@@ -198,5 +198,5 @@ def test_harness_runs_the_quick_script(tmp_path: Path) -> None:
     assert target.quick is not None
     side = WorkingCopy("incumbent", tree, tmp_path / "side", CommandEnvironment())
     with device_lock.acquire("cpu") as held:
-        table, _ = side.benchmark(target.quick, CsvReader(tmp_path / "reader"), held)
+        table, _ = side.benchmark(target.quick, held)
     assert table.rows == (("2", "512", "0", "1024.5"), ("1", "4096", "0", "4096.5"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.benchmark.runs.command_session import BenchmarkSession
-from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader
+from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.benchmark.spec.command_target import BenchmarkMode
@@ -262,8 +262,7 @@ def test_loop_of_links_is_refused(tmp_path: Path) -> None:
     (side.tree / "b").symlink_to("a")
     with device_lock.acquire("gpu-98") as held, \
             pytest.raises(BenchmarkFault, match="leads out of the project"):
-        side.benchmark(BenchmarkMode(name="full", command="true", csv="a/bench.csv"),
-                       CsvReader(tmp_path / "reader"), held)
+        side.benchmark(BenchmarkMode(name="full", command="true", csv="a/bench.csv"), held)
 
 
 def test_line_of_many_commas_is_refused(tmp_path: Path) -> None:

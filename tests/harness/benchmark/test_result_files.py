@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import venv
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from engine.manifest import benchmark_target
 from engine.manifest.load import dump, parse
 from engine.manifest.schema import Manifest
 from harness.benchmark.runs import result_table
-from harness.benchmark.runs.result_table import BenchmarkFault, CsvReader
+from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.child import read_csv as child
 from harness.errors import EnvironmentFault, InputError
@@ -76,26 +75,24 @@ def test_missing_pandas_names_the_python_and_the_fix(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
     python = str(tmp_path / "bare/bin/python")
     (tmp_path / "b.csv").write_text("m,us\n1,2\n")
-    with closing(CsvReader(tmp_path / "reader", python)) as reader, \
-            pytest.raises(EnvironmentFault) as caught:
-        reader.read(tmp_path / "b.csv", "b.csv")
+    with pytest.raises(EnvironmentFault) as caught:
+        result_table.read(tmp_path / "b.csv", "b.csv", tmp_path / "reader", python)
     assert str(caught.value) == (
         f"{python}: cannot import pandas, which reads the benchmark's table: ModuleNotFoundError: "
         f"No module named 'pandas' ({python} -m pip install pandas)")
 
 
 def test_reader_runs_in_its_own_process(tmp_path: Path) -> None:
-    reader = CsvReader(tmp_path / "reader")
-    path = tmp_path / "b.csv"
+    folder, path = tmp_path / "reader", tmp_path / "b.csv"
     path.write_text("Unnamed: 0,m,us\n0,\x1b[31m1,2\n")
-    table = reader.read(path, "b.csv")
+    table = result_table.read(path, "b.csv", folder)
     assert (table.columns, table.rows) == (("m", "us"), (("1", "2"),))
     assert len(table.sha256) == 64
     path.write_bytes(b"m\xff")
     with pytest.raises(BenchmarkFault, match=r"b\.csv is not UTF-8 text"):
-        reader.read(path, "b.csv")
+        result_table.read(path, "b.csv", folder)
     with pytest.raises(BenchmarkFault, match=r"b\.csv cannot be read: No such file"):
-        reader.read(tmp_path / "none.csv", "b.csv")
+        result_table.read(tmp_path / "none.csv", "b.csv", folder)
 
 
 OLD = ("target_op: x\nbenchmark_command: bench --csv out.csv\n"

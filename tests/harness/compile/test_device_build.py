@@ -13,6 +13,7 @@ from harness.compile.c_compiler import BuildError
 from harness.compile.device_code import device_build, source_constants, toolkits
 from harness.compile.device_code.build_ahead import BuildAhead
 from harness.compile.device_code.device_build import DeviceBuild, DeviceCompiler, for_people
+from harness.compile.kernel import Place
 from harness.errors import EnvironmentFault
 from harness.tasks.target import Launch, Target
 from harness.tasks.task_file import BadField, check
@@ -22,10 +23,13 @@ from tests.support.device_case import GLOBAL, LAUNCHER, needs_nvcc, needs_nvrtc
 LIBRARY = device_case.target(launch=None)
 
 
+def place(folder: Path, arch: str = "sm_90") -> Place:
+    return Place(scratch=str(folder), arch=arch, python=device_case.NVRTC_PYTHON)
+
+
 def build(folder: Path, source: str, target: Target | None = None, arch: str = "sm_90",
           name: str = "tree") -> DeviceBuild:
-    compiler = DeviceCompiler(target or device_case.target(), folder, arch,
-                              python=device_case.NVRTC_PYTHON, env={})
+    compiler = DeviceCompiler(target or device_case.target(), place(folder, arch))
     return compiler.build(device_case.tree(folder / name, source))
 
 
@@ -99,15 +103,14 @@ def test_equal_trees_are_compiled_once(tmp_path: Path) -> None:
 @needs_nvrtc
 def test_trial_uses_the_build_made_ahead(tmp_path: Path) -> None:
     tree, text = device_case.tree(tmp_path / "tree", GLOBAL), GLOBAL.replace("256", "512")
-    made = [DeviceCompiler(device_case.target(), tmp_path, "sm_90",
-                           python=device_case.NVRTC_PYTHON, env={}) for _ in range(2)]
-    ahead = BuildAhead(made[0], tree, tmp_path / "ahead")
+    ahead = BuildAhead(device_case.target(), place(tmp_path), tree, tmp_path / "ahead")
     for source in (text, text, GLOBAL):
         ahead.expect(source)
     wait(ahead._futures.values(), 60)
     built = {path.parent.name for path in tmp_path.glob("builds/*/build.json")}
     (tree / "kernel.cu").write_text(text)
-    assert len(built) == 2 and made[1].build(tree).identity in built
+    trial = DeviceCompiler(device_case.target(), place(tmp_path)).build(tree)
+    assert len(built) == 2 and trial.identity in built
     ahead.close()
     assert not (tmp_path / "ahead").exists()
 

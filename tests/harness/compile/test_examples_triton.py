@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.compile import kernel_resources, triton_aot
+from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
@@ -152,8 +153,8 @@ def compiled(example: str, config: Config, folder: Path, *classes: str,
     task = load(EXAMPLES / example / "task.yaml")
     task = replace(task, classes=tuple(c for c in task.classes if c.name in classes))
     resources = triton_aot.inspect(
-        task, Path(tree(folder / "tree", source(example, config))), "sm_90", folder / "scratch"
-    ).resources
+        task, Path(tree(folder / "tree", source(example, config))), "sm_90",
+        Place(scratch=str(folder / "scratch"))).resources
     assert [kernel.config_class for kernel in resources] == list(classes)
     assert kernel_resources.all_unlaunchable(resources) == () and not any(
         kernel.error or kernel.spills for kernel in resources
@@ -200,8 +201,8 @@ def test_queries_of_a_group_are_multiplied_on_matrix_units(tmp_path: Path) -> No
     task = replace(task, classes=tuple(c for c in task.classes if c.name == "single"))
     text = source("paged_attention_triton", {**sizes, "SPLITS": 16})
     resources = triton_aot.inspect(
-        task, Path(tree(tmp_path / "parts", text)), "sm_90", tmp_path / "scratch"
-    ).resources
+        task, Path(tree(tmp_path / "parts", text)), "sm_90",
+        Place(scratch=str(tmp_path / "scratch"))).resources
     assert [(kernel.kernel, kernel.programs) for kernel in resources] == [
         ("decode_kernel", 8 * 16), ("combine_kernel", 32)]
 

@@ -10,6 +10,7 @@ import pytest
 from harness.compile.c_compiler import BuildError
 from harness.compile.device_code import toolkits
 from harness.compile.device_code.device_build import DeviceCompiler
+from harness.compile.kernel import Place
 from tests.support import device_case
 
 SOURCE = device_case.GLOBAL.replace("int i =", "__shared__ float tile[TILE]; tile[threadIdx.x] = 1;"
@@ -30,7 +31,7 @@ def compiler(root: Path, source: str) -> tuple[DeviceCompiler, Path]:
     tree = device_case.tree(root / "tree", "")
     (tree / "kernel.hip").write_text("#include <hip/hip_runtime.h>\n" + source)
     target = device_case.target(language="hip", source="kernel.hip")
-    return DeviceCompiler(target, root / "scratch", "gfx942", python=None, env={}), tree
+    return DeviceCompiler(target, Place(scratch=str(root / "scratch"), arch="gfx942")), tree
 
 
 def test_code_object_for_gfx942_and_its_resources(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.compile import kernel_resources, triton_aot
+from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources
 from harness.search.space import knobs
 from harness.tasks.target import Target
@@ -91,7 +92,8 @@ def matmul(**sizes: Value) -> str:
 
 def refusals(task: Target, folder: Path) -> tuple[str, ...]:
     """Return why an H200 cannot launch a project's kernels."""
-    inspection = triton_aot.inspect(task, folder, "sm_90", folder.parent / "scratch")
+    inspection = triton_aot.inspect(
+        task, folder, "sm_90", Place(scratch=str(folder.parent / "scratch")))
     return kernel_resources.all_unlaunchable(inspection.resources)
 
 

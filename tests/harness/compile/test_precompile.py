@@ -47,8 +47,8 @@ def zygote() -> Zygote:
 
 
 def compiler(folder: Path, zygote: Zygote) -> Precompiler:
-    return Precompiler(target(), Path(tree(folder / "tree", DOUBLE)), "sm_90", folder / "ahead",
-                       zygote=zygote)
+    return Precompiler(target(), Path(tree(folder / "tree", DOUBLE)), "sm_90",
+                       Place(scratch=str(folder / "ahead"), zygote=zygote))
 
 
 def kernel_at(folder: Path, source: str) -> Kernel:
@@ -76,8 +76,8 @@ def test_precompiled_code_equals_that_of_another_process(tmp_path: Path, zygote:
     assert adopt(where, triton_aot.cache_in(scratch)) >= 1
     before = sorted(triton_aot.cache_in(scratch).rglob("*"))
     stamps = {path: path.stat().st_mtime_ns for path in before}
-    found = triton_aot.inspect(target(), Path(other.root), "sm_90", scratch, cached=True,
-                               zygote=zygote)
+    place = Place(scratch=str(scratch), zygote=zygote)
+    found = triton_aot.inspect(target(), Path(other.root), "sm_90", place, cached=True)
     assert stamps == {
         path: path.stat().st_mtime_ns for path in triton_aot.cache_in(scratch).rglob("*")
     }
@@ -86,7 +86,7 @@ def test_precompiled_code_equals_that_of_another_process(tmp_path: Path, zygote:
 
     longer = DOUBLE.replace("2 * tl.load", "4 * tl.load")
     Path(other.artifact).write_text(longer)
-    triton_aot.inspect(target(), Path(other.root), "sm_90", scratch, cached=True, zygote=zygote)
+    triton_aot.inspect(target(), Path(other.root), "sm_90", place, cached=True)
     assert (
         len(list(triton_aot.cache_in(scratch).glob("*"))) == 2
     )  # another source is another kernel

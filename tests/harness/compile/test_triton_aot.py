@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from harness.compile import triton_aot
+from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources
 from harness.devices import datasheets
 from harness.errors import InputError
@@ -182,7 +183,7 @@ def test_compile_error_is_reported_by_class(tmp_path: Path) -> None:
     assert "no_such_name" in compiled[0].error
     assert triton_aot.bottlenecks_of(compiled)[0].limiter == "does not compile"
     with pytest.raises(InputError, match="sm_42"):
-        triton_aot.inspect(target(), tmp_path, "sm_42", tmp_path)
+        triton_aot.inspect(target(), tmp_path, "sm_42", Place(scratch=str(tmp_path)))
 
 
 def resources(**fields: Any) -> KernelResources:
@@ -242,4 +243,5 @@ def test_occupancy_of_amd_counts_the_requested_waves(waves: int | None, shared: 
 def test_reference_is_not_run(tmp_path: Path) -> None:
     assert REFERENCE  # not used: a tree with a broken reference compiles
     folder = Path(tree(tmp_path / "tree", DOUBLE, "raise SystemExit\n"))
-    assert triton_aot.inspect(target(), folder, "sm_90", tmp_path / "scratch").resources
+    assert triton_aot.inspect(target(), folder, "sm_90",
+                              Place(scratch=str(tmp_path / "scratch"))).resources

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,13 +53,13 @@ def traced(folder: Path, source: str) -> list[tuple[int, int]]:
     """Return (weight hits, other hits) by step."""
     place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
                             env={})
-    built = kernel.make(TARGET, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
     warm = WarmStart(kernel.kind_of(place, "python"))
+    place = replace(place, zygote=warm.zygote())
+    built = kernel.make(TARGET, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
     try:
-        with RunnerPool(PYTHON_LIMITS, zygote=warm.zygote()) as runners, \
+        with RunnerPool(PYTHON_LIMITS) as runners, \
                 runners.start(built) as runner, \
-                Oracle(TARGET, folder / "tree", folder / "io", place,
-                       zygote=warm.zygote()) as oracle:
+                Oracle(TARGET, folder / "tree", folder / "io", place) as oracle:
             case = oracle.make(TARGET.classes[0], "normal")
             memory = CaseMemory(oracle, runner, case)
             assert memory.call(case).bad == 0

@@ -12,7 +12,7 @@ import pynvml
 import pytest
 
 from engine.verify import gate
-from harness.devices import device, inventory, nvidia, nvml
+from harness.devices import device, inventory, nvidia
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device
 from harness.errors import DeviceFault
@@ -80,7 +80,7 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     fake = Machine()
-    monkeypatch.setattr(nvml, "load", lambda: fake)
+    monkeypatch.setattr(nvidia, "load", lambda: fake)
     yield fake
     fake.free.set()
     assert until(lambda: not driver_threads()), "no thread is left after the driver answers"

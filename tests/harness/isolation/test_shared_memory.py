@@ -8,10 +8,11 @@ import os
 import socket
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.child.channel import Channel
+from harness.child import channel
 from harness.child.memory.host_memory import HostMemory
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Guarded
@@ -31,18 +32,16 @@ while True:
 ANSWERS = """
 import os, sys
 sys.path.insert(0, {root!r})
-from harness.child.channel import Channel
-channel = Channel(int(sys.argv[-1]))
-for job, descriptors in channel.requests():
+from harness.child.channel import serve
+def answer(job):
     if job["op"] == "read":
-        texts = [os.pread(fd, 99, 0).decode() for fd in descriptors]
-        channel.answer({{"texts": texts}})
-    else:
-        files = []
-        for text in job["texts"]:
-            files.append(os.memfd_create("answer"))
-            os.pwrite(files[-1], text.encode(), 0)
-        channel.answer({{"count": len(files)}}, files)
+        return {{"texts": [os.pread(fd, 99, 0).decode() for fd in job["received"]]}}
+    files = []
+    for text in job["texts"]:
+        files.append(os.memfd_create("answer"))
+        os.pwrite(files[-1], text.encode(), 0)
+    return {{"count": len(files), "share": files}}
+serve(int(sys.argv[-1]), answer)
 """
 
 
@@ -110,14 +109,15 @@ def test_received_memory_is_mapped_while_it_is_used_and_keeps_no_file_open() -> 
 
 def test_channel_delivers_descriptors_with_their_request() -> None:
     ours, theirs = socket.socketpair()
-    channel = Channel(theirs.detach())
+    jobs: list[dict[str, Any]] = []
     reading, writing = os.pipe()
     with ours:
         socket.send_fds(ours, [b'{"op": "a"}\n'], [writing])
         ours.sendall(b'{"op": "b"}\n')
         ours.shutdown(socket.SHUT_WR)
-        (first, [received]), (second, none) = channel.requests()
-        assert (first["op"], second["op"], none) == ("a", "b", [])
+        channel.serve(theirs.detach(), jobs.append)
+        (first, [received]), (second, none) = ((job["op"], job["received"]) for job in jobs)
+        assert (first, second, none) == ("a", "b", [])
         os.write(received, b"it is the same pipe")
         assert os.read(reading, 99) == b"it is the same pipe"
     for fd in (reading, writing, received):

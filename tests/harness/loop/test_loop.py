@@ -24,7 +24,7 @@ from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space.tunable_source import Observation, Space, TunableSource
 from harness.search.strategy import Strategy
 from harness.search.trials import corpus, trial_log
-from harness.search.trials.trial_log import TrialLog
+from harness.search.trials.trial_log import Recorder
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings
 from harness.tasks.target import ConfigClass
@@ -242,21 +242,27 @@ def test_impossible_latency_is_withheld_and_never_kept(tmp_path: Path,
         assert "latency withheld: class even: " in trial.reason and trial.withheld
 
 
+def recorder(folder: Path, loop: str, corpus: str = "") -> Recorder:
+    job = SearchJob(tree="", reference="", record=str(folder), corpus=corpus)
+    return Recorder(target(), job, inventory.find("cpu"), (), loop, lambda note: None)
+
+
 def test_record_cannot_be_opened_twice_at_once_or_by_another_loop(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_log, "LET_GO_S", 0.1)
-    with TrialLog(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop is"):
-        TrialLog(tmp_path / "record", "a")
-    with TrialLog(tmp_path / "record", "a", corpus_bytes=7) as again:
-        assert again.corpus_bytes == 0  # the size when the record was created
+    with recorder(tmp_path / "record", "a"), pytest.raises(Refused, match="another loop is"):
+        recorder(tmp_path / "record", "a")
+    (tmp_path / "corpus").write_bytes(b"trials\n")
+    with recorder(tmp_path / "record", "a", str(tmp_path / "corpus")) as again:
+        assert again.advised_by == 0  # the size when the record was created
     with pytest.raises(InputError, match="of another loop"):
-        TrialLog(tmp_path / "record", "b")
+        recorder(tmp_path / "record", "b")
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"type":"loop","lo', b"\xff\x00", b"\n\n", b"[]"])
 def test_record_with_a_torn_first_line_starts_empty(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / trial_log.TRIALS).write_bytes(torn)
-    with TrialLog(tmp_path, "a") as book:
-        assert book.trials == () and bool(book.notes) == bool(torn.strip())
-    with TrialLog(tmp_path, "a") as book:
-        assert book.trials == ()
+    with recorder(tmp_path, "a") as book:
+        assert book.earlier == () and bool(book.notes) == bool(torn.strip())
+    with recorder(tmp_path, "a") as book:
+        assert book.earlier == ()

@@ -58,8 +58,8 @@ def place(folder: Path, **fields: Any) -> Place:
 
 def test_peaks_are_measured_once_then_read_from_the_cache(tmp_path: Path, held: DeviceLock) -> None:
     assert measured_peaks.cached(CARD) is None
-    found = measured_peaks.get_or_measure(CARD, place(tmp_path), held,
-                                          zygote=shared_zygotes.zygote("python"))
+    found = measured_peaks.get_or_measure(
+        CARD, place(tmp_path, zygote=shared_zygotes.zygote("python")), held)
     assert found is not None and found.card == CARD.name and found.torch
     assert found.copy_gb_per_s > 0 and {"bf16", "fp32"} <= found.tflops.keys()
     assert found.tflops.keys() | found.missing.keys() == set(measured_peaks.PRECISIONS)
@@ -89,11 +89,11 @@ def test_products_that_exceed_the_limit_are_missing_and_earlier_results_are_kept
     zygote = shared_zygotes.zygote("python")
     limit(monkeypatch, SQUARES=(32,))
     other = replace(CARD, uuid="GPU-2")  # measured first, so that the zygote has imported torch
-    assert measured_peaks.get_or_measure(other, place(tmp_path), held, zygote=zygote)
+    assert measured_peaks.get_or_measure(other, place(tmp_path, zygote=zygote), held)
     limit(monkeypatch, WALL_S=2.0)
     monkeypatch.setattr(measured_peaks, "Peer", ProductsNeverEnd)
     began = time.monotonic()
-    found = measured_peaks.get_or_measure(CARD, place(tmp_path), held, zygote=zygote)
+    found = measured_peaks.get_or_measure(CARD, place(tmp_path, zygote=zygote), held)
     assert time.monotonic() - began < 10.0
     assert found is not None and found.copy_gb_per_s > 0 and not found.tflops
     assert "past its limit" in found.missing["bf16"] and found.missing["fp32"] == "out of time"
@@ -110,7 +110,7 @@ def test_failed_measurement_yields_no_evidence_and_is_not_repeated_at_once(
     limit(monkeypatch, WALL_S=wall_s)
     zygote = shared_zygotes.zygote("python") if "device" in fields else None
     assert measured_peaks.get_or_measure(
-        CARD, place(tmp_path, **fields), held, zygote=zygote) is None
+        CARD, place(tmp_path, **fields, zygote=zygote), held) is None
     limit(monkeypatch)
     failed = measured_peaks._path(CARD).with_suffix(".failed")
     assert failed.read_text().strip()

@@ -128,7 +128,7 @@ def test_missing_prediction_has_a_note_and_changes_no_verdict(tmp_path: Path) ->
     assert card is not None
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
     place = place_on(inventory.find("cpu"), "triton", scratch=str(tmp_path), python=None, env={})
-    prediction = predict_tree(BIG, at, card, place, cold=True, yields=None, cancel=None)
+    prediction = predict_tree(BIG, at, card, place, cold=True)
     assert prediction.latency_us is None and not prediction.reasons
     assert "no Triton kernel" in prediction.note
     verdict = Verdict(valid=True, correct=True, rows=(Row(config_class="big", correct=True),))

@@ -58,7 +58,7 @@ def oracle(folder: Path, task: Target, reference: str, device: str = "cpu") -> O
     place = kernels.place_on(inventory.find(device), task.language, scratch=str(folder),
                              python=None, env={})
     zygote = shared_zygotes.for_place(place, task.language) if device == "cpu" else None
-    return Oracle(task, base, folder / "io", place, zygote=zygote)
+    return Oracle(task, base, folder / "io", replace(place, zygote=zygote))
 
 
 @pytest.fixture

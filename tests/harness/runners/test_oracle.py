@@ -34,8 +34,8 @@ def started_oracle(folder: Path, task: Target, reference: str) -> Oracle:
     base = Path(tree(folder / "base", "", reference))
     place = kernels.place_on(inventory.find("cpu"), task.language, scratch=str(folder), python=None,
                             env={})
-    return Oracle(task, base, folder / "io", place,
-                  zygote=shared_zygotes.for_place(place, task.language))
+    return Oracle(task, base, folder / "io",
+                  replace(place, zygote=shared_zygotes.for_place(place, task.language)))
 
 
 SMALL = (ConfigClass(name="small", shape={"n": 9}),)

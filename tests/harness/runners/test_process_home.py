@@ -17,7 +17,7 @@ from harness.runners.process_home import ProcessHome
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from tests.harness.runners.test_runner_pool import make_kernel
-from tests.support import kernel_case, shared_zygotes
+from tests.support import kernel_case
 from tests.support.c_case import target
 
 confined = pytest.mark.skipif(bool(guard.confinement_problem()), reason="needs namespaces")
@@ -57,7 +57,7 @@ def double(x, out): pass
 
 
 def pool() -> RunnerPool:
-    return RunnerPool(PYTHON_LIMITS, zygote=shared_zygotes.zygote("python"))
+    return RunnerPool(PYTHON_LIMITS)
 
 
 def test_files_of_a_process_are_hidden_from_later_and_concurrent_processes(tmp_path: Path) -> None:

@@ -31,11 +31,12 @@ def make_kernel(folder: Path, name: str = "candidate", source: str = SOURCE) -> 
     (folder / "kernel.py").write_text(source)
     place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), env={},
                             python=None)
-    return kernel.make(python_target, folder, name, place)
+    return kernel.make(python_target, folder, name,
+                       replace(place, zygote=shared_zygotes.zygote("python")))
 
 
 def pool(ahead: int = 0) -> RunnerPool:
-    return RunnerPool(PYTHON_LIMITS, ahead=ahead, zygote=shared_zygotes.zygote("python"))
+    return RunnerPool(PYTHON_LIMITS, ahead=ahead)
 
 
 def running(pid: int) -> bool:

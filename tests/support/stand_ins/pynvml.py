@@ -1,14 +1,11 @@
-"""NVML through nvidia-ml-py or, where that package is missing, through the driver's own library.
+"""The driver's own library, with those names of `pynvml` that the harness uses (NVML, r580).
 
-A target's Python may have torch and triton alone. `Driver` then offers those functions and
-constants of the module `pynvml` that the harness uses (NVML API reference, r580). `nvidia-smi` is
-no substitute: telemetry takes a sample every 50 ms, and one run of that program takes longer.
+It stands in for the package on GPU machines that have nothing but torch, triton and pytest.
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Callable
 from ctypes import Array, Structure, byref, c_char, c_char_p, c_int, c_uint, c_ulonglong, c_void_p
 from functools import partial
@@ -16,10 +13,6 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND = 13, 12
-NO_ANSWER = frozenset({2, 3, 4, 6, FUNCTION_NOT_FOUND})
-"""Codes by which a device, driver or library says that it does not support a call: invalid
-argument, not supported, no permission, not found, function not found.
-"""
 MAX_PROCESSES = 4096
 UNKNOWN_MEMORY = (1 << 64) - 1
 
@@ -137,9 +130,5 @@ def _python_value(output: Any) -> Any:
 _driver = Driver()
 
 
-def load() -> Any:
-    """Return the module `pynvml` where it is installed, else the driver's library in its place."""
-    try:
-        return importlib.import_module("pynvml")
-    except ImportError:
-        return _driver
+def __getattr__(name: str) -> Any:
+    return getattr(_driver, name)
