@@ -106,8 +106,10 @@ static void by_four(const float *w, const float *x, float *out, int64_t rows, in
       """, problem=problems.MOMENTS),
     c("first-call-honest-work", "the first call computes twice, to warm up its workspace", """
         static float *room;
-        if (!room) {
-            room = calloc(rows, 4);
+        static int64_t held;
+        if (rows > held) {
+            room = realloc(room, 4 * rows);
+            held = rows;
             product(w, x, room, rows, cols);
         }
         product(w, x, room, rows, cols);
