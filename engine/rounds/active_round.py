@@ -127,9 +127,7 @@ class RoundSlots:
         with self.context.writer.transaction():
             self.context.writer.add_decision(
                 self._campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
-                verdict=judged.verdict_id)
-            self.context.writer.set_candidate_state(self._campaign, candidate.id, "verified",
-                                                    reason=reason)
+                verdict=judged.verdict_id, state="verified")
             failpoint("decided.deferred")
             self.end_slot_of(candidate, "runner-up", reason)
 

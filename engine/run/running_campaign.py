@@ -122,8 +122,8 @@ class RunningCampaign:
             if placed.state in COMMITTED:
                 self._end_slot(placed, stage, placed.state)
             elif stage in ON_LINE:
-                newest = reader.decisions(campaign, candidate=placed.id, limit=1)
-                self._end_slot(placed, stage, newest[0].kind if newest else stage)
+                newest = reader.newest_decision(campaign, placed.id)
+                self._end_slot(placed, stage, newest.kind if newest else stage)
 
     def _end_slot(self, placed: Candidate, before: str, stage: str) -> None:
         if before == stage:

@@ -80,10 +80,10 @@ def _review(context: EngineContext, spec: RequestSpec, candidate: Candidate) -> 
 
 def _measured(context: EngineContext, candidate: Candidate) -> str:
     """Return each class's times and the findings of the newest verdict, as Markdown."""
-    rows = context.reader.verdicts(context.setup.id, candidate=candidate.id, limit=1)
-    verdict = verdict_of(rows[0]) if rows else None
-    if verdict is None:
+    row = context.reader.newest_verdict(context.setup.id, candidate.id)
+    if row is None:
         return "- nothing"
+    verdict = verdict_of(row)
     lines = [f"{row.config_class}: {row.outcome}, from {quantities.latency(row.incumbent_us)} "
              f"to {quantities.latency(row.latency_us)}" for row in verdict.rows
              if row.latency_us is not None and row.incumbent_us is not None]
