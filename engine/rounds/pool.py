@@ -167,7 +167,7 @@ class Pool:
                                 allowance=self._allowance, book=self._messages.put)
             with self._disk.slot(worktree, scratch) as watched, \
                     self._screening_desk(task, bench, tick) as (bench, desk):
-                report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
+                report = self._workers[task.backend](task, bench, tick, watched.cancel)
             report = msgspec.structs.replace(report, screenings=desk.count)
             if watched.reason:
                 report = msgspec.structs.replace(report, summary=watched.reason,

@@ -22,27 +22,25 @@ from harness.search.space import knobs
 from harness.tasks.target import Language
 
 
-class TransformWorker:
-    """Applies one transformation to the best source, and searches over the knobs it declares."""
-
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        name, other = transformation_registry.of_option(task.option)
-        transformation = transformation_registry.find(name)
-        if transformation is None:
-            raise Refused(f"there is no transformation {task.option!r}")
-        if other:
-            bench = _of_file(bench, other)
-        path = Path(bench.worktree) / bench.target.source
-        tick("transforming", transformation.name, None)
-        changed = transformation.apply(knobs.read(path))
-        path.write_bytes(changed.source.encode())
-        if not changed.knobs:
-            return Report(ok=True, summary=changed.what)
-        result = search(msgspec.structs.replace(task, knobs=changed.knobs), bench, tick, cancel)
-        if result is None:
-            return Report(ok=False, summary="stopped")
-        path.write_bytes(result.source.encode())
-        return Report(ok=True, summary=f"{changed.what}; {summary(result)}", trials=result.trials)
+def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
+    """Apply one transformation to the best source, and search over the knobs it declares."""
+    name, other = transformation_registry.of_option(task.option)
+    transformation = transformation_registry.find(name)
+    if transformation is None:
+        raise Refused(f"there is no transformation {task.option!r}")
+    if other:
+        bench = _of_file(bench, other)
+    path = Path(bench.worktree) / bench.target.source
+    tick("transforming", transformation.name, None)
+    changed = transformation.apply(knobs.read(path))
+    path.write_bytes(changed.source.encode())
+    if not changed.knobs:
+        return Report(ok=True, summary=changed.what)
+    result = search(msgspec.structs.replace(task, knobs=changed.knobs), bench, tick, cancel)
+    if result is None:
+        return Report(ok=False, summary="stopped")
+    path.write_bytes(result.source.encode())
+    return Report(ok=True, summary=f"{changed.what}; {summary(result)}", trials=result.trials)
 
 
 def _of_file(bench: WorkerBench, path: str) -> WorkerBench:

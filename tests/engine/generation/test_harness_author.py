@@ -37,7 +37,7 @@ class Flow:
         device = inventory.find("cpu")
         command = f"{harness_case.agent(root)} {harnesses} {verdicts}"
         self.author = HarnessAuthor(
-            worker=CliWorker([CliSpec(name="agent", command=command)]), backend="cli",
+            worker=CliWorker([CliSpec(name="agent", command=command)]).work, backend="cli",
             option="agent", review=review, bench=WorkerBench(
                 target=self.kernel.target, device=device, worktree="", baseline="",
                 base_commit="", scratch=str(self.scratch), edit=(NAME,),

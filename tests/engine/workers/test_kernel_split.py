@@ -11,7 +11,7 @@ from engine.split.class_sizes import entry_parameters
 from engine.split.languages.c_language import C
 from engine.task import Task
 from engine.verify.fleet import Fleet
-from engine.workers.kernel_split import SplitWorker
+from engine.workers import kernel_split
 from engine.workers.protocol import WorkerBench
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
@@ -36,7 +36,7 @@ def test_sizes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) 
                         scratch=str(tmp_path / "s"))
     task = Task(slot="fixed", kind="fixed", backend="split", hypothesis="", bottleneck="", seed=1,
                 trials=6)
-    report = SplitWorker().work(task, bench, lambda *_: None, threading.Event())
+    report = kernel_split.work(task, bench, lambda *_: None, threading.Event())
     assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
     assert report.hypothesis.startswith("a specialised kernel where n >= 40000 (large): TILE=4096")
     source = (trees["work"] / "scale.c").read_text()

@@ -10,8 +10,8 @@ import pytest
 
 from engine.task import Task
 from engine.transformations.transformation import DoesNotApply
+from engine.workers import transform
 from engine.workers.protocol import WorkerBench
-from engine.workers.transform import TransformWorker
 from harness.devices import inventory
 from harness.errors import Refused
 from tests.support import c_case, campaigns
@@ -45,7 +45,7 @@ def work(option: str, tree: Path) -> str:
                         base_commit="b0")
     task = Task(slot="planned-1", kind="planned", backend="transform", option=option, seed=1,
                 hypothesis="h", bottleneck="", trials=4)
-    return TransformWorker().work(task, bench, lambda *_: None, threading.Event()).summary
+    return transform.work(task, bench, lambda *_: None, threading.Event()).summary
 
 
 def test_change_without_knobs_is_written_and_needs_no_device(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from engine.journal import plan_event
 from engine.subagents.subagent_registry import DEFAULT
 from engine.task import Task
 from engine.verify.fleet import Fleet
-from engine.workers.knob_search import SearchWorker, best_so_far
+from engine.workers import knob_search
+from engine.workers.knob_search import best_so_far
 from engine.workers.protocol import WorkerBench
 from harness.formats import yaml_document
 from harness.isolation import guard
@@ -198,7 +199,7 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
         if detail.startswith("trial 4 "):
             cancel.set()
 
-    report = SearchWorker().work(task, bench, tick, cancel)
+    report = knob_search.work(task, bench, tick, cancel)
     assert report.ok and 4 <= len(report.trials) < 32
     best = next(trial for trial in reversed(report.trials) if trial.kept)
     assert f"PASSES {best.config['PASSES']} " in (tree / "scale.c").read_text()
