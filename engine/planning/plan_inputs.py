@@ -14,9 +14,9 @@ from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.idea_source import PlannedIdea
 from engine.planning.stagnation import (
     DIRECTIONS,
+    PlannedIdea,
     SearchDirection,
     StagnationReview,
     TriedDirections,

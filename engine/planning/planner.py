@@ -36,7 +36,7 @@ from engine.planning.advice import model_planner, trace_analyst
 from engine.planning.outages import Outage
 from engine.planning.plan_inputs import PlanInputs, PlanWeights, planned_share
 from engine.planning.round_plan import idle_slots, inbox_tasks, plan
-from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
+from engine.planning.stagnation import StagnationReview, TriedDirections
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
@@ -144,8 +144,7 @@ class Planner:
         rewrites_first = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.context, n, again=rewrites_first)
         if review is not None:
-            review = stagnation.review(review.rounds_without_gain, tried,
-                                       map(BottleneckPlace.of, view.bottlenecks))
+            review = stagnation.review(review.rounds_without_gain, tried, view.bottlenecks)
         now = outages.of(past, self.context.reader, setup.id, setup.manifest.pool)
         self.left_out = tuple(outage for outage in now if outage.retry_at > time.time())
         pool = outages.without(setup.manifest.pool, self.left_out)

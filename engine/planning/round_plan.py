@@ -11,11 +11,11 @@ import msgspec
 from engine.knowledge import strategy_table
 from engine.planning import idea_source, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
 from engine.planning.pool_size import Author, authors
 from engine.planning.stagnation import (
     ROUNDS_TO_DEEPEST,
+    PlannedIdea,
     SearchDirection,
     StagnationReview,
     TriedDirections,
@@ -106,7 +106,7 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
 def _not_by_agents(inputs: PlanInputs, tasks: Sequence[Task],
                    changes: Sequence[ApplicableChange]) -> list[ApplicableChange]:
     """Return the transformations whose idea no agent's task follows."""
-    by_agents = [(idea_source.strategy_of(task.idea, task.limiter),
+    by_agents = [(stagnation.strategy_of(task.idea, task.limiter),
                   task.hypothesis.removeprefix(f"{task.option}: "))
                  for task in tasks if task.backend in AGENT_BACKENDS]
     return [change for change in changes if not any(
@@ -145,9 +145,8 @@ def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
 
 def _of_review(inputs: PlanInputs, review: StagnationReview | None) -> Iterator[PlannedIdea]:
     for turn, idea in enumerate(() if review is None else review.ideas):
-        default = inputs.bottlenecks[turn % len(inputs.bottlenecks)] if inputs.bottlenecks else None
-        idea, tunable = stagnation.aim(idea, inputs.bottlenecks, default)
-        yield PlannedIdea(key=idea.key, text=str(idea), tunable=tunable)
+        yield idea if idea.tunable or not inputs.bottlenecks else idea.aimed(
+            inputs.bottlenecks[turn % len(inputs.bottlenecks)])
 
 
 def _directions(inputs: PlanInputs) -> list[SearchDirection]:

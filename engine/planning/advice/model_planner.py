@@ -18,13 +18,13 @@ from engine.markdown import fenced
 from engine.planning import idea_source, kernel_routing
 from engine.planning.advice import model_request
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
 from engine.planning.pool_size import authors
+from engine.planning.stagnation import PlannedIdea
 from engine.planning.survey import Survey
 from engine.workers import slot_facts
-from engine.workers.model import single_request
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model import model_process
+from engine.workers.model.model_process import RequestAnswer
 from harness.formats.quantities import counted
 from harness.formats.text import one_line, plain, read_text
 
@@ -67,7 +67,7 @@ def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
 
     A round with a `recorded` plan gets the ideas in it. Raises CampaignStopped.
     """
-    setup, spec = context.setup, single_request.model_of(
+    setup, spec = context.setup, model_process.model_of(
         context.setup.manifest.pool, "planner")
     if recorded is not None:
         by_id = {tunable.bottleneck.id: tunable for tunable in view.bottlenecks}

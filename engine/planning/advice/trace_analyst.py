@@ -21,8 +21,8 @@ from engine.planning.pool_size import authors
 from engine.planning.survey import Survey
 from engine.verify import reference_lines
 from engine.workers import slot_facts
-from engine.workers.model import single_request
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model import model_process
+from engine.workers.model.model_process import RequestAnswer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.quantities import counted, latency
 from harness.formats.text import one_line, plain, read_text
@@ -79,7 +79,7 @@ def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
     previous round's best, gets the recorded causes. Raises CampaignStopped.
     """
     setup = context.setup
-    spec = single_request.model_of(setup.manifest.pool, "analyst")
+    spec = model_process.model_of(setup.manifest.pool, "analyst")
     last = plan_event.last(context.reader, setup.id)
     if recorded is not None:
         causes = Causes(lines=recorded.causes, note=recorded.analysis)
