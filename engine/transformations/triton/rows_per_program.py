@@ -11,12 +11,12 @@ from engine.transformations.transformation import (
     Transformation,
     Transformed,
 )
-from engine.transformations.triton.grid_of_launch import (
+from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, target_of
+from engine.transformations.triton.persistent_grid import (
     LaunchWithTotal,
     kernels_with_totals,
     obstacle,
 )
-from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, target_of
 
 _REDUCTIONS = ("sum", "max", "min")
 _ELEMENTWISE = ("program_id", "arange", "load", "store", "cast", "where", "exp", "exp2", "log",

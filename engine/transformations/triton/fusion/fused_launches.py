@@ -24,13 +24,13 @@ from engine.transformations.triton.fusion.launched_kernel import (
     MemoryAccess,
     other_of,
 )
-from engine.transformations.triton.grid_of_launch import total
 from engine.transformations.triton.host_values import (
     HostValues,
     is_quiet,
     is_quiet_value,
 )
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton, names, stored
+from engine.transformations.triton.persistent_grid import total
 
 
 class FusedLaunches(Transformation):
