@@ -135,9 +135,6 @@ class CampaignRepo(Clone):
             self._without_records[commit] = tree
         return self._without_records.setdefault(tree, tree)
 
-    def _listed_as(self, commit: str) -> str:
-        return self.tree_of(commit)
-
     def has_tree(self, commit: str, tree: str) -> bool:
         """Return whether a commit exists and has a tree, records of campaigns aside."""
         try:

@@ -71,7 +71,7 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
+def with_causes(context: EngineContext, inputs: PlanInputs,
                 recorded: RoundPlan | None) -> PlanInputs:
     """Return the inputs with the causes that a model names for the best's times.
 
@@ -88,9 +88,9 @@ def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
     elif last is not None and last.causes and last.surveyed == setup.repo.tip:
         causes = Causes(lines=last.causes, note=last.analysis)
     else:
-        known = _measured(context, view)
+        known = _measured(context, inputs.survey)
         answer = model_request.ask(
-            context, spec, SUBAGENT, view.routing.source, _TASK.format(
+            context, spec, SUBAGENT, inputs.survey.routing.source, _TASK.format(
                 measured=known.text, path=setup.target.source,
                 source=fenced(known.source, MAX_SOURCE)),
             round=inputs.round, purpose="reads the measurements")

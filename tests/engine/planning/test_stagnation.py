@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from engine.journal.records import Bottleneck
-from engine.manifest.pool_schema import CliSpec, PoolSpec
+from engine.manifest.pool_schema import PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.plan_inputs import PlanInputs, planned_share
@@ -25,17 +24,11 @@ from engine.planning.stagnation import (
 )
 from engine.task import Task
 from harness.search.space.knobs import Knob
-from tests.support.plan_case import offers
+from tests.support import plan_case
+from tests.support.plan_case import AGENT, tunable
 
 NAMES = ("A", "B", "C", "D")
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate(NAMES, 1))
-AGENT = CliSpec(name="agent", command="agent {prompt}")
-
-
-def tunable(rank: int, *names: str, limiter: str = "memory") -> TunableBottleneck:
-    return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
-        campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
-        limiter=limiter, metric="% of roofline", value=12.0, detail="slow", advice="move less"))
 
 
 BOTTLENECKS = (tunable(1, *NAMES), tunable(2, "C", limiter="not vectorised"))
@@ -43,10 +36,9 @@ BOTTLENECKS = (tunable(1, *NAMES), tunable(2, "C", limiter="not vectorised"))
 
 def plan_inputs(without_gain: int = 0, tried: TriedDirections = NOTHING,
                 **fields: Any) -> PlanInputs:
-    defaults: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
-                                "knobs": KNOBS, "bottlenecks": BOTTLENECKS, "tried": tried,
-                                "review": stagnation.review(without_gain, tried)}
-    return PlanInputs(**(defaults | fields))
+    defaults: dict[str, Any] = {"round": 7, "knobs": KNOBS, "bottlenecks": BOTTLENECKS,
+                                "tried": tried, "review": stagnation.review(without_gain, tried)}
+    return plan_case.plan_inputs(**(defaults | fields))
 
 
 @pytest.mark.parametrize(("without_gain", "depth", "width"), [
@@ -204,9 +196,9 @@ def test_rounds_follow_other_directions_until_there_are_none() -> None:
 
 
 def test_templates_replace_searches_at_the_state_of_the_art() -> None:
-    kinds = [t.kind for t in plan(plan_inputs(4, templates=offers(["one", "two"])))]
+    kinds = [t.kind for t in plan(plan_inputs(4, templates=["one", "two"]))]
     assert kinds == ["planned", "rewrite", "rewrite", "fixed"]
-    kinds = [t.kind for t in plan(plan_inputs(3, templates=offers(["one"])))]
+    kinds = [t.kind for t in plan(plan_inputs(3, templates=["one"]))]
     assert kinds == ["planned"] * 3 + ["fixed"]
 
 
