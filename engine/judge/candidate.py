@@ -92,9 +92,14 @@ def rebase(setup: Setup, entry: CandidateTree, new_base: str) -> CandidateTree |
         change = setup.repo.apply(new_base, patch)
     if not change:
         return None
-    return make(setup, change, new_base, round=entry.candidate.round,
-                slot=entry.candidate.slot, hypothesis=entry.candidate.hypothesis,
-                bottleneck=entry.candidate.bottleneck)
+    return _of_same_work(setup, entry, change, new_base, entry.candidate.round)
+
+
+def _of_same_work(setup: Setup, entry: CandidateTree, change: Change, base: str,
+                  round: int) -> CandidateTree:
+    """Return another change by the slot and for the hypothesis of a candidate."""
+    return make(setup, change, base, round=round, slot=entry.candidate.slot,
+                hypothesis=entry.candidate.hypothesis, bottleneck=entry.candidate.bottleneck)
 
 
 def _knob_patch(setup: Setup, entry: CandidateTree, new_base: str) -> Patch | None:
@@ -177,9 +182,7 @@ def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
         change = _allowed(setup, entry, repo.capture(tree, base, setup.edit))
     if not change:
         raise InputError("it reverts the whole change")
-    return make(setup, change, base, round=round, slot=entry.candidate.slot,
-                          hypothesis=entry.candidate.hypothesis,
-                          bottleneck=entry.candidate.bottleneck)
+    return _of_same_work(setup, entry, change, base, round)
 
 
 def _allowed(setup: Setup, entry: CandidateTree, change: Change) -> Change:

@@ -15,7 +15,7 @@ import msgspec
 
 from engine.rewrites import module_rewrite
 from engine.task import Task
-from engine.workers.knob_search import search, summary
+from engine.workers import knob_search
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
@@ -102,12 +102,7 @@ def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) ->
     source.write_bytes(fitting[0].encode())
     if target.is_module and bench.device.kind == "cpu":
         return Report(ok=True, summary=f"{task.option}: not searched, no GPU to time on")
-    result = search(task, bench, tick, cancel)
-    if result is None:
-        return Report(ok=False, summary="stopped")
-    source.write_bytes(result.source.encode())
-    return Report(ok=True, summary=f"template {task.option}; {summary(result)}",
-                  trials=result.trials)
+    return knob_search.work(task, bench, tick, cancel, changed=f"template {task.option}")
 
 
 def _sources(target: Target, task: Task, bench: WorkerBench) -> list[str]:

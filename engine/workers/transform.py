@@ -15,7 +15,7 @@ import msgspec
 from engine.routing import source_language
 from engine.task import Task
 from engine.transformations import transformation_registry
-from engine.workers.knob_search import search, summary
+from engine.workers import knob_search
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
@@ -36,11 +36,8 @@ def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) ->
     path.write_bytes(changed.source.encode())
     if not changed.knobs:
         return Report(ok=True, summary=changed.what)
-    result = search(msgspec.structs.replace(task, knobs=changed.knobs), bench, tick, cancel)
-    if result is None:
-        return Report(ok=False, summary="stopped")
-    path.write_bytes(result.source.encode())
-    return Report(ok=True, summary=f"{changed.what}; {summary(result)}", trials=result.trials)
+    return knob_search.work(msgspec.structs.replace(task, knobs=changed.knobs), bench, tick, cancel,
+                            changed=changed.what)
 
 
 def _of_file(bench: WorkerBench, path: str) -> WorkerBench:

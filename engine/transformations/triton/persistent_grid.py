@@ -73,9 +73,8 @@ def _looped(parsed: ParsedTriton, function: ast.FunctionDef, parts: str, part: s
     body = body[1:] if is_documented and len(body) > 1 else body
     begin, end = parsed.at(body[0].lineno, 0), parsed.span(body[-1])[1]
     indent = parsed.indent(body[0])
-    parameters = {argument.arg for argument in function.args.args}
     changed = sorted({name for statement in body for name in stored(statement)
-                      if name in parameters})
+                      if name in parsed.parameters(function)})
     tl, program = parsed.language, parsed.calls(function, "program_id")[0]
     common = _common(parsed, body, program)
     inner = replaced(source, [
@@ -111,9 +110,7 @@ def total(parsed: ParsedTriton, launch: KernelLaunch) -> str:
     """Return the number of programs of a launch as an expression, "" if it is not known."""
     grid: ast.expr | None = launch.grid
     if isinstance(grid, ast.Name) and launch.function is not None:
-        values = [node.value for node in ast.walk(launch.function) if isinstance(node, ast.Assign)
-                  and [ast.unparse(target) for target in node.targets] == [grid.id]]
-        grid = values[0] if len(values) == 1 else None
+        grid = parsed.single_values(launch.function).get(grid.id)
     if isinstance(grid, ast.Lambda) and len(grid.args.args) == 1:
         meta, grid = grid.args.args[0].arg, grid.body
         known = {keyword.arg: parsed.text(keyword.value) for keyword in launch.call.keywords}
@@ -155,8 +152,7 @@ def obstacle(parsed: ParsedTriton, kernel: str, launches: list[LaunchWithTotal])
     if any(isinstance(node, ast.Return) for node in ast.walk(function)) \
             or parsed.calls(function, "num_programs") or "atomic_" in parsed.text(function):
         return f"{kernel} returns early, or its programs depend on each other"
-    called = {ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
-    if any(name in called and parsed.calls(other, "program_id")
+    if any(name in parsed.called(function) and parsed.calls(other, "program_id")
            for name, other in parsed.kernels.items()):
         return f"{kernel} calls a function that uses program_id"
     if arguments.vararg or arguments.kwarg or any(

@@ -11,7 +11,7 @@ from engine.transformations.transformation import (
     Transformation,
     Transformed,
 )
-from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, target_of
+from engine.transformations.triton.parsed_triton import ParsedTriton, names, target_of
 from engine.transformations.triton.persistent_grid import (
     LaunchWithTotal,
     kernels_with_totals,
@@ -114,7 +114,7 @@ def _masked(parsed: ParsedTriton, function: ast.FunctionDef, program: ast.Call,
             if not any(node is program or (isinstance(node, ast.Name) and node.id in varying)
                        for node in ast.walk(call.args[0])):
                 continue
-            mask = mask_of(call, place)
+            mask = parsed.argument(call, "mask", place)
             if mask is not None:
                 begin, end = parsed.span(mask)
                 edits += [Replacement(begin, begin, "("), Replacement(end, end, f") & {inside}")]
