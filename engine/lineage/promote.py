@@ -211,7 +211,7 @@ class Keeper:
         entry = judged.entry
         try:
             formatted = self.context.run_in_thread(lambda: candidates.formatted(
-                self.setup, entry, command, round=entry.candidate.round, stop=self.context.stop))
+                self.setup, entry, command, stop=self.context.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
             return None

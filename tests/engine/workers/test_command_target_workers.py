@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from engine.split.languages.c_language import C
-from engine.task import Task
 from engine.workers import inbox, kernel_split, knob_search
 from engine.workers.kernel_split import split_by_knobs
 from engine.workers.knob_search import best_so_far
@@ -18,7 +17,7 @@ from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
 from harness.search.trials.trials import ConfigRows, LoopResult, Trial
-from tests.support import split_case
+from tests.support import bench_case, split_case
 
 
 def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
@@ -32,9 +31,7 @@ def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
         if cancel_at and detail.startswith(cancel_at):
             cancel.set()
 
-    task = Task(slot="fixed", kind="fixed", backend="search", hypothesis="", bottleneck="", seed=1,
-                trials=trials, knobs=only)
-    return worker(task, bench, tick, cancel)
+    return worker(bench_case.task("search", trials=trials, knobs=only), bench, tick, cancel)
 
 
 def source(bench: WorkerBench) -> str:
@@ -44,9 +41,8 @@ def source(bench: WorkerBench) -> str:
 def test_submitted_file_takes_the_place_of_the_source(tmp_path: Path) -> None:
     bench, file = split_case.bench(tmp_path), tmp_path / "idea.source"
     file.write_text("Hypothesis: fewer steps\n\nint64_t steps;\n")
-    task = Task(slot="inbox-1", kind="planned", backend="inbox", hypothesis="", bottleneck="",
-                seed=1, trials=0, option=str(file))
-    report = inbox.work(task, bench, lambda *_: None, threading.Event())
+    report = inbox.work(bench_case.task("inbox", option=str(file)), bench, lambda *_: None,
+                        threading.Event())
     assert report.ok and report.hypothesis == "fewer steps"
     assert source(bench) == "int64_t steps;\n"
 
