@@ -122,7 +122,7 @@ def of_candidate(reader: Reader, chosen: Campaign, candidate: Candidate) -> Earl
         tree = clone.git.find(f"{CANDIDATES}/{candidate.id}") or ""
         return EarlierChange(name, clone.diff(earlier.base_commit, tree).data,
                              candidate.hypothesis)
-    newest = next(iter(reader.decisions(chosen.id, candidate=candidate.id, limit=1)), None)
+    newest = reader.newest_decision(chosen.id, candidate.id)
     if candidate.state != "closed" or newest is None or not newest.allows_repeat:
         raise Refused(f"candidate {name} is {candidate.state}: nothing to measure again",
                       fix=f"kopt show {name} says why")

@@ -50,7 +50,7 @@ class HarnessAuthor:
         task = Task(slot=subagent, kind="fixed", backend=self.backend, option=self.option, seed=0,
                     trials=1, hypothesis="", bottleneck="", subagent=subagent,
                     instructions=instructions)
-        report = self.worker.work(
+        report = self.worker(
             task, msgspec.structs.replace(self.bench, worktree=str(folder)),
             lambda stage, detail, *_: on_event(f"{stage} {plain(detail, 120)}"), threading.Event())
         ended_well = report.ok and not report.cut

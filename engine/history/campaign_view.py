@@ -244,11 +244,10 @@ def has_nothing_left(reader: Reader, campaign: Campaign) -> bool:
 def _exhausted_commit(reader: Reader, campaign: Campaign) -> str:
     """Return the commit on which nothing was left to try at the last end, "" if there is none."""
     began = next((event.seq for event in reversed(reader.events_of(campaign.id, "campaign.state"))
-                  if msgspec.json.decode(event.payload, type=_StateChange).state == "running"), 0)
+                  if event.decoded(_StateChange).state == "running"), 0)
     ended = next((event for event in reader.events_of(campaign.id, "campaign.stop")
                   if event.seq > began), None)
-    return "" if ended is None else \
-        msgspec.json.decode(ended.payload, type=StopRecord).nothing_left_on
+    return "" if ended is None else ended.decoded(StopRecord).nothing_left_on
 
 
 def _tip(reader: Reader, campaign: Campaign) -> str:
@@ -258,5 +257,4 @@ def _tip(reader: Reader, campaign: Campaign) -> str:
 
 
 def _timed(reader: Reader, campaign: str, kind: str, into: type[T]) -> tuple[tuple[float, T], ...]:
-    return tuple((event.at, msgspec.json.decode(event.payload, type=into))
-                 for event in reader.events_of(campaign, kind))
+    return tuple((event.at, event.decoded(into)) for event in reader.events_of(campaign, kind))

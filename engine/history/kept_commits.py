@@ -158,9 +158,8 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:
-    return tuple(msgspec.structs.replace(
-        msgspec.json.decode(event.payload, type=Rollback), at=event.at)
-        for event in reader.events_of(campaign, ROLLBACK))
+    return tuple(msgspec.structs.replace(event.decoded(Rollback), at=event.at)
+                 for event in reader.events_of(campaign, ROLLBACK))
 
 
 def undone(rollbacks: Iterable[Rollback]) -> frozenset[str]:

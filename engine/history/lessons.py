@@ -53,7 +53,7 @@ def recorded(reader: Reader, campaign: str) -> list[Lesson]:
     """Return the lessons that a campaign has appended to its tips, in their order."""
     return [Lesson(key=event.ref, round=tip.round, at=tip.at or event.at, text=tip.lesson)
             for event in reader.events_of(campaign, "tips.learned")
-            for tip in [msgspec.json.decode(event.payload, type=LearnedTip)]]
+            for tip in [event.decoded(LearnedTip)]]
 
 
 def of(past: CampaignHistory, *, accepted: bool = False) -> tuple[Lesson, ...]:

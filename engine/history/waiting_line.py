@@ -88,7 +88,7 @@ def _alone_on_baseline(reader: Reader, campaign: str, line: Line) -> VerdictRow 
     row = reader.campaign(campaign)
     if row is None or len(line) > 1 or row.best_commit != row.base_commit:
         return None
-    return next(iter(reader.verdicts(campaign, candidate=line[0].id, limit=1)), None)
+    return reader.newest_verdict(campaign, line[0].id)
 
 
 def provisional(reader: Reader, campaign: str) -> str:

@@ -31,5 +31,5 @@ def of_candidate(reader: Reader, campaign: str, candidate: str) -> PatchReview |
     """Return the newest review of a candidate, None if none was asked for."""
     for event in reversed(reader.events_of(campaign, KIND)):
         if event.ref == candidate:
-            return msgspec.json.decode(event.payload, type=PatchReview)
+            return event.decoded(PatchReview)
     return None

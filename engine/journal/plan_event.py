@@ -58,4 +58,4 @@ def of_round(reader: Reader, campaign: str, n: int) -> RoundPlan | None:
 def last(reader: Reader, campaign: str) -> RoundPlan | None:
     """Return the plan of a campaign's newest round, None if none is recorded."""
     event = reader.newest_event(campaign, KIND)
-    return None if event is None else msgspec.json.decode(event.payload, type=RoundPlan)
+    return None if event is None else event.decoded(RoundPlan)

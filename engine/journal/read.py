@@ -8,8 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from engine.journal import database
 from engine.journal.database import OwnedConnection
 from engine.journal.liveness import Lease
@@ -149,6 +147,12 @@ class Reader:
         """Return decisions, newest first; `candidate` filters by candidate."""
         return self._of_candidate(DecisionRow, campaign, candidate, limit)
 
+    def newest_verdict(self, campaign: str, candidate: str) -> VerdictRow | None:
+        return next(iter(self.verdicts(campaign, candidate=candidate, limit=1)), None)
+
+    def newest_decision(self, campaign: str, candidate: str) -> DecisionRow | None:
+        return next(iter(self.decisions(campaign, candidate=candidate, limit=1)), None)
+
     def bottlenecks(self, campaign: str, round: int | None = None) -> list[Bottleneck]:
         """Return a round's bottlenecks by rank, by default those of the newest round with some."""
         newest = "(SELECT max(round) FROM bottlenecks WHERE campaign = ?)"
@@ -181,8 +185,7 @@ class Reader:
 
     def payloads(self, campaign: str, kind: str, into: type[T]) -> list[T]:
         """Return the payloads of a campaign's events of one kind, oldest first."""
-        return [msgspec.json.decode(event.payload, type=into)
-                for event in self.events_of(campaign, kind)]
+        return [event.decoded(into) for event in self.events_of(campaign, kind)]
 
     def newest_event(self, campaign: str, kind: str) -> Event | None:
         """Return a campaign's newest event of a kind."""

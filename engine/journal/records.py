@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, TypeVar, get_args
 
 import msgspec
 
 from engine.task import AgentProgress, SlotKind, Task
 from harness.verdict import Config, Correctness, LatencyKind, Tag
 
+T = TypeVar("T")
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
 CandidateState = Literal["captured", "verified", "waiting", "provisional", "keeping", "kept",
                          "closed"]
@@ -275,6 +276,10 @@ class Event(JournalRow, frozen=True, kw_only=True):
     kind: str
     ref: str
     payload: bytes
+
+    def decoded(self, into: type[T]) -> T:
+        """Return the payload as a value of a type."""
+        return msgspec.json.decode(self.payload, type=into)
 
 
 class Control(JournalRow, frozen=True, kw_only=True):

@@ -49,9 +49,6 @@ class Writer(RoundWriter):
     def set_campaign(self, campaign: str, *, kind: str, payload: Mapping[str, object],
                      **fields: Value) -> None:
         """Change fields of a campaign, with an event of `kind` and `payload`."""
-        unknown = set(fields) - set(Campaign.__struct_fields__)
-        if unknown:
-            raise TypeError(f"a campaign has no {', '.join(sorted(unknown))}")
         with self.change(campaign) as connection:
             self.update(connection, "campaigns", fields, {"id": campaign})
             self.append(campaign, kind, campaign, payload)
@@ -142,8 +139,12 @@ class Writer(RoundWriter):
     def add_decision(self, campaign: str, candidate: str, kind: DecisionKind, reason: str, *,
                      round: int, actor: str, verdict: int | None = None, commit: str = "",
                      is_fault: bool = False, near_gain: float | None = None,
-                     is_rejection: bool = False) -> int:
-        """Record a decision on a candidate, its actor and its reason; return the decision's id."""
+                     is_rejection: bool = False, state: CandidateState | None = None,
+                     base: str = "") -> int:
+        """Record a decision on a candidate, its actor and its reason; return the decision's id.
+
+        With `state` the candidate gets that state, the reason, the commit and the `base`.
+        """
         row = DecisionRow(id=0, campaign=campaign, candidate=candidate, verdict=verdict,
                           round=round, kind=kind, reason=reason, actor=actor, commit=commit,
                           at=time.time(), is_fault=is_fault, near_gain=near_gain,
@@ -154,6 +155,9 @@ class Writer(RoundWriter):
                 "decision": number, "candidate": candidate,
                 "slot": self._slot_of(campaign, candidate), "round": round, "kind": kind,
                 "reason": reason, "commit": commit, "actor": actor})
+            if state is not None:
+                self.set_candidate_state(campaign, candidate, state, commit=commit, reason=reason,
+                                         base=base)
             return number
 
     def _candidate(self, campaign: str, identity: str) -> Candidate | None:

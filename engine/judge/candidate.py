@@ -92,9 +92,14 @@ def rebase(setup: Setup, entry: CandidateTree, new_base: str) -> CandidateTree |
         change = setup.repo.apply(new_base, patch)
     if not change:
         return None
-    return make(setup, change, new_base, round=entry.candidate.round,
-                slot=entry.candidate.slot, hypothesis=entry.candidate.hypothesis,
-                bottleneck=entry.candidate.bottleneck)
+    return _of_same_work(setup, entry, change, new_base)
+
+
+def _of_same_work(setup: Setup, entry: CandidateTree, change: Change, base: str) -> CandidateTree:
+    """Return another change by the slot, in the round and for the hypothesis of a candidate."""
+    work = entry.candidate
+    return make(setup, change, base, round=work.round, slot=work.slot, hypothesis=work.hypothesis,
+                bottleneck=work.bottleneck)
 
 
 def _knob_patch(setup: Setup, entry: CandidateTree, new_base: str) -> Patch | None:
@@ -160,8 +165,8 @@ class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 FORMAT_MEMORY_BYTES = 4 << 30
 
 
-def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
-        stop: threading.Event | None = None) -> CandidateTree:
+def formatted(setup: Setup, entry: CandidateTree, command: str, *,
+              stop: threading.Event | None = None) -> CandidateTree:
     """Return what the format command makes of a candidate; raises InputError if it fails."""
     base, repo = entry.candidate.base_commit, setup.repo
     with tempfile.TemporaryDirectory(dir=setup.folder.scratch("format")) as folder:
@@ -177,9 +182,7 @@ def formatted(setup: Setup, entry: CandidateTree, command: str, *, round: int,
         change = _allowed(setup, entry, repo.capture(tree, base, setup.edit))
     if not change:
         raise InputError("it reverts the whole change")
-    return make(setup, change, base, round=round, slot=entry.candidate.slot,
-                          hypothesis=entry.candidate.hypothesis,
-                          bottleneck=entry.candidate.bottleneck)
+    return _of_same_work(setup, entry, change, base)
 
 
 def _allowed(setup: Setup, entry: CandidateTree, change: Change) -> Change:

@@ -69,10 +69,8 @@ def keep_commit(writer: Writer, repo: CampaignRepo, candidate: Candidate,
     """Record the keep of a candidate whose commit exists, and move the branch to it."""
     with writer.transaction():
         writer.add_decision(candidate.campaign, candidate.id, "keep", why.reason, round=why.round,
-                            actor=why.actor, verdict=why.verdict, commit=candidate.commit)
-        writer.set_candidate_state(candidate.campaign, candidate.id, "keeping",
-                                   commit=candidate.commit, reason=why.reason,
-                                   base=candidate.base_commit)
+                            actor=why.actor, verdict=why.verdict, commit=candidate.commit,
+                            state="keeping", base=candidate.base_commit)
         failpoint("keep.keeping-open")
     failpoint("keep.keeping")
     return _finish(writer, repo, candidate)
@@ -134,10 +132,8 @@ def _finish(writer: Writer, repo: CampaignRepo, candidate: Candidate) -> KeptCom
 def _give_up(writer: Writer, candidate: Candidate, why: str) -> None:
     """Close a candidate that can no longer be kept; raises Refused."""
     reason = f"could not be kept: {why}"
-    with writer.transaction():
-        writer.add_decision(candidate.campaign, candidate.id, "reject", reason,
-                            round=candidate.round, actor="engine", is_fault=True)
-        writer.set_candidate_state(candidate.campaign, candidate.id, "closed", reason=reason)
+    writer.add_decision(candidate.campaign, candidate.id, "reject", reason, state="closed",
+                        round=candidate.round, actor="engine", is_fault=True)
     raise Refused(reason, where=f"candidate {candidate.id}")
 
 

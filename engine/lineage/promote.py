@@ -101,8 +101,8 @@ class Keeper:
 
     def _is_check_blind(self) -> bool:
         """Return whether the benchmark's check passed on a copy that computes nothing."""
-        rows = self.context.reader.verdicts(self.setup.id, candidate=canary.EMPTIED, limit=1)
-        return any(canary.is_check_blind(verdict_of(row)) for row in rows)
+        row = self.context.reader.newest_verdict(self.setup.id, canary.EMPTIED)
+        return row is not None and canary.is_check_blind(verdict_of(row))
 
     def _has_answer(self) -> bool:
         """Return whether a person has approved, or is asked about, a gain without kernel time."""
@@ -110,14 +110,15 @@ class Keeper:
         return bool(reader.events_of(campaign, NO_PROFILER_ANSWER)) or any(
             member.state == "waiting" and asks_once(verdict_of(row))
             for member in waiting_line.read(reader, campaign)
-            for row in reader.verdicts(campaign, candidate=member.id, limit=1))
+            if (row := reader.newest_verdict(campaign, member.id)))
 
     def approve(self, candidate: Candidate, actor: str) -> list[KeptCommit]:
         """Keep a waiting candidate that `actor` approved, and the provisional gains on top."""
         reader, campaign = self.context.reader, self.setup.id
         kept = provisional.approve(self.context.writer, reader, self.setup.repo, candidate, actor)
-        [row] = reader.verdicts(campaign, candidate=candidate.id, limit=1)
-        if asks_once(verdict_of(row)) and not reader.events_of(campaign, NO_PROFILER_ANSWER):
+        row = reader.newest_verdict(campaign, candidate.id)
+        if row is not None and asks_once(verdict_of(row)) \
+                and not reader.events_of(campaign, NO_PROFILER_ANSWER):
             self.context.writer.event(
                 campaign, NO_PROFILER_ANSWER, candidate.id,
                 message=f"approved by {actor}: kernel time is not available here, and the "
@@ -151,12 +152,9 @@ class Keeper:
                verdict: int | None = None, is_fault: bool = False,
                near_gain: float | None = None) -> None:
         """Record that a candidate is not kept, and why."""
-        writer, campaign = self.context.writer, self.setup.id
-        with writer.transaction():
-            writer.add_decision(campaign, entry.id, kind, reason, round=self.context.round,
-                                actor="engine", verdict=verdict, is_fault=is_fault,
-                                near_gain=near_gain)
-            writer.set_candidate_state(campaign, entry.id, "closed", reason=reason)
+        self.context.writer.add_decision(
+            self.setup.id, entry.id, kind, reason, round=self.context.round, actor="engine",
+            verdict=verdict, is_fault=is_fault, near_gain=near_gain, state="closed")
         failpoint(f"decided.{kind}")
 
     def known_as(self, identity: str) -> str:
@@ -213,7 +211,7 @@ class Keeper:
         entry = judged.entry
         try:
             formatted = self.context.run_in_thread(lambda: candidates.formatted(
-                self.setup, entry, command, round=entry.candidate.round, stop=self.context.stop))
+                self.setup, entry, command, stop=self.context.stop))
         except InputError as error:
             refuse(entry, "reject", f"the format command: {error.what}", verdict=judged.verdict_id)
             return None

@@ -35,13 +35,10 @@ def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why
         raise Refused(f"the base of candidate {candidate.id} has moved", where=candidate.campaign)
     commit = repo.commit(candidate.base_commit, tree, why.message, why.records)
     failpoint("line.committed")
-    with writer.transaction():
-        writer.add_decision(candidate.campaign, candidate.id, "ask" if asks else "provisional",
-                            why.reason, round=why.round, actor=why.actor, verdict=why.verdict,
-                            commit=commit)
-        writer.set_candidate_state(candidate.campaign, candidate.id,
-                                   "waiting" if asks else "provisional", commit=commit,
-                                   reason=why.reason, base=candidate.base_commit)
+    writer.add_decision(candidate.campaign, candidate.id, "ask" if asks else "provisional",
+                        why.reason, round=why.round, actor=why.actor, verdict=why.verdict,
+                        commit=commit, state="waiting" if asks else "provisional",
+                        base=candidate.base_commit)
     failpoint("line.recorded")
     repo.set_tip(commit)
     failpoint("line.branch")
@@ -83,8 +80,7 @@ def reject(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candid
     line = waiting_line.read(reader, repo.campaign)
     with writer.transaction():
         writer.add_decision(repo.campaign, candidate.id, "reject", reason, round=candidate.round,
-                            actor=actor, is_rejection=True)
-        writer.set_candidate_state(repo.campaign, candidate.id, "closed", reason=reason)
+                            actor=actor, is_rejection=True, state="closed")
         dropped = waiting_line.above(line, candidate.id)
         _release(writer, reader, dropped, f"built on {candidate.id[:12]}, which was {reason}")
     failpoint("line.dropped")
@@ -124,9 +120,8 @@ def recover(writer: Writer, reader: Reader, repo: CampaignRepo) -> list[Candidat
 def _release(writer: Writer, reader: Reader, candidates: Iterable[Candidate], reason: str) -> None:
     for candidate in candidates:
         writer.add_decision(candidate.campaign, candidate.id, "runner-up", reason,
-                            round=candidate.round, actor="engine",
+                            round=candidate.round, actor="engine", state="verified",
                             verdict=_placing_decision(reader, candidate).verdict)
-        writer.set_candidate_state(candidate.campaign, candidate.id, "verified", reason=reason)
 
 
 def _placing_decision(reader: Reader, candidate: Candidate) -> DecisionRow:

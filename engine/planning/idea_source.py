@@ -10,18 +10,14 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import msgspec
-
 from engine.knowledge import strategy_table
 from engine.knowledge.strategy_record import NO_RECORD, StrategyRecord
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.stagnation import BottleneckPlace, TriedDirections
+from engine.planning.stagnation import ADVICE, BottleneckPlace, PlannedIdea, TriedDirections
 from engine.transformations import transformation_registry
 from harness.formats.text import one_line
 
-ADVICE = "advice"
-"""The key of the idea that says what kopt advises against a bottleneck."""
 MAX_LENGTH = 240
 """Most characters of a hypothesis that quotes a tip or a failure."""
 SAME = 0.7
@@ -33,28 +29,6 @@ NO_RECORDS: Mapping[str, StrategyRecord] = {}
 _FILLERS = re.compile(r"(?:an?|the|of|in|on|to|for|and|or|so|that|it|is|be|by|with|from|into|at|as"
                       r"|its|against|relieve|use|instead)")
 """Words that do not distinguish hypotheses."""
-
-
-class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
-    """A hypothesis in one sentence, aimed at a bottleneck or at none in particular."""
-
-    key: str
-    text: str
-    tunable: TunableBottleneck | None = None
-
-    @property
-    def place(self) -> BottleneckPlace:
-        return BottleneckPlace("") if self.tunable is None else BottleneckPlace.of(self.tunable)
-
-    @property
-    def strategy(self) -> str:
-        return strategy_of(self.key, self.place.limiter)
-
-
-def strategy_of(key: str, limiter: str) -> str:
-    """Return the strategy that the idea with a key follows: kopt's advice is one of the table's."""
-    row = strategy_table.shown(limiter) if key == ADVICE and limiter else None
-    return key if row is None else row.key
 
 
 def is_repeat(text: str, others: Iterable[str]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -14,18 +13,16 @@ from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.idea_source import PlannedIdea
 from engine.planning.stagnation import (
     DIRECTIONS,
+    PlannedIdea,
     SearchDirection,
     StagnationReview,
     TriedDirections,
 )
-from engine.routing.rewrite_routes import Route
+from engine.planning.survey import Survey
 from engine.task import GLOBAL
 from engine.transformations.transformation_registry import ApplicableChange
-from engine.workers.template import Offer
-from harness.search.space.knobs import Knob
 
 IMPLAUSIBLE = 100.0
 """Speedups of this or more do not count as successes, whatever was measured."""
@@ -54,12 +51,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     round: int
     slots: int
     pool: PoolSpec
-    knobs: tuple[Knob, ...]
-    bottlenecks: tuple[TunableBottleneck, ...] = ()
-    templates: tuple[Offer, ...] = ()
-    changes: tuple[ApplicableChange, ...] = ()
-    """The transformations that apply to the best's source."""
-    inbox: tuple[Path, ...] = ()
+    survey: Survey
     planned: SlotKindStats = SlotKindStats()
     fixed: SlotKindStats = SlotKindStats()
     review: StagnationReview | None = None
@@ -81,8 +73,6 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     """The op's class, the language and the kind of device, for the table of strategies."""
     records: Mapping[str, StrategyRecord] = {}
     """How often each row, transformation and template has helped on this card."""
-    routes: tuple[Route, ...] = ()
-    """Rewrites that agents may try, the most promising first."""
     brief: str = ""
     """What goes into agents' prompts, as Markdown."""
     translations: Mapping[str, str] = {}
@@ -100,7 +90,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_search(self) -> bool:
-        return bool(self.knobs) and "search" in self.pool.backends
+        return bool(self.survey.knobs) and "search" in self.pool.backends
 
     @property
     def new_changes(self) -> list[ApplicableChange]:
@@ -111,7 +101,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         """
         if "transform" not in self.pool.backends:
             return []
-        return sorted((change for change in self.changes
+        return sorted((change for change in self.survey.changes
                        if change.option not in self.tried.transforms),
                       key=lambda change: (change.option in self.tried.lost_transforms,
                                           -self.records.get(change.name, NO_RECORD).chance,
@@ -121,13 +111,13 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         """Return the rank of the first bottleneck whose strategies name a transformation, its
         position among the transformations that they name, and the key of the strategy.
         """
-        for rank, tunable in enumerate(self.bottlenecks):
+        for rank, tunable in enumerate(self.survey.bottlenecks):
             listed = [(transformation, row.key) for row in strategy_table.against(
                 tunable.bottleneck.limiter, self.place) for transformation in row.transformations]
             for at, (transformation, key) in enumerate(listed):
                 if transformation == name:
                     return rank, at, key
-        return len(self.bottlenecks), 0, ""
+        return len(self.survey.bottlenecks), 0, ""
 
     @property
     def new(self) -> list[SearchDirection]:
@@ -141,9 +131,9 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         if not self.may_search:
             return []
         depth = "review" if self.review is None else self.review.depth
-        every = {knob.name for knob in self.knobs}
-        return [direction for direction in stagnation.new_directions(self.bottlenecks, tried, depth)
-                if set(direction.knobs) != every]
+        every = {knob.name for knob in self.survey.knobs}
+        return [direction for direction in stagnation.new_directions(
+            self.survey.bottlenecks, tried, depth) if set(direction.knobs) != every]
 
     def seed(self, slot: str) -> int:
         """Return the slot's seed, the same when the round is run again after a crash."""
@@ -151,7 +141,7 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     def scope(self, tunable: TunableBottleneck | None) -> str:
         """Return a bottleneck's config class; GLOBAL without one, or if only one class has any."""
-        classes = {tunable.bottleneck.config_class for tunable in self.bottlenecks} - {""}
+        classes = {tunable.bottleneck.config_class for tunable in self.survey.bottlenecks} - {""}
         if tunable is None or len(classes) < 2:
             return GLOBAL
         return tunable.bottleneck.config_class or GLOBAL

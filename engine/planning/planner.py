@@ -36,7 +36,7 @@ from engine.planning.advice import model_planner, trace_analyst
 from engine.planning.outages import Outage
 from engine.planning.plan_inputs import PlanInputs, PlanWeights, planned_share
 from engine.planning.round_plan import idle_slots, inbox_tasks, plan
-from engine.planning.stagnation import BottleneckPlace, StagnationReview, TriedDirections
+from engine.planning.stagnation import StagnationReview, TriedDirections
 from engine.planning.survey import Survey
 from engine.split.languages.detect import splits
 from engine.task import Task
@@ -144,8 +144,7 @@ class Planner:
         rewrites_first = review is not None and review.depth == "state of the art"
         view = survey.of_best(self.context, n, again=rewrites_first)
         if review is not None:
-            review = stagnation.review(review.rounds_without_gain, tried,
-                                       map(BottleneckPlace.of, view.bottlenecks))
+            review = stagnation.review(review.rounds_without_gain, tried, view.bottlenecks)
         now = outages.of(past, self.context.reader, setup.id, setup.manifest.pool)
         self.left_out = tuple(outage for outage in now if outage.retry_at > time.time())
         pool = outages.without(setup.manifest.pool, self.left_out)
@@ -153,8 +152,8 @@ class Planner:
         if self.left_out == now and (reason := self._exhausted(past, inputs)):
             return [], reason
         recorded = plan_event.of_round(self.context.reader, setup.id, n)
-        inputs = trace_analyst.with_causes(self.context, inputs, view, recorded)
-        inputs = model_planner.with_suggestions(self.context, inputs, view, past, recorded)
+        inputs = trace_analyst.with_causes(self.context, inputs, recorded)
+        inputs = model_planner.with_suggestions(self.context, inputs, past, recorded)
         progress = round_resume.progress_of(self.context.reader, setup.id, n)
         tasks = plan(inputs)
         away = ", ".join(str(outage.author) for outage in self.left_out)
@@ -168,7 +167,7 @@ class Planner:
         if review is not None:
             self._record(n, review, inputs)
         if affordable and recorded is None:
-            self._record_plan(inputs, affordable, view, idle)
+            self._record_plan(inputs, affordable, idle)
         if not affordable:
             scarce = ", ".join(f"budget.{name}" for name in ("wall_s", "trials", "cost", "cost_usd")
                                if getattr(setup.manifest.budget, name) is not None)
@@ -179,8 +178,8 @@ class Planner:
         """Return the tasks of a round `n` that judges only the patches in the inbox."""
         setup = self.setup
         return inbox_tasks(PlanInputs(
-            campaign=setup.id, round=n, pool=setup.manifest.pool, slots=0, knobs=(),
-            inbox=tuple(submitted(setup)), inbox_slots=self._inbox_slots(n)))
+            campaign=setup.id, round=n, pool=setup.manifest.pool, slots=0,
+            survey=Survey(inbox=tuple(submitted(setup))), inbox_slots=self._inbox_slots(n)))
 
     def _inbox_slots(self, n: int) -> dict[str, str]:
         """Return the slots of a round's patches, by the names of the patch files."""
@@ -200,12 +199,9 @@ class Planner:
         return PlanInputs(
             campaign=setup.id, round=n, pool=setup.manifest.pool, slots=self._slots,
             tips=known_tips, failures=past_rounds.failures(past), place=place, records=records,
-            routes=view.routing.routes,
             translations={route.language: kernel_routing.translation_brief(
                 setup, view.routing, route.language) for route in view.routing.routes},
-            knobs=view.knobs, bottlenecks=view.bottlenecks, templates=view.templates,
-            changes=view.changes, inbox=view.inbox, planned=planned, fixed=fixed, review=review,
-            tried=tried,
+            survey=view, planned=planned, fixed=fixed, review=review, tried=tried,
             may_split=self._may_split(view), inbox_slots=self._inbox_slots(n),
             brief="\n".join(filter(None, (
                 stagnation.brief(review),
@@ -251,16 +247,15 @@ class Planner:
             rollbacks=review.rounds_without_gain,  # the name in the journal
             directions=stagnation.named(searches, review.ideas), demands=review.demands)
 
-    def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], view: Survey,
-                     idle: str) -> None:
+    def _record_plan(self, inputs: PlanInputs, tasks: Sequence[Task], idle: str) -> None:
         """Record the slots, weights and routing of a round, and what a model suggested."""
         weights, kinds = PlanWeights.of(inputs), [task.kind for task in tasks]
         plan = RoundPlan(
             round=inputs.round, planned=kinds.count("planned"), rewrites=kinds.count("rewrite"),
-            fixed=kinds.count("fixed"), split=str(weights), idle=idle, routing=str(view.routing),
+            fixed=kinds.count("fixed"), split=str(weights), idle=idle,
             planned_weight=round(weights.planned, 3), fixed_weight=round(weights.fixed, 3),
             model=inputs.model_note, analysis=inputs.analysis, causes=inputs.causes,
-            surveyed=self.setup.repo.tip, suggested=tuple(
+            routing=str(inputs.survey.routing), surveyed=self.setup.repo.tip, suggested=tuple(
                 SuggestedIdea(text=idea.text, bottleneck=idea.tunable.bottleneck.id
                               if idea.tunable else "") for idea in inputs.suggested))
         self.context.writer.event(self.setup.id, plan_event.KIND, str(inputs.round),
@@ -270,7 +265,7 @@ class Planner:
         """Return why another round would bring nothing new, or ""."""
         count = past.fruitless_rounds(() if self.left_out else outages.without_agents(
             past, self.context.reader, self.setup.id))
-        if count < FRUITLESS or (inputs.inbox and count < FRUITLESS_MOST):
+        if count < FRUITLESS or (inputs.survey.inbox and count < FRUITLESS_MOST):
             return ""  # a patch that cannot leave the inbox would start rounds forever
         last = self.context.reader.slots(self.setup.id, past.attempts[-1].n)
         if failed := [slot for slot in last if slot.stage == "failed"]:

@@ -11,11 +11,11 @@ import msgspec
 from engine.knowledge import strategy_table
 from engine.planning import idea_source, stagnation
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
 from engine.planning.pool_size import Author, authors
 from engine.planning.stagnation import (
     ROUNDS_TO_DEEPEST,
+    PlannedIdea,
     SearchDirection,
     StagnationReview,
     TriedDirections,
@@ -53,7 +53,7 @@ def plan(inputs: PlanInputs) -> list[Task]:
     elif writers := authors(inputs.pool):
         task = _agent_task(inputs, "fixed", "fixed", writers[0],
                            "canonical: make the kernel faster in its own language")
-        heaviest = inputs.bottlenecks[0] if inputs.bottlenecks else None
+        heaviest = inputs.survey.bottlenecks[0] if inputs.survey.bottlenecks else None
         tasks.append(_aimed(inputs, heaviest, task))
     return tasks
 
@@ -106,7 +106,7 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
 def _not_by_agents(inputs: PlanInputs, tasks: Sequence[Task],
                    changes: Sequence[ApplicableChange]) -> list[ApplicableChange]:
     """Return the transformations whose idea no agent's task follows."""
-    by_agents = [(idea_source.strategy_of(task.idea, task.limiter),
+    by_agents = [(stagnation.strategy_of(task.idea, task.limiter),
                   task.hypothesis.removeprefix(f"{task.option}: "))
                  for task in tasks if task.backend in AGENT_BACKENDS]
     return [change for change in changes if not any(
@@ -122,7 +122,7 @@ def _is_idea_of(inputs: PlanInputs, change: ApplicableChange, strategy: str, tex
 
 def _transformation_task(inputs: PlanInputs, slot: str, change: ApplicableChange) -> Task:
     rank, _, key = inputs.strategy_of(change.name)
-    tunable = inputs.bottlenecks[rank if key else 0] if inputs.bottlenecks else None
+    tunable = inputs.survey.bottlenecks[rank if key else 0] if inputs.survey.bottlenecks else None
     return Task(slot=slot, kind="planned", backend="transform", option=change.option, idea=key,
                 hypothesis=change.what, seed=inputs.seed(slot),
                 bottleneck="" if tunable is None else label(tunable),
@@ -135,7 +135,7 @@ def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
 
     The ideas of deeper reviews come last, so that a wide round has one for each slot.
     """
-    plain_ideas = idea_source.ideas(inputs.bottlenecks, inputs.tried, inputs.tips,
+    plain_ideas = idea_source.ideas(inputs.survey.bottlenecks, inputs.tried, inputs.tips,
                                     inputs.failures, place=inputs.place,
                                     records=inputs.records)
     return idea_source.distinct([
@@ -145,16 +145,15 @@ def _ideas(inputs: PlanInputs) -> list[PlannedIdea]:
 
 def _of_review(inputs: PlanInputs, review: StagnationReview | None) -> Iterator[PlannedIdea]:
     for turn, idea in enumerate(() if review is None else review.ideas):
-        default = inputs.bottlenecks[turn % len(inputs.bottlenecks)] if inputs.bottlenecks else None
-        idea, tunable = stagnation.aim(idea, inputs.bottlenecks, default)
-        yield PlannedIdea(key=idea.key, text=str(idea), tunable=tunable)
+        yield idea if idea.tunable or not inputs.survey.bottlenecks else idea.aimed(
+            inputs.survey.bottlenecks[turn % len(inputs.survey.bottlenecks)])
 
 
 def _directions(inputs: PlanInputs) -> list[SearchDirection]:
     """Return the search directions, each set of knobs once; a review's new ones come first."""
     if not inputs.may_search:
         return []
-    tunables = [tunable for tunable in inputs.bottlenecks if tunable.knobs]
+    tunables = [tunable for tunable in inputs.survey.bottlenecks if tunable.knobs]
     directions = inputs.new if inputs.review is not None else []
     for i in range(inputs.slots if tunables else 0):
         tunable = tunables[(i + inputs.round) % len(tunables)]
@@ -163,7 +162,7 @@ def _directions(inputs: PlanInputs) -> list[SearchDirection]:
     by_knobs: dict[frozenset[str], SearchDirection] = {}
     for direction in (*directions, *inputs.directions(TriedDirections())):
         by_knobs.setdefault(frozenset(direction.knobs), direction)
-    by_knobs.pop(frozenset(knob.name for knob in inputs.knobs), None)  # the canonical slot's
+    by_knobs.pop(frozenset(knob.name for knob in inputs.survey.knobs), None)  # the canonical slot's
     return list(by_knobs.values())
 
 
@@ -205,10 +204,10 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
     templates = [Task(slot=f"rewrite-{offer.name}", kind="rewrite", backend="rewrite-template",
                       option=offer.name, hypothesis=offer.hypothesis, bottleneck="",
                       seed=inputs.seed(offer.name), trials=inputs.trials)
-                 for offer in inputs.templates if "rewrite-template" in inputs.pool.backends]
+                 for offer in inputs.survey.templates if "rewrite-template" in inputs.pool.backends]
     writers = authors(inputs.pool)
     routes: dict[str, Route] = {}
-    for route in inputs.routes if writers else ():
+    for route in inputs.survey.routing.routes if writers else ():
         routes.setdefault(route.language, route)
     return [*templates, *(
         _agent_task(inputs, f"rewrite-{route.language}", "rewrite", writers[turn % len(writers)],
@@ -222,13 +221,13 @@ def inbox_tasks(inputs: PlanInputs) -> list[Task]:
     if not inputs.pool.judges_patches:
         return []
     begun = inputs.inbox_slots
-    fresh = [path for path in inputs.inbox if recorded_name(path) not in begun]
+    fresh = [path for path in inputs.survey.inbox if recorded_name(path) not in begun]
     fresh = fresh[:max(0, MAX_INBOX - len(begun))]
     free = (slot for n in count(1) if (slot := f"inbox-{n}") not in begun.values())
     return [Task(slot=begun.get(recorded_name(path)) or next(free), kind="planned",
                  backend="inbox", option=str(path), bottleneck="",
                  hypothesis=f"submitted: {_printable(path.name)}", seed=0, trials=0)
-            for path in inputs.inbox if path in fresh or recorded_name(path) in begun]
+            for path in inputs.survey.inbox if path in fresh or recorded_name(path) in begun]
 
 
 def recorded_name(path: Path) -> str:

@@ -21,6 +21,8 @@ from engine.task import Task
 
 Depth = Literal["review", "instructions", "state of the art"]
 """How deep a stagnation review goes."""
+ADVICE = "advice"
+"""The key of the idea that says what kopt advises against a bottleneck."""
 COARSE = ("memory", "compute", "latency")
 """Limiters from the roofline; the others come from compilers and name instructions."""
 DIRECTIONS = 3
@@ -99,19 +101,33 @@ class BottleneckPlace(msgspec.Struct, frozen=True):
         return f"against {self.limiter}" + (f" in {self.config_class}" if self.config_class else "")
 
 
-class AimedIdea(msgspec.Struct, frozen=True, kw_only=True):
-    """A review's direction as text, aimed at a bottleneck or at none."""
+class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
+    """A hypothesis in one sentence, aimed at a bottleneck or at none in particular."""
 
     key: str
     """As recorded in the journal."""
     text: str
-    place: BottleneckPlace | None = None
+    tunable: TunableBottleneck | None = None
     is_repeat: bool = False
-    """Whether a slot has followed it on this best."""
+    """Whether it is a review's that a slot has followed on this best."""
 
-    def __str__(self) -> str:
-        aim = "" if self.place is None else f", {self.place}"
-        return f"{'again: ' if self.is_repeat else ''}{self.text}{aim}"
+    @property
+    def place(self) -> BottleneckPlace:
+        return BottleneckPlace("") if self.tunable is None else BottleneckPlace.of(self.tunable)
+
+    @property
+    def strategy(self) -> str:
+        return strategy_of(self.key, self.place.limiter)
+
+    def aimed(self, tunable: TunableBottleneck) -> PlannedIdea:
+        """Return the idea against a bottleneck, which its text names."""
+        return replace(self, tunable=tunable, text=f"{self.text}, {BottleneckPlace.of(tunable)}")
+
+
+def strategy_of(key: str, limiter: str) -> str:
+    """Return the strategy that the idea with a key follows: kopt's advice is one of the table's."""
+    row = strategy_table.shown(limiter) if key == ADVICE and limiter else None
+    return key if row is None else row.key
 
 
 class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,57 +141,44 @@ class StagnationReview(msgspec.Struct, frozen=True, kw_only=True):
     rounds_without_gain: int
     demands: str
     width: int
-    ideas: tuple[AimedIdea, ...]
+    ideas: tuple[PlannedIdea, ...]
 
 
 NOTHING = TriedDirections()
 
 
 def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
-           places: Iterable[BottleneckPlace] = ()) -> StagnationReview | None:
+           bottlenecks: Sequence[TunableBottleneck] = ()) -> StagnationReview | None:
     """Return the review for so many rounds in a row without a gain; None if they are too few.
 
-    If fewer than DIRECTIONS ideas are new, tried ones are aimed at those of the `places` where they
-    were not tried; if these are still too few, tried ones are repeated.
+    If fewer than DIRECTIONS ideas are new, tried ones are aimed at those of the `bottlenecks` where
+    they were not tried; if these are still too few, tried ones are repeated.
     """
     levels = [level for level in _LEVELS if level.rounds_without_gain <= rounds_without_gain]
     if not levels:
         return None
     level = levels[-1]
-    ideas = [AimedIdea(key=key, text=text)
+    ideas = [PlannedIdea(key=key, text=text)
              for shallower in reversed(levels)
              for key, text in strategy_table.review_sentences(shallower.depth).items()]
     tried_keys = {key for key, *_ in tried.ideas}
     new = [idea for idea in ideas if idea.key not in tried_keys]
     tried_ideas = [idea for idea in ideas if idea.key in tried_keys]
-    aimed_anew = [replace(idea, place=place) for place in dict.fromkeys(places)
+    first_at = {BottleneckPlace.of(tunable): tunable for tunable in reversed(bottlenecks)}
+    aimed_anew = [idea.aimed(first_at[place])
+                  for place in dict.fromkeys(map(BottleneckPlace.of, bottlenecks))
                   for idea in tried_ideas
                   if (idea.key, place.limiter, place.config_class) not in tried.ideas]
-    repeats = [replace(idea, is_repeat=True) for idea in tried_ideas]
+    repeats = [replace(idea, is_repeat=True, text=f"again: {idea.text}") for idea in tried_ideas]
     return StagnationReview(
         depth=level.depth, rounds_without_gain=rounds_without_gain, demands=level.demands,
         width=level.width,
         ideas=(*new, *[*aimed_anew, *repeats][:max(0, DIRECTIONS - len(new))]))
 
 
-def aim(idea: AimedIdea, bottlenecks: Sequence[TunableBottleneck],
-        default: TunableBottleneck | None) -> tuple[AimedIdea, TunableBottleneck | None]:
-    """Return an idea and the bottleneck to work on.
-
-    That is the one that the idea is aimed at, else `default`, at which an idea without an aim is
-    then aimed.
-    """
-    for tunable in bottlenecks:
-        if idea.place == BottleneckPlace.of(tunable):
-            return idea, tunable
-    if default is None or idea.place is not None:
-        return idea, default
-    return replace(idea, place=BottleneckPlace.of(default)), default
-
-
-def named(hypotheses: Sequence[str], ideas: Sequence[AimedIdea]) -> tuple[str, ...]:
+def named(hypotheses: Sequence[str], ideas: Sequence[PlannedIdea]) -> tuple[str, ...]:
     """Return the directions that a review names: its searches, and ideas up to DIRECTIONS."""
-    return (*hypotheses, *map(str, ideas[:max(0, DIRECTIONS - len(hypotheses))]))
+    return (*hypotheses, *(idea.text for idea in ideas[:max(0, DIRECTIONS - len(hypotheses))]))
 
 
 def brief(review: StagnationReview | None) -> str:
@@ -190,8 +193,8 @@ def brief(review: StagnationReview | None) -> str:
                  [idea for idea in review.ideas if idea.is_repeat])])
 
 
-def _listed(heading: str, ideas: Sequence[AimedIdea]) -> list[str]:
-    return [heading, *(f"- {idea}" for idea in ideas[:5]), ""] if ideas else []
+def _listed(heading: str, ideas: Sequence[PlannedIdea]) -> list[str]:
+    return [heading, *(f"- {idea.text}" for idea in ideas[:5]), ""] if ideas else []
 
 
 def new_directions(bottlenecks: Sequence[TunableBottleneck], tried: TriedDirections,

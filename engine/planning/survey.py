@@ -44,12 +44,12 @@ C_KNOB_LINE = "#define TILE 32  // kopt: knob TILE in [16, 32]"
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the best before a round is planned."""
 
-    knobs: tuple[Knob, ...]
-    bottlenecks: tuple[TunableBottleneck, ...]
-    templates: tuple[Offer, ...]
+    knobs: tuple[Knob, ...] = ()
+    bottlenecks: tuple[TunableBottleneck, ...] = ()
+    templates: tuple[Offer, ...] = ()
     changes: tuple[ApplicableChange, ...] = ()
     """The transformations that apply to the source."""
-    inbox: tuple[Path, ...]
+    inbox: tuple[Path, ...] = ()
     classes: int = 1
     """The number of config classes that were measured."""
     unmatched: str = ""

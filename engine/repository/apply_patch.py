@@ -11,7 +11,6 @@ import contextlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -22,35 +21,26 @@ from engine.repository.patches.patch import FilePatch, Patch, quote, strip_prefi
 from harness.errors import EnvironmentFault, InputError
 from harness.formats.text import plain
 
-Rung = Literal["plain", "normalised", "sanitised", "3-way"]
 
-
-class Applied(Change, frozen=True, kw_only=True):
-    """The change that a patch makes, in canonical form. Falsy if the base contains it already."""
-
-    rung: Rung
-
-
-def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) -> Applied:
+def apply(clone: Clone, base: str, patch: Patch, sibling: Path | None = None) -> Change:
     """Apply a patch to a commit or tree; raises InputError if no rung applies.
 
-    `sibling` is a repository that may have the blobs that the patch was made from: a merge needs
-    them.
+    Return the change in canonical form, falsy if the base contains it already. `sibling` is a
+    repository that may have the blobs that the patch was made from: a merge needs them.
     """
     if not patch:
         raise InputError(why_empty(patch.dropped) or "it contains no diff", where="patch")
     refuse_conflicts(patch)
     base_tree, complaint = clone.tree_of(base), ""
-    for rung, attempt in _ladder(patch, set(clone.files(base))):
-        if rung == "3-way" and sibling is not None:
+    for attempt, three_way in _ladder(patch, set(clone.files(base))):
+        if three_way and sibling is not None:
             _borrow(clone, attempt, sibling)
         try:
-            tree = _apply(clone, base_tree, attempt, three_way=rung == "3-way")
+            tree = _apply(clone, base_tree, attempt, three_way=three_way)
         except GitFailed as error:
             complaint = complaint or error.what
             continue
-        change = between(clone, base_tree, tree, attempt.dropped)
-        return Applied(base_tree=base_tree, tree=change.tree, patch=change.patch, rung=rung)
+        return between(clone, base_tree, tree, attempt.dropped)
     raise InputError(f"the patch does not apply to {base[:12]}: {complaint}", where="patch",
                      fix="make it from the current best commit")
 
@@ -83,16 +73,17 @@ def _apply(clone: Clone, base_tree: str, patch: Patch, *, three_way: bool) -> st
         return clone.write_tree(index)
 
 
-def _ladder(patch: Patch, tree: set[str]) -> Iterator[tuple[Rung, Patch]]:
+def _ladder(patch: Patch, tree: set[str]) -> Iterator[tuple[Patch, bool]]:
+    """Yield the forms of a patch to try, and whether each is tried 3-way."""
     if all(_is_plain(file) for file in patch.files):
-        yield "plain", patch
+        yield patch, False
     normal = _normalised(patch, tree)
-    yield "normalised", normal
+    yield normal, False
     fresh = normal.without(
         lambda file: "new file that exists" if file.is_new and file.new_path in tree else "")
     if len(fresh.files) < len(normal.files):
-        yield "sanitised", fresh
-    yield "3-way", fresh
+        yield fresh, False
+    yield fresh, True
 
 
 def _is_plain(file: FilePatch) -> bool:

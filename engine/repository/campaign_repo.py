@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine.repository import worktree
-from engine.repository.apply_patch import Applied, apply
+from engine.repository.apply_patch import apply
 from engine.repository.checkouts import checkout
 from engine.repository.clone import BASE_REF, RECORDS, Change, Clone, cleaned, make
 from engine.repository.git import NO_HOOKS, OBJECT_ID, GitFailed
@@ -135,9 +135,6 @@ class CampaignRepo(Clone):
             self._without_records[commit] = tree
         return self._without_records.setdefault(tree, tree)
 
-    def _listed_as(self, commit: str) -> str:
-        return self.tree_of(commit)
-
     def has_tree(self, commit: str, tree: str) -> bool:
         """Return whether a commit exists and has a tree, records of campaigns aside."""
         try:
@@ -147,7 +144,7 @@ class CampaignRepo(Clone):
 
     # candidates
 
-    def apply(self, base: str, patch: Patch) -> Applied:
+    def apply(self, base: str, patch: Patch) -> Change:
         """Apply a patch to a commit or tree; falsy if that has it already. Raises InputError."""
         return apply(self, base, patch, self.project)
 

@@ -95,15 +95,11 @@ class Clone:
 
     def entries(self, commit: str) -> dict[str, TreeEntry]:
         """Return what a commit or tree has under each path; the last few trees are cached."""
-        tree = self._listed_as(commit)
+        tree = self.tree_of(commit)
         if (cached := self._entries.get(tree)) is not None:
             return cached
         entries: dict[str, TreeEntry] = {}
-        try:
-            listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
-        except GitFailed:
-            self.tree_of(commit)
-            raise
+        listed = self.git.run("ls-tree", "-r", "-z", "--long", tree)
         for line in listed.decode(errors="surrogateescape").split("\0")[:-1]:
             head, _, path = line.partition("\t")
             mode, _, blob, size = head.split()
@@ -112,12 +108,6 @@ class Clone:
             self._entries = {}
         self._entries[tree] = entries
         return entries
-
-    def _listed_as(self, commit: str) -> str:
-        """Return the id that `git ls-tree` gets; a full id needs no other command before."""
-        commit = self.commit_at(commit) if commit.startswith("refs/") else commit
-        return self._trees.get(commit) or (
-            commit if OBJECT_ID.fullmatch(commit) else self.tree_of(commit))
 
     def folders(self, commit: str) -> frozenset[str]:
         """Return the folders of a commit or tree."""

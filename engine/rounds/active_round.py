@@ -30,9 +30,12 @@ UNJUDGED = "could not be judged: "
 class RoundSlots:
     """Ends the slots of round `n` and records the decisions on their candidates."""
 
-    context: EngineContext
     keeper: Keeper
     n: int
+
+    @property
+    def context(self) -> EngineContext:
+        return self.keeper.context
 
     @property
     def _campaign(self) -> str:
@@ -48,7 +51,7 @@ class RoundSlots:
         """Record the last stage of a candidate's slot, in the round that made it."""
         if round_resume.is_work_of(self.context.reader, candidate, candidate.round):
             notes = round_resume.notes(self.context.reader, candidate)
-            RoundSlots(self.context, self.keeper, candidate.round).end(
+            RoundSlots(self.keeper, candidate.round).end(
                 candidate.slot, stage, f"{detail}; {notes}" if notes else detail, candidate.id)
 
     def end_repeat(self, task: Task, identity: str) -> None:
@@ -127,9 +130,7 @@ class RoundSlots:
         with self.context.writer.transaction():
             self.context.writer.add_decision(
                 self._campaign, candidate.id, "runner-up", reason, round=self.n, actor="engine",
-                verdict=judged.verdict_id)
-            self.context.writer.set_candidate_state(self._campaign, candidate.id, "verified",
-                                                    reason=reason)
+                verdict=judged.verdict_id, state="verified")
             failpoint("decided.deferred")
             self.end_slot_of(candidate, "runner-up", reason)
 
@@ -138,7 +139,6 @@ class RoundSlots:
 class ActiveRound:
     """One round between its start and its result. Only the engine thread changes it."""
 
-    context: EngineContext
     keeper: Keeper
     pool: Pool
     records: Records
@@ -162,12 +162,16 @@ class ActiveRound:
     """Why the campaign ends once everything in flight has finished."""
 
     @property
+    def context(self) -> EngineContext:
+        return self.keeper.context
+
+    @property
     def setup(self) -> Setup:
         return self.context.setup
 
     @property
     def slots(self) -> RoundSlots:
-        return RoundSlots(self.context, self.keeper, self.n)
+        return RoundSlots(self.keeper, self.n)
 
     @property
     def may_retry(self) -> bool:

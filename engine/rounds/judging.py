@@ -85,7 +85,7 @@ def _may_measure_again(round: ActiveRound, identity: str, *, asked: bool) -> boo
     worker has proposed a near gain once more that was measured only once.
     """
     reader, campaign = round.context.reader, round.setup.id
-    newest = next(iter(reader.decisions(campaign, candidate=identity, limit=1)), None)
+    newest = reader.newest_decision(campaign, identity)
     if reader.candidate(identity, campaign).state != "closed" or newest is None \
             or not newest.allows_repeat or identity in round.verifying:
         return False

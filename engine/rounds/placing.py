@@ -164,7 +164,7 @@ class Placing:
         """Return a known gain that lost only to another gain, None for any other candidate."""
         reader, campaign = self.context.reader, self.context.setup.id
         known = reader.candidate(moved.id, campaign)
-        newest = next(iter(reader.decisions(campaign, candidate=moved.id)), None)
+        newest = reader.newest_decision(campaign, moved.id)
         if known.state != "closed" or newest is None or newest.kind != "runner-up":
             return None
         judged = self.slots.keeper.judged_before(moved)
@@ -177,8 +177,8 @@ class Placing:
         not measured.
         """
         context, repo = self.context, self.context.setup.repo
-        first = context.reader.verdicts(context.setup.id, candidate=line[0].id, limit=1)
-        if not first or (gain.verdict.speedup or 0.0) <= (first[0].speedup or 0.0):
+        first = context.reader.newest_verdict(context.setup.id, line[0].id)
+        if first is None or (gain.verdict.speedup or 0.0) <= (first.speedup or 0.0):
             return False
         trees = {repo.tree_of(member.commit) for member in line}
         if any(row.purpose == CHALLENGE and row.incumbent_tree in trees for row in

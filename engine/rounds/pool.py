@@ -75,28 +75,23 @@ class Pool:
         self._manifest, self._used = manifest, used
         self._workers = workers
         self._messages = messages
-        self._limit = limit
-        self.cancel = threading.Event()
-        self._draining = threading.Event()
-        self._executor: ThreadPoolExecutor | None = None
-        self._disk = self._disk_watch()
+        self._cancel, self._draining = threading.Event(), threading.Event()
+        self._executor = ThreadPoolExecutor(limit, thread_name_prefix="slot")
+        self._disk = DiskWatch(setup.folder.path, disk_space.limit_of(setup))
         self._lock = threading.Lock()
         self._trials_left: int | None = None
 
     def start(self, tasks: Sequence[Task], base_commit: str,
               trials_left: int | None = None) -> None:
-        """Begin a round; `trials_left` bounds the screenings of its slots."""
+        """Begin the round; `trials_left` bounds the screenings of its slots."""
         self._trials_left = trials_left
-        self.cancel, self._draining = threading.Event(), threading.Event()
-        self._executor = ThreadPoolExecutor(self._limit, thread_name_prefix="slot")
-        self._disk = self._disk_watch()
         self._disk.start()
         for task in tasks:
             self._executor.submit(self._run, task, base_commit)
 
     def submit_retry(self, task: Task, base_commit: str) -> bool:
         """Run a retry in a slot; False if the pool begins no more work."""
-        if self._executor is None or self.cancel.is_set() or self._draining.is_set():
+        if self._cancel.is_set() or self._draining.is_set():
             return False
         self._executor.submit(self._run, task, base_commit)
         return True
@@ -107,14 +102,12 @@ class Pool:
 
     def stop(self) -> None:
         """End all workers and wait until their processes have exited."""
-        self.cancel.set()
+        self._cancel.set()
         self._disk.stop()
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, task: Task, base_commit: str) -> None:
-        if self.cancel.is_set():
+        if self._cancel.is_set():
             return
         if self._draining.is_set():
             self._messages.put(TaskSkipped(task=task))
@@ -167,7 +160,7 @@ class Pool:
                                 allowance=self._allowance, book=self._messages.put)
             with self._disk.slot(worktree, scratch) as watched, \
                     self._screening_desk(task, bench, tick) as (bench, desk):
-                report = self._workers[task.backend].work(task, bench, tick, watched.cancel)
+                report = self._workers[task.backend](task, bench, tick, watched.cancel)
             report = msgspec.structs.replace(report, screenings=desk.count)
             if watched.reason:
                 report = msgspec.structs.replace(report, summary=watched.reason,
@@ -208,9 +201,6 @@ class Pool:
         return Allowance(
             agent=manifest.pool.agent, worker_timeout_s=manifest.pool.worker_timeout_s,
             over_budget=stop_rules.models_over_budget(manifest.budget, self._used()))
-
-    def _disk_watch(self) -> DiskWatch:
-        return DiskWatch(self._setup.folder.path, disk_space.limit_of(self._setup))
 
     def _capture(self, worktree: Path, base: str, report: Report) -> tuple[str, Change]:
         """Return a worker's change and its base: a patch may be made for the best, although rounds

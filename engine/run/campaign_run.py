@@ -144,7 +144,7 @@ def _run_round(campaign: RunningCampaign, n: int, tasks: Sequence[Task], *,
     context, setup = campaign.context, campaign.setup
     limit = setup.manifest.pool.workers or pool_size.default_workers(setup)
     round = ActiveRound(
-        context=context, keeper=campaign.keeper, records=campaign.records, meter=campaign.meter,
+        keeper=campaign.keeper, records=campaign.records, meter=campaign.meter,
         pool=Pool(setup, campaign.workers, limit, context.messages, context.fleet,
                   round=n, manifest=lambda: context.setup.manifest,
                   used=lambda: campaign.meter.spent),

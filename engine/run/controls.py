@@ -196,10 +196,9 @@ class ControlHandler:
         if control.expected_base and control.expected_base not in (
                 candidate.base_commit, candidate.base_tree):
             return "refused: the candidate's base is not the one that was shown"
-        newest = self.context.reader.verdicts(self.context.setup.id, candidate=candidate.id,
-                                              limit=1)
+        newest = self.context.reader.newest_verdict(self.context.setup.id, candidate.id)
         if control.expected_verdict is not None and \
-                [row.id for row in newest] != [control.expected_verdict]:
+                (newest is None or newest.id != control.expected_verdict):
             return "refused: the candidate's verdict is not the one that was shown"
         return candidate
 
@@ -208,12 +207,11 @@ class ControlHandler:
 
         An engine may have been killed between the decision and the answer.
         """
-        newest = self.context.reader.decisions(self.context.setup.id, candidate=candidate.id,
-                                               limit=1)
-        kinds = {decision.kind for decision in newest if decision.actor == control.by}
+        newest = self.context.reader.newest_decision(self.context.setup.id, candidate.id)
         if control.verb == "approve" and candidate.state in ("keeping", "kept"):
             answer = "kept already"
-        elif control.verb == "reject" and candidate.state == "closed" and "reject" in kinds:
+        elif control.verb == "reject" and candidate.state == "closed" and newest is not None \
+                and (newest.kind, newest.actor) == ("reject", control.by):
             answer = "rejected already"
         else:
             return ""

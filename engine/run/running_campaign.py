@@ -122,15 +122,15 @@ class RunningCampaign:
             if placed.state in COMMITTED:
                 self._end_slot(placed, stage, placed.state)
             elif stage in ON_LINE:
-                newest = reader.decisions(campaign, candidate=placed.id, limit=1)
-                self._end_slot(placed, stage, newest[0].kind if newest else stage)
+                newest = reader.newest_decision(campaign, placed.id)
+                self._end_slot(placed, stage, newest.kind if newest else stage)
 
     def _end_slot(self, placed: Candidate, before: str, stage: str) -> None:
         if before == stage:
             return
         candidate = self._unformatted(placed)
         judged = self.keeper.judged_before(candidates.load(self.setup, candidate))
-        RoundSlots(self.context, self.keeper, self.context.round).end_slot_of(
+        RoundSlots(self.keeper, self.context.round).end_slot_of(
             candidate, stage, placed.reason if judged is None or placed.state not in COMMITTED
             else judged.ruling.reason)
 
@@ -171,7 +171,7 @@ class RunningCampaign:
     @property
     def placing(self) -> Placing:
         """Places gains while no round runs."""
-        return Placing(RoundSlots(self.context, self.keeper, self.context.round), self.records)
+        return Placing(RoundSlots(self.keeper, self.context.round), self.records)
 
     def adopt(self, waited: Sequence[Candidate]) -> None:
         """Put the fastest of the gains that an older kopt left waiting onto the line.

@@ -109,7 +109,7 @@ class ReferenceLatencies:
 def read(reader: Reader, campaign: str) -> ReferenceLatencies | None:
     """Return a campaign's references, None if none was measured."""
     return of_campaign([row for name in (*(form.key for form in FORMS), BASELINE)
-                        for row in reader.verdicts(campaign, candidate=name, limit=1)])
+                        if (row := reader.newest_verdict(campaign, name))])
 
 
 def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:

@@ -37,7 +37,8 @@ class CliOutput:
 
     def __init__(self, agent: AgentTemplate | None, tick: Tick, clean: Callable[[str], str],
                  transcript: Path, book: Callable[[float | None, int], None]) -> None:
-        self._stream = AgentStream(agent) if agent else None
+        self._is_agent = agent is not None
+        self._stream = AgentStream(agent or AgentTemplate(title=""))
         self._has_json = bool(agent and agent.stream)
         self._tick, self._clean = tick, clean
         self._transcript = TranscriptWriter(transcript)
@@ -51,7 +52,7 @@ class CliOutput:
 
     def take(self, line: bytes) -> None:
         """Record and show a line."""
-        event = self._stream.take(line) if self._stream else None
+        event = self._stream.take(line)
         if (self.cost_usd or 0.0) > self._booked_usd:
             self._book_costs()
         if event is None:
@@ -64,9 +65,9 @@ class CliOutput:
 
     def _show(self, text: str) -> None:
         shown = plain(self._clean(text), MAX_LINE)
-        self._tick("working", shown, None, None if self._stream is None else AgentProgress(
+        self._tick("working", shown, None, AgentProgress(
             began_at=self._began_at, step=self.steps, step_limit=0, cost_usd=self.cost_usd,
-            command=shown[:SHOWN]))
+            command=shown[:SHOWN]) if self._is_agent else None)
 
     def end(self, stdout: bytes) -> None:
         """Take a last line without a newline; write and book what is left."""
@@ -78,29 +79,27 @@ class CliOutput:
 
     def hypothesis(self, printed: str) -> str:
         """Return the last hypothesis that the command stated, "" if none."""
-        text = self._clean(self._stream.text) if self._stream else ""
-        return hypothesis_in(text) or hypothesis_in(printed)
+        return hypothesis_in(self._clean(self._stream.text)) or hypothesis_in(printed)
 
     @property
     def last_words(self) -> str:
         """The last line of a known agent's model."""
-        lines = self._clean(self._stream.text).strip().splitlines() if self._stream else []
+        lines = self._clean(self._stream.text).strip().splitlines()
         return plain(lines[-1], SHOWN) if lines else ""
 
     @property
     def error(self) -> str:
         """The last error of the stream."""
-        return plain(" ".join(self._clean(self._stream.error).split()), 300) \
-            if self._stream else ""
+        return plain(" ".join(self._clean(self._stream.error).split()), 300)
 
     @property
     def steps(self) -> int:
-        return self._stream.steps if self._stream else 0
+        return self._stream.steps
 
     @property
     def cost_usd(self) -> float | None:
         """The cost that a known agent reports, None if it does not; 0 for other commands."""
-        return self._stream.cost_usd if self._stream else 0.0
+        return self._stream.cost_usd if self._is_agent else 0.0
 
     def _book_costs(self) -> None:
         cost = None if self.cost_usd is None else self.cost_usd - self._booked_usd

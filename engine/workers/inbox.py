@@ -17,27 +17,25 @@ SOURCE = ".source"
 _HYPOTHESIS = re.compile(rb"\AHypothesis: (?P<text>.+)$", re.MULTILINE)
 
 
-class InboxWorker:
-    """Reads the patch or source that the task names; call `take` once it is decided on."""
-
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        path = Path(task.option)
-        tick("reading", path.name, None)
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_PATCH + 1)
-        except OSError as error:
-            raise InputError(f"cannot read the patch: {error.strerror}", where=path.name) from None
-        if len(data) > MAX_PATCH:
-            raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
-        header = _HYPOTHESIS.search(data)
-        hypothesis = header["text"].decode(errors="replace") if header else ""
-        summary = f"submitted as {plain(path.name)}"
-        if path.suffix == SOURCE and bench.target.source:
-            source = data[header.end():].removeprefix(b"\n\n") if header else data
-            (Path(bench.worktree) / bench.target.source).write_bytes(source)
-            return Report(ok=True, summary=summary, hypothesis=hypothesis)
-        return Report(ok=True, summary=summary, patch=data, hypothesis=hypothesis)
+def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
+    """Read the patch or source that the task names; call `take` once it is decided on."""
+    path = Path(task.option)
+    tick("reading", path.name, None)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_PATCH + 1)
+    except OSError as error:
+        raise InputError(f"cannot read the patch: {error.strerror}", where=path.name) from None
+    if len(data) > MAX_PATCH:
+        raise InputError(f"the patch is larger than {MAX_PATCH >> 20} MiB", where=path.name)
+    header = _HYPOTHESIS.search(data)
+    hypothesis = header["text"].decode(errors="replace") if header else ""
+    summary = f"submitted as {plain(path.name)}"
+    if path.suffix == SOURCE and bench.target.source:
+        source = data[header.end():].removeprefix(b"\n\n") if header else data
+        (Path(bench.worktree) / bench.target.source).write_bytes(source)
+        return Report(ok=True, summary=summary, hypothesis=hypothesis)
+    return Report(ok=True, summary=summary, patch=data, hypothesis=hypothesis)
 
 
 def take(path: Path) -> None:

@@ -34,34 +34,32 @@ MARGIN = 0.02
 """Gain over the common best from which a class is worth a kernel of its own."""
 
 
-class SplitWorker:
-    """Splits the source where config classes clearly need different kernels."""
-
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        language_of(bench.target)
-        if task.split is not None:
-            tick("splitting", f"candidate {task.split.candidate}", None)
-            return _split_candidate_off(task.split, bench)
-        result = search_classes(task, bench, tick, cancel)
-        if result is None:
-            return Report(ok=False, summary="stopped")
-        if cancel.is_set():
-            return Report(ok=False, summary="stopped before classes were compared",
-                          trials=result.trials)
-        path = Path(bench.worktree) / bench.target.source
-        tick("splitting", bench.target.source, None)
-        try:
-            text, groups = split_by_knobs(knobs.read(path), result, bench.target)
-        except Refused as refused:
-            return Report(ok=False, summary=f"not split: {refused}", trials=result.trials)
-        if not groups:
-            return Report(ok=True, trials=result.trials, summary=(
-                f"{len(result.trials)} of {result.space_size} configurations screened: no config "
-                f"class gains more than {MARGIN:.0%} from its own knobs"
-                + "".join(f"; {plain(note, 200)}" for note in result.notes)))
-        path.write_bytes(text.encode())
-        return Report(ok=True, summary=_summary(groups), hypothesis=_hypothesis(groups),
+def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
+    """Split the source where config classes clearly need different kernels."""
+    language_of(bench.target)
+    if task.split is not None:
+        tick("splitting", f"candidate {task.split.candidate}", None)
+        return _split_candidate_off(task.split, bench)
+    result = search_classes(task, bench, tick, cancel)
+    if result is None:
+        return Report(ok=False, summary="stopped")
+    if cancel.is_set():
+        return Report(ok=False, summary="stopped before classes were compared",
                       trials=result.trials)
+    path = Path(bench.worktree) / bench.target.source
+    tick("splitting", bench.target.source, None)
+    try:
+        text, groups = split_by_knobs(knobs.read(path), result, bench.target)
+    except Refused as refused:
+        return Report(ok=False, summary=f"not split: {refused}", trials=result.trials)
+    if not groups:
+        return Report(ok=True, trials=result.trials, summary=(
+            f"{len(result.trials)} of {result.space_size} configurations screened: no config "
+            f"class gains more than {MARGIN:.0%} from its own knobs"
+            + "".join(f"; {plain(note, 200)}" for note in result.notes)))
+    path.write_bytes(text.encode())
+    return Report(ok=True, summary=_summary(groups), hypothesis=_hypothesis(groups),
+                  trials=result.trials)
 
 
 def split_by_knobs(source: str, result: LoopResult, target: Target | CommandTarget,

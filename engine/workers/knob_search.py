@@ -41,15 +41,18 @@ from harness.verdict import Config, Verdict
 OnTrial = Callable[[Trial], None]
 
 
-class SearchWorker:
-    """Searches over some of the knobs and writes the best configuration into the source."""
+def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, *,
+         changed: str = "") -> Report:
+    """Search over some of the knobs and write the best configuration into the source.
 
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        result = search(task, bench, tick, cancel)
-        if result is None:
-            return Report(ok=False, summary="stopped")
-        (Path(bench.worktree) / bench.target.source).write_bytes(result.source.encode())
-        return Report(ok=True, summary=summary(result), trials=result.trials)
+    `changed` says in the report what was `changed` in the source before.
+    """
+    result = search(task, bench, tick, cancel)
+    if result is None:
+        return Report(ok=False, summary="stopped")
+    (Path(bench.worktree) / bench.target.source).write_bytes(result.source.encode())
+    return Report(ok=True, summary="; ".join(filter(None, (changed, summary(result)))),
+                  trials=result.trials)
 
 
 def search(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, *,

@@ -98,8 +98,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What the model's answers cost, None if a price is not known."""
 
 
-class Worker(Protocol):
-    """A backend, which does one task and reports."""
-
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        """Leave a candidate in the worktree, or return its patch. Raises KoptError on failure."""
+Worker = Callable[[Task, WorkerBench, Tick, threading.Event], Report]
+"""A backend: does one task until it is cancelled. It leaves a candidate in the worktree, or returns
+its patch. Raises KoptError on failure."""

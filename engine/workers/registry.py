@@ -5,22 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.manifest.schema import Manifest
+from engine.workers import inbox, kernel_split, knob_search, template, transform
 from engine.workers.agent import AgentWorker
 from engine.workers.cli import CliWorker
-from engine.workers.inbox import InboxWorker
-from engine.workers.kernel_split import SplitWorker
-from engine.workers.knob_search import SearchWorker
 from engine.workers.protocol import Worker
-from engine.workers.template import TemplateWorker
-from engine.workers.transform import TransformWorker
 
 
 def workers(manifest: Manifest) -> dict[str, Worker]:
     """Return every backend that a campaign may use, by its name in the manifest."""
     built: dict[str, Worker] = {
-        "search": SearchWorker(), "split": SplitWorker(), "transform": TransformWorker(),
-        "rewrite-template": TemplateWorker(),
-        "inbox": InboxWorker(), "cli": CliWorker(manifest.pool.cli, Path(manifest.project))}
+        "search": knob_search.work, "split": kernel_split.work, "transform": transform.work,
+        "rewrite-template": template.work, "inbox": inbox.work,
+        "cli": CliWorker(manifest.pool.cli, Path(manifest.project)).work}
     if manifest.pool.agent is not None:
-        built["agent"] = AgentWorker(manifest.pool.agent, Path(manifest.project))
+        built["agent"] = AgentWorker(manifest.pool.agent, Path(manifest.project)).work
     return built

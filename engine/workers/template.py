@@ -15,7 +15,7 @@ import msgspec
 
 from engine.rewrites import module_rewrite
 from engine.task import Task
-from engine.workers.knob_search import search, summary
+from engine.workers import knob_search
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
@@ -91,35 +91,29 @@ def _read(path: Path) -> Template:
                     parameters=tuple(parameters), text=text)
 
 
-class TemplateWorker:
-    """Replaces the source by a filled template, then searches over the template's knobs.
+def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
+    """Replace the source by a filled template, then search over the template's knobs.
 
     For a module without a GPU the search is skipped: Triton is interpreted there and not timed.
     """
+    target = bench.target
+    tick("rewriting", f"template {task.option}", None)
+    fitting = [] if isinstance(target, CommandTarget) else _sources(target, task, bench)
+    if not fitting:
+        raise Refused(f"no template {task.option!r} fits {target.op}")
+    source = Path(bench.worktree) / target.source
+    source.write_bytes(fitting[0].encode())
+    if target.is_module and bench.device.kind == "cpu":
+        return Report(ok=True, summary=f"{task.option}: not searched, no GPU to time on")
+    if target.is_module:
+        task = msgspec.structs.replace(task, trials=-(-task.trials // MODULE_SHARE))
+    return knob_search.work(task, bench, tick, cancel, changed=f"template {task.option}")
 
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        target = bench.target
-        tick("rewriting", f"template {task.option}", None)
-        fitting = [] if isinstance(target, CommandTarget) else self._sources(target, task, bench)
-        if not fitting:
-            raise Refused(f"no template {task.option!r} fits {target.op}")
-        source = Path(bench.worktree) / target.source
-        source.write_bytes(fitting[0].encode())
-        if target.is_module and bench.device.kind == "cpu":
-            return Report(ok=True, summary=f"{task.option}: not searched, no GPU to time on")
-        if target.is_module:
-            task = msgspec.structs.replace(task, trials=-(-task.trials // MODULE_SHARE))
-        result = search(task, bench, tick, cancel)
-        if result is None:
-            return Report(ok=False, summary="stopped")
-        source.write_bytes(result.source.encode())
-        return Report(ok=True, summary=f"template {task.option}; {summary(result)}",
-                      trials=result.trials)
 
-    def _sources(self, target: Target, task: Task, bench: WorkerBench) -> list[str]:
-        if not target.is_module:
-            return [template.fill(target) for template in find(target)
-                    if template.name == task.option]
-        result = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),
-                                      Path(bench.scratch), python=bench.python)
-        return [rewrite.source for rewrite in result.rewrites if rewrite.name == task.option]
+def _sources(target: Target, task: Task, bench: WorkerBench) -> list[str]:
+    if not target.is_module:
+        return [template.fill(target) for template in find(target)
+                if template.name == task.option]
+    result = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),
+                                  Path(bench.scratch), python=bench.python)
+    return [rewrite.source for rewrite in result.rewrites if rewrite.name == task.option]

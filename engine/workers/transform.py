@@ -15,36 +15,31 @@ import msgspec
 from engine.routing import source_language
 from engine.task import Task
 from engine.transformations import transformation_registry
-from engine.workers.knob_search import search, summary
+from engine.workers import knob_search
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
 from harness.tasks.target import Language, Target
 
 
-class TransformWorker:
-    """Applies one transformation to the best source, and searches over the knobs it declares."""
-
-    def work(self, task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
-        name, other = transformation_registry.of_option(task.option)
-        transformation = transformation_registry.find(name)
-        if transformation is None:
-            raise Refused(f"there is no transformation {task.option!r}")
-        if other:
-            bench = _of_file(bench, other)
-        path = Path(bench.worktree) / bench.target.source
-        tick("transforming", transformation.name, None)
-        entry = bench.target.entry if isinstance(bench.target, Target) else ""
-        changed = transformation_registry.apply(
-            transformation, knobs.read(path), bench.target.language, entry)
-        path.write_bytes(changed.source.encode())
-        if not changed.knobs:
-            return Report(ok=True, summary=changed.what)
-        result = search(msgspec.structs.replace(task, knobs=changed.knobs), bench, tick, cancel)
-        if result is None:
-            return Report(ok=False, summary="stopped")
-        path.write_bytes(result.source.encode())
-        return Report(ok=True, summary=f"{changed.what}; {summary(result)}", trials=result.trials)
+def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event) -> Report:
+    """Apply one transformation to the best source, and search over the knobs it declares."""
+    name, other = transformation_registry.of_option(task.option)
+    transformation = transformation_registry.find(name)
+    if transformation is None:
+        raise Refused(f"there is no transformation {task.option!r}")
+    if other:
+        bench = _of_file(bench, other)
+    path = Path(bench.worktree) / bench.target.source
+    tick("transforming", transformation.name, None)
+    entry = bench.target.entry if isinstance(bench.target, Target) else ""
+    changed = transformation_registry.apply(
+        transformation, knobs.read(path), bench.target.language, entry)
+    path.write_bytes(changed.source.encode())
+    if not changed.knobs:
+        return Report(ok=True, summary=changed.what)
+    return knob_search.work(msgspec.structs.replace(task, knobs=changed.knobs), bench, tick, cancel,
+                            changed=changed.what)
 
 
 def _of_file(bench: WorkerBench, path: str) -> WorkerBench:

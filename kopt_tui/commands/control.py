@@ -137,7 +137,7 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     name = candidate.id[:12]
     if args.verb == "approve" and candidate.state in ("keeping", "kept"):
         return ControlRequest(campaign=candidate.campaign, verb="approve", candidate=candidate.id)
-    newest = next(iter(reader.decisions(candidate.campaign, candidate=candidate.id, limit=1)), None)
+    newest = reader.newest_decision(candidate.campaign, candidate.id)
     if candidate.state == "closed" and newest is not None and newest.is_rejection:
         raise Refused(f"candidate {name} was {newest.reason}",
                       fix=submission.ask_again(candidate.id))
@@ -147,10 +147,10 @@ def _decision(reader: Reader, args: argparse.Namespace) -> ControlRequest:
     if args.verb == "approve" and (reason := waiting_line.obstacle(
             waiting_line.read(reader, candidate.campaign), candidate)):
         raise Refused(f"candidate {name} cannot be approved yet: {reason}")
-    verdicts = reader.verdicts(candidate.campaign, candidate=candidate.id, limit=1)
+    verdict = reader.newest_verdict(candidate.campaign, candidate.id)
     return ControlRequest(
         campaign=candidate.campaign, verb=args.verb, candidate=candidate.id,
-        expected_base=candidate.base_commit, expected_verdict=verdicts[0].id if verdicts else None,
+        expected_base=candidate.base_commit, expected_verdict=verdict.id if verdict else None,
         reason=args.reason if args.verb == "reject" else "")
 
 

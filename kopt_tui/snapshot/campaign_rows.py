@@ -101,10 +101,8 @@ class CampaignRows:
             else phrases.RAISE_A_LIMIT
 
     def _waiting(self, candidate: Candidate, line: Line) -> WaitingRow:
-        newest = next(iter(self._reader.verdicts(
-            candidate.campaign, candidate=candidate.id, limit=1)), None)
-        request = next(iter(self._reader.decisions(
-            candidate.campaign, candidate=candidate.id, limit=1)), None)
+        newest = self._reader.newest_verdict(candidate.campaign, candidate.id)
+        request = self._reader.newest_decision(candidate.campaign, candidate.id)
         review = patch_review.of_candidate(self._reader, candidate.campaign, candidate.id)
         why = (request.reason if request else "") or candidate.reason
         return harmless(WaitingRow(

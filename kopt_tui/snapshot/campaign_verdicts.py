@@ -108,8 +108,7 @@ def _choose(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
         return next((verdict for verdict in of_best if verdict.id in judged), None) or next(
             (verdict for verdict in of_best if verdict.speedup is not None), None), "kept"
     if kept:
-        return next(iter(reader.verdicts(campaign.id, candidate="baseline", limit=1)), None), \
-            "which is the best again"
+        return reader.newest_verdict(campaign.id, "baseline"), "which is the best again"
     timed = [verdict for verdict in verdicts if verdict.speedup is not None
              and verdict.purpose != reference_lines.PURPOSE]
     fastest = max((verdict for verdict in timed if verdict.purpose != BASELINE),

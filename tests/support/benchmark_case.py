@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,10 +105,17 @@ def judge(folder: Path, candidate: str, *, incumbent: str = KERNEL,
                     confirm=confirm, cancel=cancel, progress=progress)
 
 
-def project(path: Path, **fields: Any) -> Path:
+def project(path: Path, files: Mapping[str, str] | None = None, **fields: Any) -> Path:
     """Make a repository with a manifest and return the manifest's path."""
-    repos.project(path, {**FILES, "manifest.yaml": yaml_document.dump({**MANIFEST, **fields})})
+    repos.project(path, {**FILES, **(files or {}),
+                         "manifest.yaml": yaml_document.dump({**MANIFEST, **fields})})
     return path / "manifest.yaml"
+
+
+def one_round(path: Path, files: Mapping[str, str] | None = None, **fields: Any) -> Path:
+    """Make a repository whose campaign has one round for patches that are handed in."""
+    return project(path, files, **{"approval": "auto", "max_iterations": 1, "pool": {
+        "slots": 1, "backends": ["inbox"]}, "decision": {"alpha": 0.2, "looks": 4}, **fields})
 
 
 def patch(manifest: Path, path: Path, **files: str) -> Path:

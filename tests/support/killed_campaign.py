@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +54,13 @@ def host(setup: Setup) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, str(HOST), str(setup.workspace), setup.id],
                             env={**os.environ, "PYTHONPATH": str(HOST.parents[2])},
                             start_new_session=True, stderr=subprocess.DEVNULL)
+
+
+def is_killed(setup: Setup, step: str = "second-try.begun") -> bool:
+    """Run a host; return whether it died at a failpoint, rather than ended."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("KOPT_FAILPOINT", step)
+        return host(setup).wait(120) == -signal.SIGKILL
 
 
 def records(setup: Setup) -> dict[str, str]:

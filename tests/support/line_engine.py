@@ -14,19 +14,23 @@ from engine.repository.campaign_repo import CampaignRepo
 from tests.support import repos, samples
 
 
+def capture(writer: Writer, repo: CampaignRepo, name: str, line: int) -> None:
+    """Record a verified candidate that changes a line of the tip."""
+    tree = repo.worktree("fixed-1", repo.tip)
+    kernel = tree / "kernel.c"
+    kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
+    repo.store_candidate(name, repo.capture(tree, repo.tip).tree)
+    writer.add_candidate(samples.candidate(
+        name, base_commit=repo.tip, base_tree=repo.tree_of(repo.tip),
+        patch_path=f"{name}.patch", state="verified"))
+
+
 def add(writer: Writer, repo: CampaignRepo, name: str, line: int, *, asks: bool) -> None:
     """Capture a gain on the tip, unless it was captured, and put it onto the waiting line."""
     reader = Reader(writer.workspace)
     known = {candidate.id: candidate for candidate in reader.candidates("rms")}
     if name not in known:
-        tree = repo.worktree("fixed-1", repo.tip)
-        kernel = tree / "kernel.c"
-        kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
-        change = repo.capture(tree, repo.tip)
-        repo.store_candidate(name, change.tree)
-        writer.add_candidate(samples.candidate(
-            name, base_commit=repo.tip, base_tree=repo.tree_of(repo.tip),
-            patch_path=f"{name}.patch", state="verified"))
+        capture(writer, repo, name, line)
         known = {candidate.id: candidate for candidate in reader.candidates("rms")}
     if known[name].state == "verified" and known[name].base_commit == repo.tip:
         why = KeepReason(message=f"{name} faster", reason="1.5x", actor="engine", round=1)

@@ -120,8 +120,8 @@ def add_candidate(writer: Writer, folder: Folder, name: str, n: int, idea: str, 
                                            patch_path=f"patches/{path.name}"))
 
 
-def begin(workspace: Path, **fields: Any) -> tuple[Records, Writer]:
-    """Record a campaign with its baseline."""
+def begin(workspace: Path, *rounds: int, **fields: Any) -> tuple[Records, Writer]:
+    """Record a campaign with its baseline, and the start of further rounds."""
     records, writer = make_records(workspace), Writer(workspace)
     writer.add_campaign(samples.campaign(path=str(records.folder.path), **fields))
     writer.start_round(samples.round_(1))
@@ -131,13 +131,14 @@ def begin(workspace: Path, **fields: Any) -> tuple[Records, Writer]:
         "baseline", speedup=1.0, speedup_low=0.99, speedup_high=1.01, rows=rows),
         purpose="baseline")
     writer.end_round("rms", 1, outcome="baseline", best_speedup=1.0, summary="baseline")
+    for n in rounds:
+        writer.start_round(samples.round_(n))
     return records, writer
 
 
 def record_campaign(workspace: Path) -> tuple[Records, Reader, Writer]:
     """Record a campaign with one gain, then six regressions, then a stop."""
-    records, writer = begin(workspace)
-    writer.start_round(samples.round_(2))
+    records, writer = begin(workspace, 2)
     writer.put_bottlenecks("rms", 2, [Bottleneck(
         campaign="rms", round=2, rank=1, id="b2.1", kernel="scale_kernel", config_class="tall",
         limiter="memory", metric="% of roofline", value=41.0, detail="d", advice="move less")])

@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from engine.campaign.setup import Setup
 from tests.support import campaigns, killed_campaign
 from tests.support.paths import ROOT, SUPPORT
@@ -33,10 +31,12 @@ def decisions(setup: Setup) -> list[tuple[str, str]]:
 def start_engine(setup: Setup, **env: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
-        env={**os.environ, **env},
-        cwd=ROOT,
-        start_new_session=True,
-    )
+        env={**os.environ, **env}, cwd=ROOT, start_new_session=True)
+
+
+def is_killed(setup: Setup, step: str = "second-try.begun") -> bool:
+    """Run an engine; return whether it died at a failpoint, rather than ended."""
+    return start_engine(setup, KOPT_FAILPOINT=step).wait(120) == -signal.SIGKILL
 
 
 def same_when_killed(root: Path, by_command: str, kinds: list[str]) -> None:
@@ -55,9 +55,7 @@ def same_when_killed(root: Path, by_command: str, kinds: list[str]) -> None:
         for path in setup.folder.inbox.iterdir():
             path.unlink()
         for _ in range(kills):
-            with pytest.MonkeyPatch.context() as environment:
-                environment.setenv("KOPT_FAILPOINT", "second-try.begun")
-                assert killed_campaign.host(setup).wait(120) == -signal.SIGKILL
+            assert killed_campaign.is_killed(setup)
         assert killed_campaign.host(setup).wait(120) == 0
         assert [kind for kind, _ in decisions(setup)] == kinds
         records[name] = killed_campaign.records(setup)

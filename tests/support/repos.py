@@ -55,6 +55,12 @@ def _commit(path: Path, files: dict[str, str], message: str) -> None:
     git(path, "commit", "-q", "-m", message)
 
 
+def files(folder: Path) -> dict[str, str]:
+    """Return the files in a folder by path, without git's own."""
+    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*"))
+            if p.is_file() and ".git" not in p.relative_to(folder).parts}
+
+
 def message(git_dir: Path, commit: str) -> str:
     return git(git_dir, "log", "-1", "--format=%B", commit).strip()
 

@@ -9,7 +9,6 @@ from typing import Any
 from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
 from engine.history import history
-from harness.formats import yaml_document
 from tests.support import benchmark_case, repos
 from tests.support.campaigns import campaign, reading
 
@@ -22,14 +21,10 @@ GAINS = {"A": "A = 5.0", "B": "B = 20.0", "C": "C = 40.0", "D": "D = 50.0"}
 
 def create(root: Path, failing_gain: str, **fields: Any) -> Setup:
     """Make a campaign whose only round keeps A, B and C; tests fail once `failing_gain` is kept."""
-    repos.project(root / "p", {**benchmark_case.FILES, "kernel.py": KERNEL, "manifest.yaml":
-                  yaml_document.dump({
-                      **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 3,
-                      "pool": {"slots": 1, "backends": ["inbox"]},
-                      "decision": {"alpha": 0.2, "looks": 4}, "full_test_command":
-                          f"python -c 'import kernel; assert kernel.{failing_gain} == 60'",
-                      **fields})})
-    setup = campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
+    setup = campaigns_of.create(root / "w", benchmark_case.one_round(
+        root / "p", {"kernel.py": KERNEL}, **{
+            "max_iterations": 3, "full_test_command":
+                f"python -c 'import kernel; assert kernel.{failing_gain} == 60'", **fields}))
     for name in "ABC":
         hand_in(setup, name)
     return setup

@@ -17,13 +17,12 @@ import pytest
 from engine.split import specialise
 from engine.split.class_preferences import ClassGroup
 from engine.split.languages import conditions
-from engine.verify.fleet import Fleet
 from engine.workers.protocol import WorkerBench
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.devices import inventory
-from harness.isolation.zygote_client import WarmStart
 from harness.search.space import knobs
 from harness.verdict import Value
+from tests.support import bench_case
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # separate from other runs
@@ -151,7 +150,5 @@ def project(folder: Path, **files: str) -> Path:
 
 def bench(folder: Path, target: CommandTarget = TARGET, **files: str) -> WorkerBench:
     tree = project(folder / "tree", **files)
-    device = inventory.find("cpu")
-    return WorkerBench(target=target, device=device, baseline=str(tree), worktree=str(tree),
-                 fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
-                 scratch=str(folder / "scratch"), base_commit="c0")
+    return bench_case.bench(target, inventory.find("cpu"), tree, folder / "scratch",
+                            base_commit="c0")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from engine.transformations.transformation import Transformation
 from tests.support import forked_program
 from tests.support.triton_sources import HEAD, LAYER_NORM, MATMUL
 
@@ -241,20 +242,22 @@ for entry, arguments, before, after in json.load(open(sys.argv[1])):
 """
 
 
-def changes(cases: Sequence[tuple[str, str, str, str]], folder: Path) -> list[tuple[str, str]]:
-    """Return for each case its entry and how the results differ, "" if they do not.
+def same_bits(transformation: Transformation, cases: Mapping[str, tuple[str, str]],
+              folder: Path) -> None:
+    """Check that it changes each entry's source, and with these arguments no bit of the results.
 
-    A case is an entry, its arguments, and the sources before and after. Triton interprets the
-    kernels in one process, without a GPU.
+    Triton interprets the kernels in one process, without a GPU.
     """
     rows = []
-    for number, (entry, arguments, *sources) in enumerate(cases):
-        paths = [folder / f"{number}_{name}.py" for name in ("before", "after")]
-        for path, source in zip(paths, sources, strict=True):
-            path.write_text(source)
+    for entry, (source, arguments) in cases.items():
+        changed = transformation.apply(source).source
+        assert changed != source
+        paths = [folder / f"{entry}_{name}.py" for name in ("before", "after")]
+        for path, text in zip(paths, (source, changed), strict=True):
+            path.write_text(text)
         rows.append([entry, arguments, *map(str, paths)])
     program, listed = folder / "program.py", folder / "cases.json"
     program.write_text(_PROGRAM)
     listed.write_text(json.dumps(rows))
     printed = forked_program.output(program, str(listed), folder=folder, interpret=True)
-    return [(row[0], row[1]) for row in map(json.loads, printed.splitlines())]
+    assert [json.loads(line) for line in printed.splitlines()] == [[entry, ""] for entry in cases]

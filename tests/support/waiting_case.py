@@ -17,8 +17,7 @@ from engine.history import history
 from engine.history.history import CampaignHistory
 from engine.journal.records import Candidate
 from engine.journal.write import request
-from harness.formats import yaml_document
-from tests.support import benchmark_case, campaigns, repos
+from tests.support import benchmark_case, campaigns
 from tests.support import instant_verdicts as instant
 
 COSTS = {"A": 200.0, "B": 30.0, "C": 30.0, "D": 30.0}
@@ -47,12 +46,9 @@ def source(**costs: float) -> str:
 
 
 def create(root: Path, **fields: Any) -> Setup:
-    repos.project(root / "p", {**benchmark_case.FILES, "kernel.py": source(), "manifest.yaml":
-                  yaml_document.dump({
-                      **benchmark_case.MANIFEST, "approval": "flagged", "max_iterations": 20,
-                      "pool": {"slots": 1, "backends": ["inbox"]},
-                      "decision": {"alpha": 0.2, "looks": 4}, **fields})})
-    return campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
+    return campaigns_of.create(root / "w", benchmark_case.one_round(
+        root / "p", {"kernel.py": source()},
+        **{"approval": "flagged", "max_iterations": 20, **fields}))
 
 
 def try_change(setup: Setup, costs: dict[str, float], name: str, *,

@@ -18,13 +18,12 @@ from engine.markdown import fenced
 from engine.planning import idea_source, kernel_routing
 from engine.planning.advice import model_request
 from engine.planning.bottlenecks import TunableBottleneck
-from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanInputs, planned_share
 from engine.planning.pool_size import authors
-from engine.planning.survey import Survey
+from engine.planning.stagnation import PlannedIdea
 from engine.workers import slot_facts
-from engine.workers.model import single_request
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model import model_process
+from engine.workers.model.model_process import RequestAnswer
 from harness.formats.quantities import counted
 from harness.formats.text import one_line, plain, read_text
 
@@ -61,14 +60,14 @@ class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
-                     past: CampaignHistory, recorded: RoundPlan | None) -> PlanInputs:
+def with_suggestions(context: EngineContext, inputs: PlanInputs, past: CampaignHistory,
+                     recorded: RoundPlan | None) -> PlanInputs:
     """Return the inputs with a model's ideas, if one is configured and agents can follow them.
 
     A round with a `recorded` plan gets the ideas in it. Raises CampaignStopped.
     """
-    setup, spec = context.setup, single_request.model_of(
-        context.setup.manifest.pool, "planner")
+    setup, view = context.setup, inputs.survey
+    spec = model_process.model_of(setup.manifest.pool, "planner")
     if recorded is not None:
         by_id = {tunable.bottleneck.id: tunable for tunable in view.bottlenecks}
         return msgspec.structs.replace(inputs, model_note=recorded.model, suggested=tuple(
@@ -78,14 +77,14 @@ def with_suggestions(context: EngineContext, inputs: PlanInputs, view: Survey,
     known = [slot.hypothesis.removeprefix(f"{slot.option}: ") for round in past.attempts
              for slot in context.reader.slots(setup.id, round.n)]
     answer = model_request.ask(context, spec, SUBAGENT, view.routing.source,
-                               _prompt(context, inputs, view), round=inputs.round,
+                               _prompt(context, inputs), round=inputs.round,
                                purpose="proposes hypotheses")
     suggestions = read(answer, view.bottlenecks, planned_share(inputs), known)
     return msgspec.structs.replace(inputs, suggested=suggestions.ideas, model_note=suggestions.note)
 
 
-def _prompt(context: EngineContext, inputs: PlanInputs, view: Survey) -> str:
-    setup, target = context.setup, context.setup.target
+def _prompt(context: EngineContext, inputs: PlanInputs) -> str:
+    setup, target, view = context.setup, context.setup.target, inputs.survey
     listed = "\n".join(
         f"- {limit.id}: {limit.limiter} {limit.config_class}: {limit.detail}; {limit.advice}"
         for limit in (tunable.bottleneck for tunable in view.bottlenecks))

@@ -12,8 +12,8 @@ from engine.manifest.pool_schema import RequestSpec
 from engine.planning import kernel_routing
 from engine.routing.source_language import SourceLanguage
 from engine.task import ModelAnswer
-from engine.workers.model import single_request
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model import model_process
+from engine.workers.model.model_process import RequestAnswer
 from harness.errors import InputError
 from harness.isolation import device_lock
 
@@ -40,7 +40,7 @@ def ask(context: EngineContext, spec: RequestSpec, subagent: str, language: Sour
     scratch = setup.folder.fresh_scratch(subagent)
     yields = device_lock.turnstile() if setup.device.kind == "cpu" else None
     context.tick(subagent, "waiting", f"{spec.model} {purpose}")
-    answer = context.run_in_thread(lambda: single_request.ask(
+    answer = context.run_in_thread(lambda: model_process.ask(
         spec, system, prompt, scratch, transcript, name=subagent, yields=yields,
         cancel=context.stop))
     if answer.text or answer.cost_usd is None:

@@ -15,8 +15,8 @@ from engine.manifest.pool_schema import RequestSpec
 from engine.markdown import fenced
 from engine.planning.advice import model_request
 from engine.routing import source_language
-from engine.workers.model import single_request
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model import model_process
+from engine.workers.model.model_process import RequestAnswer
 from harness.errors import InputError
 from harness.formats import quantities
 from harness.formats.text import plain, read_text
@@ -48,7 +48,7 @@ Its worker claims: {claim}
 def review_waiting(context: EngineContext) -> None:
     """Review each candidate that waits for a person and has no review. Raises CampaignStopped."""
     setup, reader = context.setup, context.reader
-    spec = single_request.model_of(setup.manifest.pool, "reviewer")
+    spec = model_process.model_of(setup.manifest.pool, "reviewer")
     if spec is None:
         return
     for candidate in waiting_line.read(reader, setup.id):
@@ -80,10 +80,10 @@ def _review(context: EngineContext, spec: RequestSpec, candidate: Candidate) -> 
 
 def _measured(context: EngineContext, candidate: Candidate) -> str:
     """Return each class's times and the findings of the newest verdict, as Markdown."""
-    rows = context.reader.verdicts(context.setup.id, candidate=candidate.id, limit=1)
-    verdict = verdict_of(rows[0]) if rows else None
-    if verdict is None:
+    row = context.reader.newest_verdict(context.setup.id, candidate.id)
+    if row is None:
         return "- nothing"
+    verdict = verdict_of(row)
     lines = [f"{row.config_class}: {row.outcome}, from {quantities.latency(row.incumbent_us)} "
              f"to {quantities.latency(row.latency_us)}" for row in verdict.rows
              if row.latency_us is not None and row.incumbent_us is not None]

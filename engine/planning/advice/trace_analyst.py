@@ -21,8 +21,8 @@ from engine.planning.pool_size import authors
 from engine.planning.survey import Survey
 from engine.verify import reference_lines
 from engine.workers import slot_facts
-from engine.workers.model import single_request
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model import model_process
+from engine.workers.model.model_process import RequestAnswer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats.quantities import counted, latency
 from harness.formats.text import one_line, plain, read_text
@@ -71,7 +71,7 @@ class Causes(msgspec.Struct, frozen=True, kw_only=True):
     note: str
 
 
-def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
+def with_causes(context: EngineContext, inputs: PlanInputs,
                 recorded: RoundPlan | None) -> PlanInputs:
     """Return the inputs with the causes that a model names for the best's times.
 
@@ -79,7 +79,7 @@ def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
     previous round's best, gets the recorded causes. Raises CampaignStopped.
     """
     setup = context.setup
-    spec = single_request.model_of(setup.manifest.pool, "analyst")
+    spec = model_process.model_of(setup.manifest.pool, "analyst")
     last = plan_event.last(context.reader, setup.id)
     if recorded is not None:
         causes = Causes(lines=recorded.causes, note=recorded.analysis)
@@ -88,9 +88,9 @@ def with_causes(context: EngineContext, inputs: PlanInputs, view: Survey,
     elif last is not None and last.causes and last.surveyed == setup.repo.tip:
         causes = Causes(lines=last.causes, note=last.analysis)
     else:
-        known = _measured(context, view)
+        known = _measured(context, inputs.survey)
         answer = model_request.ask(
-            context, spec, SUBAGENT, view.routing.source, _TASK.format(
+            context, spec, SUBAGENT, inputs.survey.routing.source, _TASK.format(
                 measured=known.text, path=setup.target.source,
                 source=fenced(known.source, MAX_SOURCE)),
             round=inputs.round, purpose="reads the measurements")

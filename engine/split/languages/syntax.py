@@ -80,21 +80,23 @@ def _grammar(name: str) -> Language:
 
 def dependents(items: Sequence[Item], names: Iterable[str]) -> list[Item]:
     """Return the items that define or use some of the names, directly or through other items."""
-    known, chosen = set(names), set[int]()
-    while more := [place for place, item in enumerate(items)
-                   if place not in chosen and (item.uses | item.defines) & known]:
-        chosen.update(more)
-        known.update(*(items[place].defines for place in more))
-    return [items[place] for place in sorted(chosen)]
+    return _reached(items, set(names), lambda item: item.uses | item.defines,
+                    lambda item: item.defines)
 
 
 def prerequisites(items: Sequence[Item], function: str) -> list[Item]:
     """Return all items that a function needs, itself included, in the source's order."""
-    known, chosen = {function}, set[int]()
+    return _reached(items, {function}, lambda item: item.defines, lambda item: item.uses)
+
+
+def _reached(items: Sequence[Item], known: set[str], needed: Callable[[Item], frozenset[str]],
+             added: Callable[[Item], frozenset[str]]) -> list[Item]:
+    """Return the items of which a `needed` name is known; each makes its `added` names known."""
+    chosen = set[int]()
     while more := [place for place, item in enumerate(items)
-                   if place not in chosen and item.defines & known]:
+                   if place not in chosen and needed(item) & known]:
         chosen.update(more)
-        known.update(*(items[place].uses for place in more))
+        known.update(*(added(items[place]) for place in more))
     return [items[place] for place in sorted(chosen)]
 
 

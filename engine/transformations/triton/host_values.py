@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 import re
-from collections import Counter
 
-from engine.transformations.triton.parsed_triton import stored
+from engine.transformations.triton.parsed_triton import ParsedTriton
 
 _METADATA = ("shape", "dtype", "device", "stride", "numel", "size", "dim", "ndim", "element_size",
              "is_cuda", "is_contiguous")
@@ -21,10 +20,7 @@ class HostValues:
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._function = function
-        count = Counter([*stored(function), *(parameter.arg for parameter in function.args.args)])
-        self._single = {node.targets[0].id: node.value for node in ast.walk(function)
-                        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-                        and len(node.targets) == 1 and count[node.targets[0].id] == 1}
+        self._single = ParsedTriton.single_values(function)
         shared = {name for node in ast.walk(function) if isinstance(node, ast.Global | ast.Nonlocal)
                   for name in node.names}
         self.allocated = tuple(name for name, value in self._single.items() if is_new(value)
@@ -92,9 +88,7 @@ class _Resolved(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         value = self._single.get(node.id)
-        calls = [] if value is None else [
-            ast.unparse(part.func) for part in ast.walk(value) if isinstance(part, ast.Call)]
-        if value is None or not all(_QUIET.fullmatch(call) for call in calls) \
+        if value is None or not all(map(_QUIET.fullmatch, ParsedTriton.called(value))) \
                 or isinstance(value, ast.Name | ast.Lambda | ast.Tuple | ast.List):
             return node
         others = {name: single for name, single in self._single.items() if name != node.id}

@@ -123,8 +123,8 @@ class _Loop:
         if not launches or not source:
             return f"{line} is in a loop that may store to what it loads"
         for launch in launches:
-            bound = dict(zip((parameter.arg for parameter in self.function.args.args),
-                             launch.call.args, strict=False))
+            bound = dict(zip(self.parsed.parameters(self.function), launch.call.args,
+                             strict=False))
             bound.update({keyword.arg: keyword.value for keyword in launch.call.keywords
                           if keyword.arg})
             values = HostValues(launch.function) if launch.function is not None else None
@@ -146,6 +146,6 @@ class _Loop:
             return ""
         values = [node.value for node in ast.walk(self.function) if isinstance(node, ast.Assign)
                   and ast.unparse(node.targets[0]) == address.id]
-        if address.id in {parameter.arg for parameter in self.function.args.args}:
+        if address.id in self.parsed.parameters(self.function):
             return address.id if not values else ""
         return self._pointer(values[0]) if len(values) == 1 else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,6 +105,29 @@ class ParsedTriton(EditedSource):
         return isinstance(node, ast.Call) and ast.unparse(node.func) in [
             f"{self.language}.{name}" for name in names]
 
+    @staticmethod
+    def argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
+        """Return the argument that a call passes by name or at a place, None if it passes none."""
+        named = [keyword.value for keyword in call.keywords if keyword.arg == name]
+        return named[0] if named else call.args[place] if len(call.args) > place else None
+
+    @staticmethod
+    def called(node: ast.AST) -> set[str]:
+        """Return the functions that a part of the source calls, as they are written."""
+        return {ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+
+    @staticmethod
+    def parameters(function: ast.FunctionDef) -> list[str]:
+        return [argument.arg for argument in function.args.args]
+
+    @staticmethod
+    def single_values(function: ast.FunctionDef) -> dict[str, ast.expr]:
+        """Return the values of the names that a function assigns exactly once."""
+        count = Counter([*stored(function), *ParsedTriton.parameters(function)])
+        return {node.targets[0].id: node.value for node in ast.walk(function)
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+                and len(node.targets) == 1 and count[node.targets[0].id] == 1}
+
     def range_loops(self, node: ast.AST) -> Iterator[tuple[ast.For, ast.Call]]:
         """Yield the loops over a range in a part of the source, and the calls of the ranges."""
         for part in ast.walk(node):
@@ -168,12 +192,6 @@ class ParsedTriton(EditedSource):
         line = min([first.lineno, *(decorator.lineno for decorator in first.decorator_list)])
         at = self._starts[line - 1]
         yield Replacement(at, at, "".join(f"{line}\n" for line in lines) + "\n\n")
-
-
-def mask_of(call: ast.Call, place: int) -> ast.expr | None:
-    """Return a load's or store's mask, a keyword or positional argument."""
-    masks = [keyword.value for keyword in call.keywords if keyword.arg == "mask"]
-    return masks[0] if masks else call.args[place] if len(call.args) > place else None
 
 
 def names(node: ast.AST, kind: type[ast.expr_context] = ast.expr_context) -> list[str]:

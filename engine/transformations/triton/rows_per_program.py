@@ -11,12 +11,12 @@ from engine.transformations.transformation import (
     Transformation,
     Transformed,
 )
-from engine.transformations.triton.grid_of_launch import (
+from engine.transformations.triton.parsed_triton import ParsedTriton, names, target_of
+from engine.transformations.triton.persistent_grid import (
     LaunchWithTotal,
     kernels_with_totals,
     obstacle,
 )
-from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, target_of
 
 _REDUCTIONS = ("sum", "max", "min")
 _ELEMENTWISE = ("program_id", "arange", "load", "store", "cast", "where", "exp", "exp2", "log",
@@ -114,7 +114,7 @@ def _masked(parsed: ParsedTriton, function: ast.FunctionDef, program: ast.Call,
             if not any(node is program or (isinstance(node, ast.Name) and node.id in varying)
                        for node in ast.walk(call.args[0])):
                 continue
-            mask = mask_of(call, place)
+            mask = parsed.argument(call, "mask", place)
             if mask is not None:
                 begin, end = parsed.span(mask)
                 edits += [Replacement(begin, begin, "("), Replacement(end, end, f") & {inside}")]

@@ -56,7 +56,7 @@ class NarrowOffsets(Transformation):
 
 def _narrowed(parsed: ParsedTriton, function: ast.FunctionDef) -> Iterator[tuple[ast.expr, str]]:
     """Yield the addresses that can be written with 32-bit offsets, each with its new text."""
-    values, blocks = _single_values(function), _block_names(parsed, function)
+    values, blocks = _constant_values(parsed, function), _block_names(parsed, function)
     pointers = {parameter.arg for parameter in function.args.args if parameter.annotation is None}
     for call in (*parsed.calls(function, "load"), *parsed.calls(function, "store")):
         address = head = call.args[0]
@@ -82,14 +82,11 @@ def _as_addend(node: ast.expr) -> str:
     return f"({ast.unparse(node)})"
 
 
-def _single_values(function: ast.FunctionDef) -> dict[str, ast.expr]:
+def _constant_values(parsed: ParsedTriton, function: ast.FunctionDef) -> dict[str, ast.expr]:
     """Return the values of names that are assigned once, from names that never change."""
-    count = Counter(stored(function))
-    parameters = {parameter.arg for parameter in function.args.args}
-    return {node.targets[0].id: node.value for node in ast.walk(function)
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-            and count[node.targets[0].id] == 1 and node.targets[0].id not in parameters
-            and all(count[name] <= (name not in parameters) for name in names(node.value))}
+    count = Counter([*stored(function), *parsed.parameters(function)])
+    return {name: value for name, value in parsed.single_values(function).items()
+            if all(count[used] <= 1 for used in names(value))}
 
 
 def _addends(parsed: ParsedTriton, node: ast.expr, values: Mapping[str, ast.expr],

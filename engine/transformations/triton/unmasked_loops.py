@@ -27,7 +27,7 @@ from engine.transformations.triton.index_sums import (
     plus,
     text,
 )
-from engine.transformations.triton.parsed_triton import ParsedTriton, loaded, mask_of, names, stored
+from engine.transformations.triton.parsed_triton import ParsedTriton, loaded, names, stored
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return)
 
@@ -72,7 +72,7 @@ class _StepLoop:
     counts_blocks: bool
 
     def __post_init__(self) -> None:
-        parameters = {argument.arg for argument in self.function.args.args}
+        parameters = {*self.parsed.parameters(self.function)}
         count = Counter(stored(self.function))
         self.variable = ast.unparse(self.node.target)
         self._in_body = Counter(name for part in self.node.body for name in stored(part))
@@ -156,14 +156,14 @@ class _StepLoop:
         parsed, node = self.parsed, self.node
         begin, end = parsed.at(node.lineno, 0), parsed.span(node)[1]
         indent = parsed.source[begin:parsed.span(node)[0]]
-        parameters = {argument.arg for argument in self.function.args.args}
         size, block = (parsed.text(expression) for expression in (self.size, self.block))
         first = ast.unparse(self.begin)  # `begin` may be a 0 that is not in the source
         size = size if size.isidentifier() else f"({size})"
         block = block if block.isidentifier() or block.isdigit() else f"({block})"
         if first != "0":
             size = f"({size} - ({first}))"
-        if size not in parameters or size in stored(self.function):  # a size is never negative
+        is_size = size in parsed.parameters(self.function) and size not in stored(self.function)
+        if not is_size:  # a size is never negative
             size = f"{parsed.language}.maximum({size}, 0)"
         value = f"{size} // {block}" + ("" if self.counts_blocks else f" * {block}")
         value = value if first == "0" else f"{first} + {value}"
@@ -184,7 +184,7 @@ class _StepLoop:
         used: Counter[str] = Counter()
         for name, place in (("load", 1), ("store", 2)):
             for call in self.parsed.calls(self.node, name):
-                mask = mask_of(call, place)
+                mask = self.parsed.argument(call, "mask", place)
                 others = [word for word in call.keywords if word.arg not in ("mask", "other")]
                 if mask is None or not self._has_block(call.args[0]):
                     continue
@@ -254,11 +254,9 @@ def _step_loop(parsed: ParsedTriton, function: ast.FunctionDef, node: ast.For,
                          size=bound, block=arguments[2], counts_blocks=False)
     count: ast.expr | None = bound
     if isinstance(count, ast.Name):
-        values = [line.value for line in function.body if isinstance(line, ast.Assign)
-                  and ast.unparse(line.targets[0]) == count.id]
-        changed = stored(function)
-        count = values[0] if len(values) == 1 and changed.count(count.id) == 1 and all(
-            name not in changed for name in names(values[0])) else None
+        count = parsed.single_values(function).get(count.id)
+        if count is not None and set(stored(function)).intersection(names(count)):
+            return None
     if is_zero and count is not None and parsed.is_call(count, "cdiv") \
             and isinstance(count, ast.Call) and len(count.args) == 2:
         return _StepLoop(parsed=parsed, function=function, node=node, begin=begin, bound=bound,

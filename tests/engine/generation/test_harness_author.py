@@ -12,14 +12,11 @@ from engine.generation import generated_harness, harness_author
 from engine.generation.generated_harness import LIMIT_S, NAME, HarnessRecord, KernelToBenchmark
 from engine.generation.harness_author import HarnessAuthor
 from engine.manifest.pool_schema import CliSpec
-from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker
-from engine.workers.protocol import WorkerBench
 from harness.call_trace import weights
 from harness.devices import inventory
 from harness.errors import Refused
-from harness.isolation.zygote_client import WarmStart
-from tests.support import harness_case
+from tests.support import bench_case, harness_case
 
 
 class Flow:
@@ -34,14 +31,11 @@ class Flow:
             project=harness_case.project(root), source="rmsnorm.c", entry="rmsnorm",
             traced=weights.parse(harness_case.TRACED.encode(), "calls.csv"),
             traced_file="calls.csv", device="cpu", language="c")
-        device = inventory.find("cpu")
         command = f"{harness_case.agent(root)} {harnesses} {verdicts}"
         self.author = HarnessAuthor(
-            worker=CliWorker([CliSpec(name="agent", command=command)]), backend="cli",
-            option="agent", review=review, bench=WorkerBench(
-                target=self.kernel.target, device=device, worktree="", baseline="",
-                base_commit="", scratch=str(self.scratch), edit=(NAME,),
-                fleet=Fleet([(device, WarmStart(None))], retry_s=1.0, limit_s=1.0)))
+            worker=CliWorker([CliSpec(name="agent", command=command)]).work, backend="cli",
+            option="agent", review=review, bench=bench_case.bench(
+                self.kernel.target, inventory.find("cpu"), root, self.scratch, edit=(NAME,)))
 
     def run(self) -> HarnessRecord:
         return harness_author.write(self.kernel, self.author, self.folder,

@@ -18,13 +18,6 @@ from harness.search.trials.trials import Trial
 from tests.support import samples
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    made = Writer(tmp_path)
-    made.add_campaign(samples.campaign())
-    return made
-
-
 def payload_of(reader: Reader, kind: str) -> dict[str, object]:
     found = [e for e in reader.last_events("rms") if e.kind == kind]
     return msgspec.json.decode(found[-1].payload, type=dict[str, object])

@@ -21,13 +21,6 @@ from harness.errors import EnvironmentFault
 from tests.support import samples
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    made = Writer(tmp_path)
-    made.add_campaign(samples.campaign())
-    return made
-
-
 def test_engine_whose_lease_was_taken_over_writes_nothing(tmp_path: Path, writer: Writer) -> None:
     old = lease.acquire(writer, "rms")
     successor = Writer(tmp_path)

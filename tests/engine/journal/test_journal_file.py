@@ -20,13 +20,6 @@ from harness.errors import EnvironmentFault, InputError, KoptError, Refused
 from tests.support import samples
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    made = Writer(tmp_path)
-    made.add_campaign(samples.campaign())
-    return made
-
-
 def test_newer_schema_is_refused_in_one_line(writer: Writer, tmp_path: Path) -> None:
     writer.close()
     connection = sqlite3.connect(tmp_path / "kopt.db")

@@ -20,7 +20,6 @@ from engine.journal.liveness import Lease
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from harness.errors import Refused
-from tests.support import samples
 
 OWNER = """
 import sys, time
@@ -40,13 +39,6 @@ else:
     print("owner", owned.epoch, flush=True)
 sys.stdin.readline()
 """
-
-
-@pytest.fixture
-def writer(tmp_path: Path) -> Writer:
-    made = Writer(tmp_path)
-    made.add_campaign(samples.campaign())
-    return made
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_formatter_leaves_forbidden_files_unchanged(
         tmp_path: Path, edit: list[str], frozen: list[str], changed: set[str]) -> None:
     setup = create(tmp_path, edit=edit, frozen=frozen)
     before = candidate_of(setup, kernel_py=kernel(50.0, "a  = 1\n"))
-    formatted = candidate.formatted(setup, before, TIDY, round=2)
+    formatted = candidate.formatted(setup, before, TIDY)
     assert breach(formatted.violations) is None and changed_files(setup, formatted) == changed
     assert b"a = 1" in setup.repo.read(formatted.tree, "kernel.py")
     assert formatted.id != before.id and formatted.candidate.hypothesis == "less"
@@ -64,7 +64,7 @@ def test_formatter_leaves_forbidden_files_unchanged(
 def test_formatting_other_files_makes_the_same_candidate(tmp_path: Path) -> None:
     setup = create(tmp_path)
     before = candidate_of(setup, kernel_py=kernel(50.0))
-    formatted = candidate.formatted(setup, before, TIDY, round=2)
+    formatted = candidate.formatted(setup, before, TIDY)
     assert (formatted.tree, formatted.id) == (before.tree, before.id)
 
 
@@ -72,7 +72,7 @@ def test_every_file_that_the_candidate_changed_is_formatted(tmp_path: Path) -> N
     """A change outside of `edit` may still be approved: it is formatted like the others."""
     setup = create(tmp_path)
     before = candidate_of(setup, kernel_py=kernel(50.0), other_py="y  = 2\n")
-    formatted = candidate.formatted(setup, before, TIDY, round=2)
+    formatted = candidate.formatted(setup, before, TIDY)
     assert changed_files(setup, formatted) == {"kernel.py", "other.py"}
     assert setup.repo.read(formatted.tree, "other.py") == b"y = 2\n" and formatted.violations
 
@@ -85,4 +85,4 @@ def test_every_file_that_the_candidate_changed_is_formatted(tmp_path: Path) -> N
 def test_failing_or_reverting_formatter_is_an_error(tmp_path: Path, command: str, why: str) -> None:
     setup = create(tmp_path)
     with pytest.raises(InputError, match=why):
-        candidate.formatted(setup, candidate_of(setup, kernel_py=kernel(50.0)), command, round=2)
+        candidate.formatted(setup, candidate_of(setup, kernel_py=kernel(50.0)), command)

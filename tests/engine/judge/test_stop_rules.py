@@ -88,48 +88,53 @@ def test_round_without_an_outcome_changes_no_counter(
 WALL = BudgetSpec(wall_s=100)
 
 
-@pytest.mark.parametrize(("fields", "counts", "now", "words"), [
-    ({}, RoundCounts(), {}, ""),
-    ({"max_iterations": 3}, RoundCounts(rounds=2), {}, ""),
-    ({"max_iterations": 3}, RoundCounts(rounds=3), {}, "max_iterations: 3 rounds done"),
-    ({}, RoundCounts(rounds=119), {}, ""),
-    ({}, RoundCounts(consecutive_regressions=4), {}, ""),
-    ({}, RoundCounts(consecutive_regressions=5), {}, "5 consecutive measured regressions"),
+@pytest.mark.parametrize(("fields", "counts", "now", "limit", "words"), [
+    ({}, RoundCounts(), {}, "", ""),
+    ({"max_iterations": 3}, RoundCounts(rounds=2), {}, "", ""),
+    ({"max_iterations": 3}, RoundCounts(rounds=3), {}, "max_iterations",
+     "max_iterations: 3 rounds done"),
+    ({}, RoundCounts(rounds=119), {}, "", ""),
+    ({}, RoundCounts(consecutive_regressions=4), {}, "", ""),
+    ({}, RoundCounts(consecutive_regressions=5), {}, "stop.consecutive_regressions",
+     "5 consecutive measured regressions"),
     ({"stop": StopSpec(consecutive_regressions=2)}, RoundCounts(consecutive_regressions=2), {},
-     "2 conse"),
-    ({}, RoundCounts(without_gain=100), {}, ""),
-    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=1), {}, ""),
-    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=2), {}, "no gain in 2 rounds"),
+     "stop.consecutive_regressions", "2 conse"),
+    ({}, RoundCounts(without_gain=100), {}, "", ""),
+    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=1), {}, "", ""),
+    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=2), {},
+     "stop.no_gain_rounds", "no gain in 2 rounds"),
     ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": 81.0},
-     "81% of the roof"),
-    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": 79.0}, ""),
-    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": None}, ""),
+     "stop.efficiency_pct", "81% of the roof"),
+    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": 79.0}, "", ""),
+    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": None}, "", ""),
     ({"performance_target": "1.5x"}, RoundCounts(), {"reached": "at least 1.52x"},
-     "performance_target 1.5x: at least 1.52x"),
+     "performance_target", "performance_target 1.5x: at least 1.52x"),
     ({"performance_target": "1.5x", "max_iterations": 1}, RoundCounts(rounds=1),
-     {"reached": "at least 1.52x"}, "performance_target"),
-    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=99)}, ""),
+     {"reached": "at least 1.52x"}, "performance_target", "performance_target"),
+    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=99)}, "", ""),
     ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=101)},
-     "budget: 101 s of 100 s used"),
-    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=70), "margin_s": 29}, ""),
+     "budget.wall_s", "budget: 101 s of 100 s used"),
+    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=70), "margin_s": 29}, "", ""),
     ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=70), "margin_s": 30},
-     "70 s of 100 s used; the remaining 30 s are too short for a round's verdicts"),
-    ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=7)}, ""),
+     "budget.wall_s", "70 s of 100 s used; the remaining 30 s are too short for a round's"),
+    ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=7)}, "", ""),
     ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=9)},
-     "9 of 8 trials used"),
-    ({"budget": BudgetSpec(cost=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost=2.25)}, ""),
-    ({"budget": BudgetSpec(cost_usd=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost_usd=2.4)}, ""),
+     "budget.trials", "9 of 8 trials used"),
+    ({"budget": BudgetSpec(cost=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost=2.25)}, "", ""),
+    ({"budget": BudgetSpec(cost_usd=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost_usd=2.4)}, "",
+     ""),
     ({"budget": BudgetSpec(cost_usd=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost_usd=2.507)},
-     "budget: $2.51 of $2.5 used by models"),
+     "budget.cost_usd", "budget: $2.51 of $2.5 used by models"),
     ({"budget": BudgetSpec(cost=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost=2.5)},
-     "a cost of 2.5 of 2.5"),
+     "budget.cost", "a cost of 2.5 of 2.5"),
     ({"budget": BudgetSpec(pairs=4)}, RoundCounts(),
-     {"spent": BudgetUsed(wall_s=1e6, trials=999)}, ""),
+     {"spent": BudgetUsed(wall_s=1e6, trials=999)}, "", ""),
 ])
 def test_each_limit_gives_its_reason(fields: dict[str, Any], counts: RoundCounts,
-                                     now: dict[str, Any], words: str) -> None:
-    reason = stop(Manifest(target_op="x", **fields), counts, **now).reason
-    assert words in reason and bool(reason) == bool(words)
+                                     now: dict[str, Any], limit: str, words: str) -> None:
+    found = stop(Manifest(target_op="x", **fields), counts, **now)
+    assert words in found.reason and bool(found.reason) == bool(words)
+    assert found.limit == limit and limit in ("", *LIMITS)  # kopt set changes it
 
 
 @given(wall_s=st.floats(1, 1e4), used=st.floats(0, 2e4), margin=st.floats(0, 1e4))
@@ -138,23 +143,3 @@ def test_margin_never_delays_a_stop(wall_s: float, used: float, margin: float) -
     strict = stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used)).reason
     soft = stop(manifest, RoundCounts(), spent=BudgetUsed(wall_s=used), margin_s=margin).reason
     assert soft or not strict
-
-
-@pytest.mark.parametrize(("fields", "counts", "now", "limit"), [
-    ({"performance_target": "1.5x"}, RoundCounts(), {"reached": "1.6x"}, "performance_target"),
-    ({"stop": StopSpec(efficiency_pct=80)}, RoundCounts(), {"pct_of_roofline": 81.0},
-     "stop.efficiency_pct"),
-    ({"max_iterations": 3}, RoundCounts(rounds=3), {}, "max_iterations"),
-    ({}, RoundCounts(consecutive_regressions=5), {}, "stop.consecutive_regressions"),
-    ({"stop": StopSpec(no_gain_rounds=2)}, RoundCounts(without_gain=2), {}, "stop.no_gain_rounds"),
-    ({"budget": WALL}, RoundCounts(), {"spent": BudgetUsed(wall_s=101)}, "budget.wall_s"),
-    ({"budget": BudgetSpec(trials=8)}, RoundCounts(), {"spent": BudgetUsed(trials=9)},
-     "budget.trials"),
-    ({"budget": BudgetSpec(cost=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost=3)}, "budget.cost"),
-    ({"budget": BudgetSpec(cost_usd=2.5)}, RoundCounts(), {"spent": BudgetUsed(cost_usd=3)},
-     "budget.cost_usd")])
-def test_each_reason_to_stop_names_a_limit_that_kopt_set_changes(
-        fields: dict[str, Any], counts: RoundCounts, now: dict[str, Any], limit: str) -> None:
-    assert limit in LIMITS
-    found = stop(Manifest(target_op="x", **fields), counts, **now)
-    assert found.reason and found.limit == limit

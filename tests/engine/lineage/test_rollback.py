@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,12 +22,18 @@ from harness.errors import KoptError
 from harness.verdict import Verdict
 from tests.support import campaigns, repos
 from tests.support.campaigns import campaign, reading, run
-from tests.support.paths import ROOT
+from tests.support.repair_case import is_killed
 from tests.support.rollback_case import checked_best, create, events, hand_in, kept_commits
 
 FILES = ("performance.md", "report.md", "report.html", "BEST_COMMIT", "logs/optimize.md",
          "logs/performance_trend.md", "results.tsv")
 RECORDS = [name for name in FILES if name != "BEST_COMMIT"]
+
+
+def approve(setup: Setup) -> None:
+    """Ask the next engine to keep the first gain that waits."""
+    waiting = campaigns.candidates(setup, "waiting")[0]
+    request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
 
 
 def headlines(setup: Setup) -> dict[str, bool]:
@@ -78,7 +81,7 @@ def test_newest_passing_commit_becomes_best(tmp_path: Path) -> None:
     repos.git(setup.repo.project, "reset", "-q", "--hard", "HEAD^1")
 
     hand_in(setup, "D")  # the lineage continues from the new best, even if the next keep is killed
-    assert run_killed_at(setup, "keep.push") == -signal.SIGKILL
+    assert is_killed(setup, "keep.push")
     assert run(setup).error is None and events(setup, "warning") == []
     fourth = kept_commits(setup)[-1]
     assert checked_best(setup) == fourth
@@ -122,13 +125,6 @@ def test_rollback_measures_only_while_time_remains(tmp_path: Path,
 STEPS = ("rollback.recorded", "rollback.restored", "rollback.taken-back", "rollback.over")
 
 
-def run_killed_at(setup: Setup, step: str) -> int:
-    """Run a host that dies at failpoint `step`, if it reaches it; return its exit status."""
-    return subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
-                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
-                          cwd=ROOT).returncode
-
-
 def test_each_failpoint_of_a_rollback_is_in_the_source_once() -> None:
     source = Path(rollback.__file__).read_text()
     assert [source.count(f'failpoint("{step}")') for step in STEPS] == [1] * len(STEPS)
@@ -139,7 +135,7 @@ def test_each_failpoint_of_a_rollback_is_in_the_source_once() -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_rollback_is_finished_by_next_engine(tmp_path: Path, step: str) -> None:
     setup = create(tmp_path, "C")
-    assert run_killed_at(setup, step) == -signal.SIGKILL, campaign(setup)
+    assert is_killed(setup, step), campaign(setup)
     # as left by a git process that died with the host
     lock = setup.repo.git_dir / f"{setup.repo.ref}.lock"
     lock.touch()
@@ -173,7 +169,7 @@ def test_user_branch_that_moved_on_is_not_reset(tmp_path: Path) -> None:
 
 
 def run_until_recorded(setup: Setup) -> str:
-    run_killed_at(setup, STEPS[0])
+    is_killed(setup, STEPS[0])
     return setup.repo.best
 
 
@@ -239,8 +235,7 @@ def test_best_without_verdict_is_not_accepted_until_it_is_measured(
 def test_approval_belongs_to_the_round_that_made_the_gain(tmp_path: Path) -> None:
     setup = create(tmp_path, "D", approval="review", max_iterations=1)
     assert run(setup).error is None
-    waiting = campaigns.candidates(setup, "waiting")[0]
-    request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
+    approve(setup)
     assert run(setup).error is None
     with reading(setup) as reader:
         past = history.read(reader, setup.id)
@@ -254,7 +249,7 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
     setup = create(tmp_path, "D", format_command=(
         "grep -q formatted kernel.py || echo '# formatted' >> kernel.py"))
     for _ in range(kills):  # A in its formatted form, then B and C, moved to the new best
-        assert run_killed_at(setup, "keep.kept") == -signal.SIGKILL
+        assert is_killed(setup, "keep.kept")
     assert run(setup).error is None
     verified = {state["candidate"]: state["reason"] for state in events(setup, "candidate.state")
                 if state["state"] == "verified"}
@@ -273,8 +268,7 @@ def test_slot_of_recovered_keep_ends_as_kept(tmp_path: Path, kills: int) -> None
 def test_keep_after_campaign_end_is_measured_and_rolled_back(tmp_path: Path) -> None:
     setup = create(tmp_path, "A", approval="review")
     assert run(setup).error is None
-    waiting = campaigns.candidates(setup, "waiting")[0]
-    request(setup.workspace, setup.id, "approve", by="eve", candidate=waiting.id)
+    approve(setup)
     assert run(setup, decide_only=True).error is None
     assert checked_best(setup) == setup.repo.base
     assert len(events(setup, "rollback")) == 1

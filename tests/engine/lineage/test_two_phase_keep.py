@@ -21,7 +21,7 @@ from engine.journal.write import Writer
 from engine.lineage.commit import FAILPOINTS, KeepReason, commit_candidate
 from engine.repository.campaign_repo import CampaignRepo
 from harness.errors import Refused
-from tests.support import forked_command, keeping_engine, repos, samples
+from tests.support import forked_command, keeping_engine, line_engine, repos, samples
 from tests.support.keeping_engine import keep_first
 from tests.support.paths import ROOT, SUPPORT
 
@@ -41,21 +41,10 @@ def root(tmp_path: Path) -> Path:
     base = repo.base
     writer.add_campaign(samples.campaign(base_commit=base, best_commit=base))
     held = lease.acquire(writer, "rms")
-    add_candidate(writer, repo, "c1", line=3)
+    line_engine.capture(writer, repo, "c1", line=3)
     lease.release(writer, held)
     writer.close()
     return tmp_path
-
-
-def add_candidate(writer: Writer, repo: CampaignRepo, name: str, line: int) -> None:
-    tree = repo.worktree("fixed-1", repo.best)
-    kernel = tree / "kernel.c"
-    kernel.write_text(repos.edited(kernel.read_text(), line, f"{name}();"))
-    change = repo.capture(tree, repo.best)
-    repo.store_candidate(name, change.tree)
-    writer.add_candidate(samples.candidate(
-        name, base_commit=repo.best, base_tree=repo.tree_of(repo.best),
-        patch_path=f"{name}.patch", state="verified"))
 
 
 def assert_kept_once(root: Path) -> str:
@@ -161,7 +150,7 @@ def test_keep_on_outdated_base_is_refused(root: Path) -> None:
     writer = Writer(root / "w")
     lease.acquire(writer, "rms")
     repo = CampaignRepo(root / "w" / "rms", "rms", root / "user")
-    add_candidate(writer, repo, "c2", line=20)
+    line_engine.capture(writer, repo, "c2", line=20)
     commit = keep_first(writer, repo).commit
     late = Reader(root / "w").candidate("c2")
     tree = repo.candidate_tree("c2")

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from engine.context import EngineContext
 from engine.history import history, kept_commits, lessons
 from engine.journal.read import Reader
-from engine.journal.write import Writer
-from engine.manifest.schema import Manifest
 from engine.planning import tips
 from engine.records.writer import Records
 from harness.verdict import Row, TraceStep, Transfer
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.records_case import KEPT
-
-MANIFEST = Manifest(target_op="gemm_fp8", target_backend="TRITON", target_gpu="gfx950")
-
-
-def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> EngineContext:
-    setup = SimpleNamespace(workspace=workspace, id="rms", manifest=manifest)
-    return cast(
-        EngineContext, SimpleNamespace(setup=setup, writer=writer, reader=Reader(workspace))
-    )
+from tests.support.tips_case import MANIFEST, context
 
 
 def lessons_of(records: Records, workspace: Path) -> list[str]:
@@ -43,8 +31,7 @@ def test_kept_gain_is_a_lesson(tmp_path: Path) -> None:
 
 
 def test_lesson_names_knobs_and_leaves_the_bottleneck_id_out(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    made, writer = case.begin(tmp_path, 2)
     knobs = {"TILE": (16, 64), "UNROLL": (1, 4), "AHEAD": (0, 2), "LANES": (1, 8)}
     lines = [f"{sign}#define {name} {pair[at]}  // kopt: knob {name} in [{pair[0]}, {pair[1]}]"
              for at, sign in enumerate("-+") for name, pair in knobs.items()]
@@ -90,8 +77,7 @@ W1 = Transfer(bucket="W1", decision="ACCEPT-with-asterisk", reason="W1",
 def test_gain_that_training_would_not_have_is_not_a_lesson(transfer: Transfer | None, taught: bool,
                                                            tmp_path: Path) -> None:
     """Such as a cache of an activation or a gradient, or an assumption on group sizes."""
-    made, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    made, writer = case.begin(tmp_path, 2)
     case.keep(writer, made.folder, 2, "c1", KEPT, transfer=transfer)
     lessons_learned = lessons_of(made, tmp_path)
     assert bool(lessons_learned) == taught
@@ -105,8 +91,7 @@ NEXT = "e" * 40
 def test_gain_is_written_only_after_its_final_acceptance(passes: bool,
                                                                tmp_path: Path) -> None:
     """It is accepted too if a commit on top of it passes: a round measures only its last keep."""
-    made, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    made, writer = case.begin(tmp_path, 2)
     here = context(tmp_path, writer)
     file = tips.path(tmp_path, MANIFEST)
     for name, commit in (("c1", KEPT), ("c2", NEXT)):
@@ -184,8 +169,7 @@ def test_round_summary_names_its_lesson(tmp_path: Path) -> None:
 
 
 def test_lesson_without_measured_rows_names_no_class(tmp_path: Path) -> None:
-    made, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    made, writer = case.begin(tmp_path, 2)
     rows = (Row(config_class="tall", correct=True),)
     case.keep(writer, made.folder, 2, "c1", KEPT, rows=rows)
     assert cast(Any, lessons_of(made, tmp_path))[0].endswith("[1.46, 1.54]; aimed at b1")

@@ -12,10 +12,9 @@ from engine.discovery.project import file_changes
 from engine.knowledge import strategy_table
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.manifest.pool_schema import CliSpec, PoolSpec
-from engine.planning.idea_source import PlannedIdea
 from engine.planning.plan_inputs import PlanWeights, SlotKindStats, planned_share
 from engine.planning.round_plan import idle_slots, plan
-from engine.planning.stagnation import TriedDirections
+from engine.planning.stagnation import PlannedIdea, TriedDirections
 from engine.routing.rewrite_routes import Route
 from engine.subagents.subagent_registry import DEFAULT
 from engine.transformations.transformation_registry import ApplicableChange

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from engine.journal.records import Bottleneck
-from engine.manifest.pool_schema import CliSpec, PoolSpec
+from engine.manifest.pool_schema import PoolSpec
 from engine.planning import stagnation
 from engine.planning.bottlenecks import TunableBottleneck
 from engine.planning.plan_inputs import PlanInputs, planned_share
@@ -19,24 +18,17 @@ from engine.planning.round_plan import plan
 from engine.planning.stagnation import (
     DIRECTIONS,
     NOTHING,
-    AimedIdea,
-    BottleneckPlace,
+    PlannedIdea,
     SearchDirection,
     TriedDirections,
 )
 from engine.task import Task
 from harness.search.space.knobs import Knob
-from tests.support.plan_case import offers
+from tests.support import plan_case
+from tests.support.plan_case import AGENT, tunable
 
 NAMES = ("A", "B", "C", "D")
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate(NAMES, 1))
-AGENT = CliSpec(name="agent", command="agent {prompt}")
-
-
-def tunable(rank: int, *names: str, limiter: str = "memory") -> TunableBottleneck:
-    return TunableBottleneck(knobs=names, bottleneck=Bottleneck(
-        campaign="c", round=2, rank=rank, id=f"b2.{rank}", kernel="k", config_class="tall",
-        limiter=limiter, metric="% of roofline", value=12.0, detail="slow", advice="move less"))
 
 
 BOTTLENECKS = (tunable(1, *NAMES), tunable(2, "C", limiter="not vectorised"))
@@ -44,10 +36,9 @@ BOTTLENECKS = (tunable(1, *NAMES), tunable(2, "C", limiter="not vectorised"))
 
 def plan_inputs(without_gain: int = 0, tried: TriedDirections = NOTHING,
                 **fields: Any) -> PlanInputs:
-    defaults: dict[str, Any] = {"campaign": "c", "round": 7, "slots": 4, "pool": PoolSpec(),
-                                "knobs": KNOBS, "bottlenecks": BOTTLENECKS, "tried": tried,
-                                "review": stagnation.review(without_gain, tried)}
-    return PlanInputs(**(defaults | fields))
+    defaults: dict[str, Any] = {"round": 7, "knobs": KNOBS, "bottlenecks": BOTTLENECKS,
+                                "tried": tried, "review": stagnation.review(without_gain, tried)}
+    return plan_case.plan_inputs(**(defaults | fields))
 
 
 @pytest.mark.parametrize(("without_gain", "depth", "width"), [
@@ -66,16 +57,17 @@ def test_two_rounds_without_gain_cause_a_review_and_more_go_deeper(
         assert review.demands and len(review.ideas) >= DIRECTIONS
 
 
-PLACES = (BottleneckPlace("memory", "tall"), BottleneckPlace("latency", "odd"))
+PLACES = (tunable(1), tunable(2, limiter="latency"))
 
 
-def tried_at(ideas: Sequence[AimedIdea], *places: BottleneckPlace) -> TriedDirections:
+def tried_at(ideas: Sequence[PlannedIdea], *places: TunableBottleneck) -> TriedDirections:
     return TriedDirections(ideas=frozenset(
-        (idea.key, place.limiter, place.config_class) for idea in ideas for place in places))
+        (idea.key, place.bottleneck.limiter, place.bottleneck.config_class)
+        for idea in ideas for place in places))
 
 
 def ideas_of_review(tried: TriedDirections = NOTHING,
-                    places: Sequence[BottleneckPlace] = PLACES) -> tuple[AimedIdea, ...]:
+                    places: Sequence[TunableBottleneck] = PLACES) -> tuple[PlannedIdea, ...]:
     review = stagnation.review(2, tried, places)
     assert review is not None
     return review.ideas
@@ -95,17 +87,17 @@ def test_known_ideas_are_aimed_at_other_bottlenecks_when_new_ones_run_out(left: 
     ideas = ideas_of_review(tried)
     assert len(ideas) == max(left, DIRECTIONS) == len(set(ideas))
     assert ideas[:left] == first[:left]
-    assert all(idea.place == PLACES[1] for idea in ideas[left:])
+    assert all(idea.tunable == PLACES[1] for idea in ideas[left:])
 
 
 def test_repeated_idea_is_marked() -> None:
     first = ideas_of_review()
-    repeats = tuple(replace(idea, place=None, is_repeat=True) for idea in first[:DIRECTIONS])
+    repeats = tuple(replace(idea, is_repeat=True, text=f"again: {idea.text}")
+                    for idea in first[:DIRECTIONS])
     everywhere = tried_at(first, *PLACES)
     assert ideas_of_review(everywhere) == repeats
-    assert str(repeats[0]) == f"again: {first[0]}"
     assert ideas_of_review(tried_at(first, PLACES[0]), ()) == repeats
-    assert stagnation.named(("x",), repeats) == ("x", *map(str, repeats[:2]))
+    assert stagnation.named(("x",), repeats) == ("x", *(idea.text for idea in repeats[:2]))
     text = stagnation.brief(stagnation.review(2, everywhere, PLACES))
     assert "New directions:" not in text and "followed before" in text
     one_left = TriedDirections(ideas=everywhere.ideas - {(first[0].key, "memory", "tall")})
@@ -118,12 +110,12 @@ def test_agents_work_on_the_bottleneck_that_their_idea_is_aimed_at() -> None:
     pool = PoolSpec(backends=("cli",), cli=(AGENT,))
     ideas = ideas_of_review()
     tried = tried_at(ideas, PLACES[0])
-    review = stagnation.review(2, tried, map(BottleneckPlace.of, BOTTLENECKS))
+    review = stagnation.review(2, tried, BOTTLENECKS)
     planned = [task for task in plan(plan_inputs(2, pool=pool, tried=tried, review=review))
                if task.kind == "planned"]
     assert len(planned) == 3
     for idea, task in zip(ideas, planned, strict=False):
-        assert task.hypothesis == f"agent: {idea}, against not vectorised in tall"
+        assert task.hypothesis == f"agent: {idea.text}, against not vectorised in tall"
         assert task.bottleneck.startswith("b2.2 ")
         assert (task.idea, task.limiter, task.config_class) == (
             idea.key, "not vectorised", "tall")
@@ -204,9 +196,9 @@ def test_rounds_follow_other_directions_until_there_are_none() -> None:
 
 
 def test_templates_replace_searches_at_the_state_of_the_art() -> None:
-    kinds = [t.kind for t in plan(plan_inputs(4, templates=offers(["one", "two"])))]
+    kinds = [t.kind for t in plan(plan_inputs(4, templates=["one", "two"]))]
     assert kinds == ["planned", "rewrite", "rewrite", "fixed"]
-    kinds = [t.kind for t in plan(plan_inputs(3, templates=offers(["one"])))]
+    kinds = [t.kind for t in plan(plan_inputs(3, templates=["one"]))]
     assert kinds == ["planned"] * 3 + ["fixed"]
 
 
@@ -222,7 +214,7 @@ def test_each_agent_gets_an_idea_and_the_brief() -> None:
     assert ideas is not None
     hypotheses = [task.hypothesis for task in tasks if task.kind == "planned"]
     assert len(set(hypotheses)) == 3
-    assert all(str(idea) in text for idea, text in zip(ideas.ideas, hypotheses, strict=False))
+    assert all(idea.text in text for idea, text in zip(ideas.ideas, hypotheses, strict=False))
     assert all(task.brief == "## Stagnation" for task in tasks)
 
 

@@ -5,33 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
-from engine.context import EngineContext
 from engine.history.lessons import Lesson
-from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.manifest.schema import Manifest
 from engine.planning import tips
 from tests.support import records_case as case
 from tests.support import samples
 from tests.support.paths import ROOT
-
-MANIFEST = Manifest(target_op="gemm_fp8", target_backend="TRITON", target_gpu="gfx950")
+from tests.support.tips_case import MANIFEST, context
 
 
 def lesson(number: int, text: str = "") -> Lesson:
     return Lesson(key=f"{number:012x}", round=2, at=1.0, text=text or f"lesson {number}")
-
-
-def context(workspace: Path, writer: Writer, manifest: Manifest = MANIFEST) -> EngineContext:
-    setup = SimpleNamespace(workspace=workspace, id="rms", manifest=manifest)
-    return cast(
-        EngineContext, SimpleNamespace(setup=setup, writer=writer, reader=Reader(workspace))
-    )
 
 
 @pytest.mark.parametrize(("gpu", "op", "backend", "folder"), [

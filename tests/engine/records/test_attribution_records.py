@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.journal.read import Reader
-from tests.support import attribution_case, samples
+from tests.support import attribution_case
 from tests.support import records_case as case
 from tests.support.page_case import rows
 from tests.support.records_case import KEPT
@@ -15,8 +15,7 @@ from tests.support.records_case import KEPT
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Record a keep that was aimed at mtp=8 and gained in mtp=1; return the files by name."""
     workspace = tmp_path_factory.mktemp("w")
-    records, writer = case.begin(workspace)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(workspace, 2)
     writer.put_bottlenecks("rms", 2, attribution_case.BOTTLENECKS)
     aimed = attribution_case.CANDIDATE
     case.keep(writer, records.folder, 2, "c1", KEPT, idea=aimed.hypothesis,

@@ -17,8 +17,7 @@ from tests.support.records_case import KEPT
 
 
 def test_gpu_kernel_time_and_profiled_kernel_are_shown(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "c1", KEPT, latency_kind="measured-gpu", latency_us=118.4,
               evidence=(Evidence(kind="kernels", detail=(
                   "tall: candidate pa_fwd<int, 4> 118.40 us, 1 more; incumbent pa 142.80 us")),))
@@ -39,8 +38,7 @@ def class_row(**fields: float) -> Row:
      "50.000 us", "20.000 us", "GPU time, before -> after")])
 def test_benchmarks_call_time_and_kernel_time_are_columns(
         by_kernel: bool, row: Row, call: str, gpu: str, column: str, tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     fields = {"latency_kind": "reported", "latency_us": row.latency_us, "rows": (row,),
               "by_kernel_time": by_kernel}
     case.keep(writer, records.folder, 2, "c1", KEPT, **fields)
@@ -59,8 +57,7 @@ def test_benchmarks_call_time_and_kernel_time_are_columns(
     (300.0, 400.0, True), (300.0, 290.0, True), (300.0, 230.0, False)])
 def test_report_states_the_time_of_calls_that_gained_much_less_than_their_kernels(
         before_us: float, after_us: float, shown: bool, tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     fields = {"latency_kind": "measured-gpu", "latency_us": 20.0, "rows": (class_row(
         latency_us=20.0, incumbent_us=27.0, other_us=after_us, incumbent_other_us=before_us),)}
     case.keep(writer, records.folder, 2, "c1", KEPT, **fields)
@@ -74,8 +71,7 @@ def test_report_states_the_time_of_calls_that_gained_much_less_than_their_kernel
 
 
 def test_missing_kernel_time_is_named_in_the_table(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "c1", KEPT, latency_kind="reported", audit=(
         Finding(rule=NO_PROFILER, severity="flag", detail="no tool"),))
     records.write_all(Reader(tmp_path))
@@ -85,8 +81,7 @@ def test_missing_kernel_time_is_named_in_the_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by_kernel", [True, False])
 def test_regression_shows_both_times_and_the_class_whose_kernel_time_rose(by_kernel: bool,
                                                                           tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.add_candidate(writer, records.folder, "c1", 2, "less")
     kernel, call = (20.0, 16.0), (50.0, 60.0)
     scored, other = (kernel, call) if by_kernel else (call, kernel)

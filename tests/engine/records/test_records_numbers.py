@@ -31,8 +31,7 @@ def test_times_of_best_and_candidate_have_the_measured_ratio() -> None:
 
 
 def test_all_files_show_times_with_the_measured_ratio(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "c1", KEPT, rows=(SLOWER,))
     case.headline(writer, KEPT, 1.027, rows=(SLOWER,))
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.027, summary="1 kept")
@@ -45,8 +44,7 @@ def test_all_files_show_times_with_the_measured_ratio(tmp_path: Path) -> None:
 
 
 def test_interval_states_its_error_rate(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "c1", KEPT, alpha=6e-5)
     case.headline(writer, KEPT, 1.54, alpha=0.05)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.54, summary="1 kept")
@@ -75,8 +73,7 @@ def test_campaign_without_keep_shows_no_gain(tmp_path: Path) -> None:
 
 def record_later_keep(workspace: Path, *, headline: bool) -> dict[str, str]:
     """Record a survey at 3.9 % of the roofline and a keep that reaches 20.6 %; return the files."""
-    records, writer = case.begin(workspace)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(workspace, 2)
     writer.put_bottlenecks("rms", 2, [Bottleneck(
         campaign="rms", round=2, rank=rank, id=f"b2.{rank}", kernel="scale", config_class=name,
         limiter=limiter, metric=metric, value=3.9, detail="", advice="read less")
@@ -125,8 +122,7 @@ def test_advice_on_several_limits_is_given_once() -> None:
 
 
 def test_round_without_a_candidate_names_what_its_slots_found(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     writer.put_slots([samples.slot("fixed", round=2, hypothesis="all knobs")])
     writer.end_slot("rms", 2, "fixed", stage="failed", detail="exited with 1")
     writer.end_round("rms", 2, outcome="failed", best_speedup=None, summary="1 slot failed")
@@ -160,8 +156,7 @@ def test_round_with_two_keeps_is_drawn_at_the_best_after_both() -> None:
 
 
 def test_keep_on_top_of_another_is_marked(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "c1", KEPT, speedup=2.0)
     case.keep(writer, records.folder, 2, "c2", LATER, speedup=1.5)
     writer.end_round("rms", 2, outcome="keep", best_speedup=3.0, summary="2 kept")
@@ -172,8 +167,7 @@ def test_keep_on_top_of_another_is_marked(tmp_path: Path) -> None:
 
 
 def test_program_without_time_to_run_is_reported(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "c1", KEPT)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.5, summary="1 kept")
     why = "not run: the time limit was 5 s and one run takes up to 8 s"

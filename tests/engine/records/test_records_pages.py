@@ -95,8 +95,7 @@ def test_split_of_python_source_is_shown(tmp_path: Path, language: str) -> None:
     source = split_python_case.divided(
         split_python_case.KERNEL, group("context <= 64", {"context": 64}, TILE=4),
         language=Python(language))
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "c1", KEPT)
     records.setup.repo.files = lambda commit: ["src/pa.py"]  # type: ignore[method-assign]
     records.setup.repo.read = lambda commit, path: (  # type: ignore[method-assign]
@@ -254,8 +253,7 @@ def test_trial_repeated_after_a_kill_is_listed_once(tmp_path: Path) -> None:
     ({"valid": True}, "revert", "FAIL"), ({"valid": False}, "rejected", "REJECTED")])
 def test_results_tell_reject_from_wrong_result(verdict: dict[str, bool], tag: str,
                                               correctness: str, tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.reject(writer, records.folder, 2, "c2", "wrong result: class tall", **verdict)
     records.write_all(Reader(tmp_path))
     last = records.folder.results.read_text().splitlines()[-1].split("\t")
@@ -264,8 +262,7 @@ def test_results_tell_reject_from_wrong_result(verdict: dict[str, bool], tag: st
 
 def test_text_from_outside_never_becomes_markup_in_files(tmp_path: Path) -> None:
     """Names, hypotheses and reasons never become a tag, link, heading or table."""
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     writer.put_slots([samples.slot("fixed", round=2, hypothesis=HOSTILE, bottleneck=HOSTILE)])
     row = Row(config_class=HOSTILE, correct=True, latency_us=9.0, log_ratio=0.1, note=HOSTILE)
     case.keep(writer, records.folder, 2, "c1", KEPT, idea=HOSTILE, rows=(row,), actor=HOSTILE,
@@ -289,8 +286,7 @@ def test_line_and_table_escape_markup() -> None:
 
 def test_verdict_without_candidate_is_logged(tmp_path: Path) -> None:
     """An older kopt may have pruned the candidate from the journal."""
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     verdict: Verdict = samples.verdict("ghost", speedup=0.9)
     number = writer.add_verdict("rms", "ghost", verdict, purpose="verify")
     writer.add_decision("rms", "ghost", "tie", "nothing", round=2, actor="engine", verdict=number)

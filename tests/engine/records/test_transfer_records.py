@@ -87,8 +87,7 @@ FIELDS = ("bucket: ", "cache key", "id audit", "hit rate", "skew robustness: ",
 def test_transfer_section_has_every_field(audited: Transfer | None, kept: bool,
                                           tmp_path: Path) -> None:
     """Bucket, cache key, id audit, hit rate, skew, both gains, and the decision."""
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     if kept:
         case.keep(writer, records.folder, 2, "c1", KEPT, transfer=audited)
     else:
@@ -119,9 +118,7 @@ def test_transfer_section_shows_hits_and_skew() -> None:
 
 
 def test_round_checks_kept_candidates_or_else_the_fastest(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    for n in (2, 3, 4):
-        writer.start_round(samples.round_(n))
+    records, writer = case.begin(tmp_path, 2, 3, 4)
     case.keep(writer, records.folder, 2, "kept", KEPT, speedup=1.1, transfer=audit_of("K1"))
     case.lose(writer, records.folder, 3, "lost")
     case.reject(writer, records.folder, 4, "plain", "does not compile")
@@ -134,8 +131,7 @@ def test_round_checks_kept_candidates_or_else_the_fastest(tmp_path: Path) -> Non
 
 
 def test_round_with_two_keeps_checks_both(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.keep(writer, records.folder, 2, "first", KEPT, transfer=audit_of("W1", hit_rates=steps(8)))
     case.keep(writer, records.folder, 2, "second", LATER, transfer=audit_of("K2"))
     writer.end_round("rms", 2, outcome="keep", summary="2 kept", best_speedup=2.0)
@@ -254,8 +250,7 @@ def test_campaign_without_keep_has_nothing_to_audit(tmp_path: Path) -> None:
 
 
 def test_gain_whose_interval_includes_1_has_no_number(tmp_path: Path) -> None:
-    records, writer = case.begin(tmp_path)
-    writer.start_round(samples.round_(2))
+    records, writer = case.begin(tmp_path, 2)
     case.reject(writer, records.folder, 2, "c1", "no", transfer=audit_of("K1"),
                 valid=True, correct=True, rejected_reason=None, latency_us=10.0,
                 latency_kind="measured-cpu", speedup=0.99, speedup_low=0.93, speedup_high=1.07)

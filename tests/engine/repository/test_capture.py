@@ -35,7 +35,6 @@ def test_capture_includes_edits_deletions_and_new_files(repo: CampaignRepo) -> N
     ]
     assert (patch.files[0].added, patch.files[0].removed) == (1, 1)
     applied = repo.apply(repo.base, patch)
-    assert applied.rung == "plain"
     assert applied.patch.data == patch.data
     assert (applied.base_tree, applied.tree) == (change.base_tree, change.tree)
     assert repo.read(applied.tree, "src/new file é.h") == b"latin \xe9 and \x1b[0m\n"

@@ -14,7 +14,7 @@ from engine.journal.write import request
 from engine.judge import candidate
 from engine.repository.campaign_repo import CampaignRepo
 from tests.support import campaigns
-from tests.support.repair_case import create, decisions, same_when_killed, start_engine
+from tests.support.repair_case import create, decisions, is_killed, same_when_killed, start_engine
 
 
 def kill(setup: Setup, running: subprocess.Popen[bytes]) -> None:
@@ -61,7 +61,7 @@ def test_killed_repair_resumes_as_the_same_attempt(tmp_path: Path) -> None:
 def test_kills_after_every_decision_add_no_attempt(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never")
     for count in (1, 2, 3):
-        assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert is_killed(setup)
         assert [kind for kind, _ in decisions(setup)] == ["repair"] * count
     assert campaigns.run(setup).error is None
     assert [kind for kind, _ in decisions(setup)] == ["repair", "repair", "repair", "reject"]
@@ -73,7 +73,7 @@ def test_kills_after_every_decision_add_no_attempt(tmp_path: Path) -> None:
 def test_controls_are_read_while_a_repair_is_checked_out(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = create(tmp_path)
-    assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    assert is_killed(setup)
     [entry] = campaigns.candidates(setup)
     wrong = candidate.load(setup, entry).tree
     shutil.rmtree(setup.folder.trees)
@@ -111,7 +111,7 @@ def test_captured_candidate_is_judged_and_repaired_after_a_kill(tmp_path: Path) 
 @pytest.mark.slow
 def test_repair_beyond_the_remaining_budget_is_not_resumed(tmp_path: Path) -> None:
     setup = create(tmp_path, "--never", budget={"pairs": 4, "cost": 2.5})
-    assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    assert is_killed(setup)
     assert campaigns.run(setup).error is None
     assert [kind for kind, _ in decisions(setup)] == ["repair"]
     stage, detail = campaigns.slots(setup)["fixed"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from engine.planning import past_rounds
 from engine.rounds import retries
 from tests.support import campaigns
 from tests.support.divergent_candidate import TASK, entry
-from tests.support.repair_case import decisions, same_when_killed, start_engine
+from tests.support.repair_case import decisions, is_killed, same_when_killed
 
 AGENT = """\
 import re, sys
@@ -102,7 +101,7 @@ def test_every_attempt_is_paid_from_the_budget(tmp_path: Path) -> None:
 def test_kill_after_each_attempt_resumes_the_same_attempt(tmp_path: Path) -> None:
     setup = create(tmp_path, WRONG, "exits", "exits", RIGHT)
     for count in (1, 2, 3):
-        assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert is_killed(setup)
         assert [kind for kind, _ in decisions(setup)] == ["repair"] * count
     assert campaigns.run(setup).error is None
     assert [kind for kind, _ in decisions(setup)] == ["repair"] * 3 + ["keep"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.support import campaigns
-from tests.support.repair_case import decisions, start_engine
+from tests.support.repair_case import decisions, is_killed
 
 KERNEL = """\
 #include <stdint.h>
@@ -29,16 +28,17 @@ void scale(const float *x, float *out, int64_t n) {
 """
 DIVERGES = KERNEL.replace("LARGE 64", "LARGE 2").replace("SMALL 16", "SMALL 256").replace(
     "x[i] * 2.0f", "x[i] + x[i]")
+TASK = {"classes": [{"name": "small", "shape": {"n": 3000}},
+                    {"name": "large", "shape": {"n": 40000}}]}
 
 
 @pytest.mark.slow
 def test_killed_split_is_finished_by_next_engine(tmp_path: Path) -> None:
     setup = campaigns.create_with_patch(
         tmp_path, kernel=KERNEL, pool={"slots": 1, "backends": ["inbox", "split"]},
-        task={"classes": [{"name": "small", "shape": {"n": 3000}},
-                          {"name": "large", "shape": {"n": 40000}}]})
+        task=TASK)
     campaigns.hand_in(setup, DIVERGES)
-    assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+    assert is_killed(setup)
     [(kind, why)] = decisions(setup)
     assert kind == "split" and why.endswith("retried for the classes that gain")
     assert campaigns.run(setup).error is None
@@ -65,12 +65,11 @@ SECOND = BOTH.replace("LARGE 64", "LARGE 40").replace("FIXED 0", "FIXED 8")
 def test_gain_that_diverges_on_the_new_best_is_split(tmp_path: Path, is_killed: bool) -> None:
     setup = campaigns.create_with_patch(
         tmp_path, kernel=BOTH, pool={"slots": 2, "backends": ["inbox", "split"]},
-        task={"classes": [{"name": "small", "shape": {"n": 3000}},
-                          {"name": "large", "shape": {"n": 40000}}]})
+        task=TASK)
     campaigns.hand_in(setup, FIRST)
     campaigns.hand_in(setup, SECOND, "second")
     if is_killed:
-        assert start_engine(setup, KOPT_FAILPOINT="second-try.begun").wait(120) == -signal.SIGKILL
+        assert is_killed(setup)
         assert decisions(setup)[-1][0] == "split"
     assert campaigns.run(setup).error is None
     made = [kind for kind, _ in decisions(setup)]

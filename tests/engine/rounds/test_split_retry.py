@@ -13,7 +13,8 @@ from engine.split.languages import conditions
 from engine.split.languages.c_language import C
 from engine.split.specialise import merge
 from engine.task import RepairRequest, SplitRequest, Task
-from engine.workers.kernel_split import SplitWorker, split_by_candidate
+from engine.workers import kernel_split
+from engine.workers.kernel_split import split_by_candidate
 from harness.errors import Refused
 from tests.support import kernel_split_case, split_case
 from tests.support.divergent_candidate import TASK, entry, verdict
@@ -130,7 +131,7 @@ def test_worker_writes_split_without_search(tmp_path: Path) -> None:
                 trials=0, split=SplitRequest(
                     candidate="c1", tree=str(tree), faster=("context=1024",),
                     slower=("context=8",)))
-    report = SplitWorker().work(task, bench, lambda *_: None, threading.Event())
+    report = kernel_split.work(task, bench, lambda *_: None, threading.Event())
     assert report.ok and report.summary == \
         "candidate c1 where context >= 1024, the old kernel elsewhere"
     assert (Path(bench.worktree) / "total.c").read_text() == merged(OLD, WIDE)

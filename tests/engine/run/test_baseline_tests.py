@@ -23,8 +23,7 @@ Create = Callable[..., Setup]
 
 
 def command(root: Path, **fields: Any) -> Setup:
-    manifest = benchmark_case.project(root / "p", approval="auto", max_iterations=1,
-                                     pool={"slots": 1, "backends": ["inbox"]}, **fields)
+    manifest = benchmark_case.one_round(root / "p", **fields)
     setup = campaigns_of.create(root / "w", manifest)
     benchmark_case.patch(manifest, setup.folder.inbox / "faster.patch",
                         kernel_py=benchmark_case.kernel(50.0))

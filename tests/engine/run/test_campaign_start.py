@@ -15,21 +15,14 @@ from engine.run import host
 from engine.verify import canary
 from harness.benchmark.verdict.canary_check import SHOWN
 from harness.errors import InputError
-from harness.formats import yaml_document
 from harness.verdict import Verdict
 from tests.support import benchmark_case, repos
 from tests.support import campaigns as kernels
 from tests.support.campaigns import campaign, candidates, reading, run
 
-MANIFEST: dict[str, Any] = {
-    **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 1,
-    "pool": {"slots": 1, "backends": ["inbox"]}, "decision": {"alpha": 0.2, "looks": 4}}
-
 
 def create(root: Path, files: dict[str, str] | None = None, **fields: Any) -> campaigns.Setup:
-    repos.project(root / "p", {**benchmark_case.FILES, **(files or {}),
-                               "manifest.yaml": yaml_document.dump({**MANIFEST, **fields})})
-    return campaigns.create(root / "w", root / "p" / "manifest.yaml")
+    return campaigns.create(root / "w", benchmark_case.one_round(root / "p", files, **fields))
 
 
 def hand_in(setup: campaigns.Setup, cost: float) -> None:

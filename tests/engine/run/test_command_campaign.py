@@ -8,19 +8,12 @@ from typing import Any
 import pytest
 
 from engine.campaign import setup as campaigns
-from harness.formats import yaml_document
-from tests.support import benchmark_case, repos
+from tests.support import benchmark_case
 from tests.support.campaigns import campaign, run
-
-MANIFEST: dict[str, Any] = {
-    **benchmark_case.MANIFEST, "approval": "auto", "max_iterations": 1,
-    "pool": {"slots": 1, "backends": ["inbox"]}, "decision": {"alpha": 0.2, "looks": 4}}
 
 
 def create(root: Path, **fields: Any) -> campaigns.Setup:
-    repos.project(root / "p", {**benchmark_case.FILES,
-                               "manifest.yaml": yaml_document.dump({**MANIFEST, **fields})})
-    return campaigns.create(root / "w", root / "p" / "manifest.yaml")
+    return campaigns.create(root / "w", benchmark_case.one_round(root / "p", **fields))
 
 
 def hand_in(setup: campaigns.Setup, name: str, **files: str) -> None:

@@ -6,8 +6,6 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ from engine.campaign.setup import Setup
 from engine.run import host
 from harness.isolation import device_lock
 from tests.support import campaigns
-from tests.support.paths import ROOT
+from tests.support.repair_case import is_killed
 
 BUDGET_S = 60.0
 KILLS = 30
@@ -115,10 +113,7 @@ def check_records(setup: Setup) -> None:
     "keep.keeping", pytest.param("keep.kept", marks=pytest.mark.slow)])
 def test_host_killed_during_keep_resumes_without_loss(tmp_path: Path, step: str) -> None:
     setup = campaigns.create_with_patch(tmp_path)  # nothing else is left to do after the resume
-    died = subprocess.run([sys.executable, "-m", "engine.run.host", str(setup.workspace), setup.id],
-                          env={**os.environ, "KOPT_FAILPOINT": step}, timeout=120, check=False,
-                          cwd=ROOT)
-    assert died.returncode == -signal.SIGKILL, campaigns.slots(setup)
+    assert is_killed(setup, step), campaigns.slots(setup)
     before = recorded(setup)
     engine = campaigns.run(setup)
     assert engine.error is None

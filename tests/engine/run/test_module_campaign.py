@@ -35,6 +35,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(900),
               pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")]
 
 
+def campaign_of(project: Path, workspace: Path) -> Setup:
+    """Create a campaign from a drafted manifest, with few pairs for each verdict."""
+    manifest = project / "manifest.yaml"
+    manifest.write_text(manifest.read_text() + "\nbudget: {pairs: 4}\n")
+    repos.git(project, "add", "-A")
+    repos.git(project, "commit", "-q", "-m", "task")
+    return campaigns_of.create(workspace, manifest)
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on the CPU")
 def test_faster_model_new_is_kept_compared_with_torch_compile_and_merged(tmp_path: Path) -> None:
     project = tmp_path / "p"
@@ -42,11 +51,7 @@ def test_faster_model_new_is_kept_compared_with_torch_compile_and_merged(tmp_pat
     done = kopt("new", "problem.py", "--yes", "--rounds", "1", "--backends", "inbox",
                 "--approval", "auto", "--device", "cpu", cwd=project)
     assert done.returncode == 0, done.stderr
-    manifest = project / "manifest.yaml"
-    manifest.write_text(manifest.read_text() + "\nbudget: {pairs: 4}\n")
-    repos.git(project, "add", "-A")
-    repos.git(project, "commit", "-q", "-m", "task")
-    setup = campaigns_of.create(tmp_path / "w", manifest)
+    setup = campaign_of(project, tmp_path / "w")
     module_case.hand_in(setup)
     assert campaigns.run(setup, limit_s=900.0).error is None
     assert len(campaigns.candidates(setup, "kept")) == 1
@@ -71,11 +76,7 @@ def test_campaign_without_a_gpu_ends_because_rewrites_cannot_be_timed(tmp_path: 
                 "search,rewrite-template", cwd=project)
     assert done.returncode == 0, done.stderr
     assert "cannot time them, so it keeps none" in done.stdout
-    manifest = project / "manifest.yaml"
-    manifest.write_text(manifest.read_text() + "\nbudget: {pairs: 4}\n")
-    repos.git(project, "add", "-A")
-    repos.git(project, "commit", "-q", "-m", "task")
-    setup = campaigns_of.create(tmp_path / "w", manifest)
+    setup = campaign_of(project, tmp_path / "w")
     assert campaigns.run(setup, limit_s=900.0).error is None
     reason = campaigns.campaign(setup).reason
     assert "found correct, but without a GPU no rewrite can be timed" in reason, reason

@@ -15,24 +15,21 @@ from pathlib import Path
 import pytest
 
 from engine.manifest.pool_schema import AgentSpec
-from engine.task import AgentProgress, Task
-from engine.verify.fleet import Fleet
+from engine.task import AgentProgress
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
 from engine.workers.model import model_process
-from engine.workers.protocol import Report, WorkerBench
+from engine.workers.protocol import Report
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 from harness.errors import InputError
 from harness.isolation import guard
-from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns
+from tests.support import bench_case, campaigns
 from tests.support.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 
 KEY = "sk-planted-0123456789"
 LOOK = "cat /proc/*/environ | tr '\\0' '\\n' > seen; env >> seen; cat /proc/*/cmdline >> seen; " \
     "find / -xdev -name agent -maxdepth 8 2>/dev/null | head -3 >> seen; true"
-TASK = Task(slot="agent", kind="planned", backend="agent", hypothesis="fewer passes",
-            bottleneck="", seed=1, trials=1, subagent="general-kernel-optimization")
+TASK = bench_case.task("agent", hypothesis="fewer passes", subagent="general-kernel-optimization")
 pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
 
 
@@ -50,11 +47,9 @@ def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o"
         base = provider.url + ("/v1" if model.startswith("openai") else "")
         worker = AgentWorker(AgentSpec(model=model, api_base=base,
                                        **spec), project or root / "project")  # type: ignore[arg-type]
-        report = worker.work(TASK, WorkerBench(
-            target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
-            base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0,
-                                        limit_s=1.0),
-            scratch=str(root / "scratch"), edit=("k.c",)), tick, threading.Event())
+        report = worker.work(TASK, bench_case.bench(
+            setup.target, setup.device, tree, root / "scratch", edit=("k.c",)), tick,
+            threading.Event())
     return report, provider
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from engine.manifest.pool_schema import CliSpec
-from engine.task import Task
 from engine.verify.fleet import Fleet
 from engine.workers.cli import HIDDEN, CliWorker, without_secrets
 from engine.workers.protocol import LOG, WorkerBench
@@ -20,7 +19,7 @@ from harness.devices.device import Device
 from harness.devices.monitoring import tenants
 from harness.isolation import device_lock
 from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns
+from tests.support import bench_case, campaigns
 from tests.support.processes import owner
 
 CARD = Device(id="cuda:0", kind="nvidia", name="card", uuid="GPU-of-an-agent")
@@ -40,20 +39,16 @@ with device_lock.acquire("cpu", timeout_s=60):
     signal.pause()  # until it is killed
 """
 SHOW = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if 'VISIBLE' in n}))"
-
-
-TASK = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="h",
-            bottleneck="", seed=1, trials=1)
+TASK = bench_case.task("cli", option="agent")
 
 
 def bench_on(root: Path, device: Device | None = None, **fleet: Any) -> WorkerBench:
     setup = campaigns.create(root / "campaign")
     (tree := root / "tree").mkdir()
     device = device or setup.device
-    return WorkerBench(
-        target=setup.target, device=device, worktree=str(tree), baseline=str(tree), base_commit="",
-        fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0, **fleet),
-        scratch=str(root / "scratch"))
+    return bench_case.bench(
+        setup.target, device, tree, root / "scratch",
+        fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0, **fleet))
 
 
 def states(script: str) -> set[str]:

@@ -9,14 +9,12 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.manifest.pool_schema import CliSpec
-from engine.task import AgentProgress, Task
-from engine.verify.fleet import Fleet
+from engine.task import AgentProgress
 from engine.workers.cli import CliWorker
-from engine.workers.protocol import Report, WorkerBench
+from engine.workers.protocol import Report
 from engine.workers.transcript import TRANSCRIPT, TranscriptEntry, TranscriptReader
-from harness.isolation.zygote_client import WarmStart
 from kopt_tui.snapshot import phrases
-from tests.support import campaigns
+from tests.support import bench_case, campaigns
 from tests.support.paths import SUPPORT
 
 KEY = "sk-planted-0123456789"
@@ -43,13 +41,9 @@ def work(setup: Setup, name: str, root: Path, *, timeout_s: float = 60.0
     worker = CliWorker([CliSpec(
         name="coder", template="generic", env=("AGENT_KEY",), timeout_s=timeout_s,
         command=f"{{python}} {SUPPORT}/streaming_agent.py {name} {{prompt}}")])
-    bench = WorkerBench(
-        target=setup.target, device=setup.device, worktree=str(tree), baseline="",
-        base_commit="", scratch=str(root / "scratch"), edit=("scale.c",),
-        fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0))
-    task = Task(slot="s", kind="planned", backend="cli", option="coder", hypothesis="h",
-                bottleneck="", seed=1, trials=1)
-    report = worker.work(task, bench, tick, threading.Event())
+    bench = bench_case.bench(setup.target, setup.device, tree, root / "scratch", baseline="",
+                             edit=("scale.c",))
+    report = worker.work(bench_case.task("cli", option="coder"), bench, tick, threading.Event())
     asked, *entries = TranscriptReader(root / "scratch" / TRANSCRIPT).read(1 << 26)
     assert asked.role == "user" and "One hypothesis" in asked.text
     assert all(text.isprintable() for text in (report.summary, report.hypothesis))

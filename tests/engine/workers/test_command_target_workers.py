@@ -10,15 +10,14 @@ import msgspec
 import pytest
 
 from engine.split.languages.c_language import C
-from engine.task import Task
-from engine.workers.inbox import InboxWorker
-from engine.workers.kernel_split import SplitWorker, split_by_knobs
-from engine.workers.knob_search import SearchWorker, best_so_far
+from engine.workers import inbox, kernel_split, knob_search
+from engine.workers.kernel_split import split_by_knobs
+from engine.workers.knob_search import best_so_far
 from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
 from harness.search.trials.trials import ConfigRows, LoopResult, Trial
-from tests.support import split_case
+from tests.support import bench_case, split_case
 
 
 def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
@@ -32,9 +31,7 @@ def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
         if cancel_at and detail.startswith(cancel_at):
             cancel.set()
 
-    task = Task(slot="fixed", kind="fixed", backend="search", hypothesis="", bottleneck="", seed=1,
-                trials=trials, knobs=only)
-    return worker.work(task, bench, tick, cancel)
+    return worker(bench_case.task("search", trials=trials, knobs=only), bench, tick, cancel)
 
 
 def source(bench: WorkerBench) -> str:
@@ -44,9 +41,8 @@ def source(bench: WorkerBench) -> str:
 def test_submitted_file_takes_the_place_of_the_source(tmp_path: Path) -> None:
     bench, file = split_case.bench(tmp_path), tmp_path / "idea.source"
     file.write_text("Hypothesis: fewer steps\n\nint64_t steps;\n")
-    task = Task(slot="inbox-1", kind="planned", backend="inbox", hypothesis="", bottleneck="",
-                seed=1, trials=0, option=str(file))
-    report = InboxWorker().work(task, bench, lambda *_: None, threading.Event())
+    report = inbox.work(bench_case.task("inbox", option=str(file)), bench, lambda *_: None,
+                        threading.Event())
     assert report.ok and report.hypothesis == "fewer steps"
     assert source(bench) == "int64_t steps;\n"
 
@@ -54,7 +50,7 @@ def test_submitted_file_takes_the_place_of_the_source(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_search_writes_best_configuration_into_source(tmp_path: Path) -> None:
     bench = split_case.bench(tmp_path, total_c=split_case.KERNEL.replace("TILE 32", "TILE 4"))
-    report = run_worker(SearchWorker(), bench)
+    report = run_worker(knob_search.work, bench)
     assert report.ok and report.summary == "3 of 3 configurations screened; best TILE=32"
     assert source(bench) == split_case.KERNEL and len(report.trials) == 3
 
@@ -62,7 +58,7 @@ def test_search_writes_best_configuration_into_source(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_cancelled_search_leaves_best_configuration_so_far(tmp_path: Path) -> None:
     bench = split_case.bench(tmp_path)
-    report = run_worker(SearchWorker(), bench, only=(), cancel_at="trial 2 ")
+    report = run_worker(knob_search.work, bench, only=(), cancel_at="trial 2 ")
     assert report.ok and 2 <= len(report.trials) < 6
     best = next(trial for trial in reversed(report.trials) if trial.kept)
     assert f"TILE {best.config['TILE']} " in source(bench)
@@ -81,7 +77,7 @@ def test_best_so_far_is_last_kept_trial(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_classes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) -> None:
     bench = split_case.bench(tmp_path)
-    report = run_worker(SplitWorker(), bench)
+    report = run_worker(kernel_split.work, bench)
     assert report.ok, report.summary
     assert "2 classes with context >= 1024: TILE=256 (≥41." in report.summary
     assert "1 class with context <= 8: TILE=4 (≥20." in report.summary
@@ -89,20 +85,20 @@ def test_classes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path
     _, (block,) = C().read(source(bench))
     conditions = [str(branch.condition) for branch in block.branches]
     assert conditions == ["context <= 8", "context >= 1024"]
-    again = run_worker(SplitWorker(), bench, trials=4)
+    again = run_worker(kernel_split.work, bench, trials=4)
     assert again.ok and "no config class gains more than 2%" in again.summary
     assert knobs.current(knobs.find(source(bench), language="c")) == {
         "TILE": 32, "START": 16, "TILE_v1": 256, "TILE_v2": 4}
-    assert run_worker(SearchWorker(), bench, trials=2).ok
+    assert run_worker(knob_search.work, bench, trials=2).ok
 
 
 @pytest.mark.slow
 def test_stopped_search_goes_on_after_its_recorded_trials(tmp_path: Path) -> None:
     bench = msgspec.structs.replace(split_case.bench(tmp_path), searches=str(tmp_path / "searches"))
-    stopped = run_worker(SearchWorker(), bench, cancel_at="trial 1 ")
+    stopped = run_worker(knob_search.work, bench, cancel_at="trial 1 ")
     assert 1 <= len(stopped.trials) < 3 and source(bench) == split_case.KERNEL
     shown: list[str] = []
-    resumed = run_worker(SearchWorker(), bench, shown=shown)
+    resumed = run_worker(knob_search.work, bench, shown=shown)
     assert resumed.ok and len(resumed.trials) == 3
     assert resumed.trials[:len(stopped.trials)] == stopped.trials
     assert not any(detail.startswith("trial 1 ") for detail in shown)
@@ -113,7 +109,7 @@ def test_stopped_search_goes_on_after_its_recorded_trials(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_cancelled_split_leaves_source_unchanged(tmp_path: Path) -> None:
     bench = split_case.bench(tmp_path)
-    report = run_worker(SplitWorker(), bench, cancel_at="trial 2 ")
+    report = run_worker(kernel_split.work, bench, cancel_at="trial 2 ")
     assert not report.ok and report.summary == "stopped before classes were compared"
     assert source(bench) == split_case.KERNEL
 
@@ -121,7 +117,7 @@ def test_cancelled_split_leaves_source_unchanged(tmp_path: Path) -> None:
 def test_source_in_another_language_is_refused(tmp_path: Path) -> None:
     bench = split_case.bench(tmp_path, replace(split_case.TARGET, source="total.cu"))
     with pytest.raises(Refused, match=r"total.cu is neither C nor Python"):
-        run_worker(SplitWorker(), bench)
+        run_worker(kernel_split.work, bench)
 
 
 def test_split_is_refused_if_no_exported_function_takes_a_column() -> None:

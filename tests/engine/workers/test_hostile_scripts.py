@@ -14,16 +14,13 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.journal import database
 from engine.manifest.pool_schema import CliSpec
-from engine.task import Task
-from engine.verify.fleet import Fleet
 from engine.workers import cli
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import WorkerBench
 from harness.errors import InputError
 from harness.isolation import guard
-from harness.isolation.zygote_client import WarmStart
 from tests.engine.workers.test_workers import HARM
-from tests.support import campaigns, hostile_agent, streaming_agent
+from tests.support import bench_case, campaigns, hostile_agent, streaming_agent
 from tests.support.paths import SUPPORT
 
 AGENT = SUPPORT / "hostile_agent.py"
@@ -36,11 +33,10 @@ NEIGHBOUR = "neighbour"
 
 
 def slot_bench(setup: Setup, name: str) -> WorkerBench:
-    fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
     worktree, scratch = setup.repo.worktree(name, setup.repo.base), setup.folder.fresh_scratch(name)
-    return WorkerBench(
-        target=setup.target, device=setup.device, worktree=str(worktree), baseline="",
-        base_commit=setup.repo.base, fleet=fleet, scratch=str(scratch), edit=("scale.c",),
+    return bench_case.bench(
+        setup.target, setup.device, worktree, scratch, baseline="", base_commit=setup.repo.base,
+        edit=("scale.c",),
         hidden=(*database.files(setup.workspace), str(scratch.parent), str(worktree.parent)))
 
 
@@ -75,8 +71,7 @@ def attacker(name: str, marker: Path) -> CliWorker:
 def outcome(setup: Setup, worker: CliWorker, name: str) -> str:
     """Return the files of the candidate that an attack leaves, or why there is none."""
     bench, ticks = slot_bench(setup, name), list[str]()
-    task = Task(slot=name, kind="planned", backend="cli", option=name, hypothesis="h",
-                bottleneck="", seed=1, trials=1)
+    task = bench_case.task("cli", slot=name, option=name)
     report = worker.work(task, bench, lambda *tick: ticks.append(str(tick)), threading.Event())
     told = f"{report.summary} {report.hypothesis} {' '.join(ticks)}"
     assert report.patch is None and PLANTED not in told and NEVER_PASSED not in told

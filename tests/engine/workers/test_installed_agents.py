@@ -16,13 +16,9 @@ import pytest
 
 from engine.coding_agents.agent_templates import names, templates
 from engine.manifest.pool_schema import CliSpec
-from engine.task import Task
-from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker
-from engine.workers.protocol import WorkerBench
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
-from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns
+from tests.support import bench_case, campaigns
 from tests.support.agent_provider import agent_provider
 
 pytestmark = pytest.mark.slow
@@ -71,11 +67,9 @@ def test_installed_agent_edits_the_kernel_in_its_slot(
             monkeypatch.setenv(variable, value)
         report = CliWorker([CliSpec(name=name, template=name, args=MODELS.get(name, ""),
                                     timeout_s=300)]).work(
-            Task(slot=name, kind="planned", backend="cli", option=name, hypothesis="one pass",
-                 bottleneck="", seed=1, trials=1),
-            WorkerBench(target=setup.target, device=setup.device, worktree=str(tree), baseline="",
-                        base_commit=setup.repo.base, scratch=str(scratch), edit=("scale.c",),
-                        fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1, limit_s=1)),
+            bench_case.task("cli", slot=name, option=name, hypothesis="one pass"),
+            bench_case.bench(setup.target, setup.device, tree, scratch, baseline="",
+                             base_commit=setup.repo.base, edit=("scale.c",)),
             lambda *_: None, threading.Event())
     assert report.ok and not report.cut, report
     change = setup.repo.capture(tree, setup.repo.base, ("scale.c",))

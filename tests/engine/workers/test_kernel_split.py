@@ -9,16 +9,12 @@ import pytest
 
 from engine.split.class_sizes import entry_parameters
 from engine.split.languages.c_language import C
-from engine.task import Task
-from engine.verify.fleet import Fleet
-from engine.workers.kernel_split import SplitWorker
-from engine.workers.protocol import WorkerBench
+from engine.workers import kernel_split
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
-from harness.isolation.zygote_client import WarmStart
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
-from tests.support import campaigns
+from tests.support import bench_case, campaigns
 from tests.support.kernel_split_case import KERNEL, TARGET
 
 
@@ -29,21 +25,17 @@ def test_sizes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) 
         tree.mkdir()
         (tree / "scale.c").write_text(KERNEL)
         (tree / "reference.py").write_text(campaigns.REFERENCE)
-    device = inventory.find("cpu")
-    bench = WorkerBench(target=TARGET, device=device, worktree=str(trees["work"]),
-                        fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0),
-                        baseline=str(trees["before"]), base_commit="c0",
-                        scratch=str(tmp_path / "s"))
-    task = Task(slot="fixed", kind="fixed", backend="split", hypothesis="", bottleneck="", seed=1,
-                trials=6)
-    report = SplitWorker().work(task, bench, lambda *_: None, threading.Event())
+    bench = bench_case.bench(TARGET, inventory.find("cpu"), trees["work"], tmp_path / "s",
+                             baseline=str(trees["before"]), base_commit="c0")
+    report = kernel_split.work(bench_case.task("split", trials=6), bench, lambda *_: None,
+                               threading.Event())
     assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
     assert report.hypothesis.startswith("a specialised kernel where n >= 40000 (large): TILE=4096")
     source = (trees["work"] / "scale.c").read_text()
     _, (block,) = C().read(source)
     assert block.entry == "scale" and block.kernel_for({"n": 60}) != block.kernel_for({"n": 40000})
     verdict = evaluate(TARGET, Trees(candidate=str(trees["work"]), incumbent=str(trees["before"]),
-                                     reference=str(trees["before"])), device,
+                                     reference=str(trees["before"])), inventory.find("cpu"),
                        Settings(scratch=str(tmp_path / "v"), plan=Plan(looks=(6,), alpha=0.05)))
     outcomes = {row.config_class: row.outcome for row in verdict.rows}
     assert verdict.correct and outcomes["large"] == "faster" and outcomes["small"] != "slower"

@@ -10,19 +10,16 @@ import msgspec
 import pytest
 
 from engine.manifest.pool_schema import AgentSpec
-from engine.task import ModelAnswer, Task
-from engine.verify.fleet import Fleet
+from engine.task import ModelAnswer
 from engine.workers import agent
 from engine.workers.agent import AgentWorker
 from engine.workers.model.attempt_limits import Allowance
-from engine.workers.protocol import Report, WorkerBench
+from engine.workers.protocol import Report
 from harness.isolation import device_lock
-from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns
+from tests.support import bench_case, campaigns
 from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
 
-TASK = Task(slot="fixed", kind="planned", backend="agent", hypothesis="h", bottleneck="", seed=1,
-            trials=1, round=2, attempt=3)
+TASK = bench_case.task("agent", slot="fixed", round=2, attempt=3)
 pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
 
 
@@ -30,11 +27,9 @@ def work(path: Path, spec: AgentSpec, **fields: Any) -> Report:
     """Let an agent work in path/tree."""
     setup, tree = campaigns.create(path), path / "tree"
     tree.mkdir()
-    return AgentWorker(spec).work(TASK, WorkerBench(
-        target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
-        base_commit="", scratch=str(path / "scratch"), edit=("k.c",),
-        transcript=str(path / "kept" / "transcript-3.jsonl"),
-        fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0), **fields),
+    return AgentWorker(spec).work(TASK, bench_case.bench(
+        setup.target, setup.device, tree, path / "scratch", edit=("k.c",),
+        transcript=str(path / "kept" / "transcript-3.jsonl"), **fields),
         lambda *_: None, threading.Event())
 
 

@@ -11,14 +11,12 @@ import msgspec
 from engine.knowledge import page_library
 from engine.manifest.pool_schema import CliSpec
 from engine.task import Task
-from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker
-from engine.workers.protocol import Report, WorkerBench
-from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns
+from engine.workers.protocol import Report
+from tests.support import bench_case, campaigns
 
-TASK = Task(slot="agent", kind="planned", backend="cli", option="agent", hypothesis="fewer passes",
-            bottleneck="", seed=1, trials=1, subagent="general-kernel-optimization")
+TASK = bench_case.task("cli", option="agent", hypothesis="fewer passes",
+                       subagent="general-kernel-optimization")
 COPY = f"{sys.executable} -c 'import shutil, sys; shutil.copy(sys.argv[1], \"seen\")' {{prompt}}"
 
 
@@ -26,10 +24,8 @@ def work(root: Path, task: Task, command: str = COPY, edit: tuple[str, ...] = ("
     setup = campaigns.create(root / "campaign")
     (tree := root / "tree").mkdir()
     worker = CliWorker([CliSpec(name="agent", command=command)], root / "project")
-    return worker.work(task, WorkerBench(
-        target=setup.target, device=setup.device, worktree=str(tree), baseline=str(tree),
-        base_commit="", fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0),
-        scratch=str(root / "scratch"), edit=edit), lambda *_: None, threading.Event())
+    bench = bench_case.bench(setup.target, setup.device, tree, root / "scratch", edit=edit)
+    return worker.work(task, bench, lambda *_: None, threading.Event())
 
 
 def prompt_of(root: Path, task: Task, edit: tuple[str, ...] = ("k.c",)) -> str:

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from engine.task import Task
 from engine.transformations.transformation import DoesNotApply
-from engine.workers.protocol import WorkerBench
-from engine.workers.transform import TransformWorker
+from engine.workers import transform
 from harness.devices import inventory
 from harness.errors import Refused
-from tests.support import c_case, campaigns
+from tests.support import bench_case, c_case, campaigns
 
 NORMS = """\
 #include <math.h>
@@ -39,13 +37,9 @@ TASK: dict[str, Any] = {
 
 
 def work(option: str, tree: Path) -> str:
-    no_fleet: Any = None
-    bench = WorkerBench(target=c_case.target(), device=inventory.find("cpu"), fleet=no_fleet,
-                        worktree=str(tree), baseline=str(tree), scratch=str(tree),
-                        base_commit="b0")
-    task = Task(slot="planned-1", kind="planned", backend="transform", option=option, seed=1,
-                hypothesis="h", bottleneck="", trials=4)
-    return TransformWorker().work(task, bench, lambda *_: None, threading.Event()).summary
+    bench = bench_case.bench(c_case.target(), inventory.find("cpu"), tree, tree, fleet=None)
+    task = bench_case.task("transform", option=option, trials=4)
+    return transform.work(task, bench, lambda *_: None, threading.Event()).summary
 
 
 def test_change_without_knobs_is_written_and_needs_no_device(tmp_path: Path) -> None:

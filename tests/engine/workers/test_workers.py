@@ -12,14 +12,11 @@ import pytest
 from engine.campaign.setup import Setup, create
 from engine.journal import plan_event
 from engine.subagents.subagent_registry import DEFAULT
-from engine.task import Task
-from engine.verify.fleet import Fleet
-from engine.workers.knob_search import SearchWorker, best_so_far
-from engine.workers.protocol import WorkerBench
+from engine.workers import knob_search
+from engine.workers.knob_search import best_so_far
 from harness.formats import yaml_document
 from harness.isolation import guard
-from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns, instant_verdicts, repos
+from tests.support import bench_case, campaigns, instant_verdicts, repos
 from tests.support.paths import EXAMPLES, SUPPORT
 
 AGENT = SUPPORT / "hostile_agent.py"
@@ -187,18 +184,15 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
     many = campaigns.KERNEL.replace("[1, 16]", str([16, *range(1, 16)]))
     setup, cancel = campaigns.create(tmp_path, kernel=many), threading.Event()
     tree = setup.repo.worktree("fixed", setup.repo.base)
-    fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
-    bench = WorkerBench(target=setup.target, device=setup.device, fleet=fleet, worktree=str(tree),
-                  baseline=str(setup.tree(setup.repo.base)), base_commit=setup.repo.base,
-                  scratch=str(setup.folder.fresh_scratch("fixed")))
-    task = Task(slot="fixed", kind="fixed", backend="search", hypothesis="", bottleneck="",
-                seed=1, trials=32)
+    bench = bench_case.bench(setup.target, setup.device, tree, setup.folder.fresh_scratch("fixed"),
+                             baseline=str(setup.tree(setup.repo.base)),
+                             base_commit=setup.repo.base)
 
     def tick(stage: str, detail: str, done: float | None) -> None:
         if detail.startswith("trial 4 "):
             cancel.set()
 
-    report = SearchWorker().work(task, bench, tick, cancel)
+    report = knob_search.work(bench_case.task("search", trials=32), bench, tick, cancel)
     assert report.ok and 4 <= len(report.trials) < 32
     best = next(trial for trial in reversed(report.trials) if trial.kept)
     assert f"PASSES {best.config['PASSES']} " in (tree / "scale.c").read_text()
@@ -206,14 +200,5 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
 
 def test_search_cancelled_before_any_trial_has_no_result(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
-    fleet = Fleet([(setup.device, WarmStart(None))], retry_s=600.0, limit_s=3600.0)
-    bench = WorkerBench(
-        target=setup.target,
-        device=setup.device,
-        fleet=fleet,
-        worktree=str(tmp_path),
-        baseline="",
-        base_commit="",
-        scratch="",
-    )
+    bench = bench_case.bench(setup.target, setup.device, tmp_path, tmp_path)
     assert best_so_far(bench, []) is None

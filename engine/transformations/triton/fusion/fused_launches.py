@@ -22,15 +22,14 @@ from engine.transformations.triton.fusion.inlined_wrappers import inlined
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
     MemoryAccess,
-    other_of,
 )
-from engine.transformations.triton.grid_of_launch import total
 from engine.transformations.triton.host_values import (
     HostValues,
     is_quiet,
     is_quiet_value,
 )
 from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton, names, stored
+from engine.transformations.triton.persistent_grid import total
 
 
 class FusedLaunches(Transformation):
@@ -185,7 +184,7 @@ class _Pair:
             return f"{where}: its address in {name} or its mask differs from the first kernel's"
         if store.stored != store.blocks:
             return f"{where}: the shape of the value that is stored in {name} is not known"
-        other = other_of(access.call)
+        other = self.parsed.argument(access.call, "other", 2)
         if access.mask and not self.second.is_lanewise and other is None:
             return f"{where}: masked-off lanes of {name} are undefined, and a reduction reads them"
         if other is not None and not _is_number(other):
@@ -196,9 +195,9 @@ class _Pair:
 
     def _name_fault(self) -> str:
         first, other = self.first.function, self.second.function
-        names_of_second = {*(argument.arg for argument in other.args.args), *stored(other)}
+        names_of_second = {*self.parsed.parameters(other), *stored(other)}
         hidden = (names_in(other) - names_of_second) & {
-            *(argument.arg for argument in first.args.args), *stored(first)}
+            *self.parsed.parameters(first), *stored(first)}
         return f"the kernels use the same name differently: {', '.join(sorted(hidden))}" \
             if hidden else ""
 

@@ -10,10 +10,9 @@ from engine.transformations.transformation import Replacement, free_name, replac
 from engine.transformations.triton.fusion.launched_kernel import (
     LaunchedKernel,
     MemoryAccess,
-    other_of,
 )
 from engine.transformations.triton.host_values import HostValues
-from engine.transformations.triton.parsed_triton import ParsedTriton, mask_of, names, stored
+from engine.transformations.triton.parsed_triton import ParsedTriton, names, stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +97,8 @@ class FusedSource:
         for access in self.second.accesses:
             if access.is_store or access.tensor not in values:
                 continue
-            value, mask = values[access.tensor], mask_of(access.call, 1)
-            other = other_of(access.call)
+            value, mask = values[access.tensor], self.parsed.argument(access.call, "mask", 1)
+            other = self.parsed.argument(access.call, "other", 2)
             if mask is not None and other is not None:
                 tl = self.parsed.language
                 mask_text = replaced(self.parsed.source, renames, *self.parsed.span(mask))

@@ -131,7 +131,7 @@ class _Row:
     def _call(self, call: ast.Call) -> ast.expr:
         """Write the statements of a call, and return what it returns."""
         wrapper = self.wrappers[ast.unparse(call.func)]
-        names = [parameter.arg for parameter in wrapper.args.args]
+        names = self.parsed.parameters(wrapper)
         defaults = wrapper.args.defaults
         values: dict[str, ast.expr] = dict(zip(names[len(names) - len(defaults):], defaults,
                                                strict=True))

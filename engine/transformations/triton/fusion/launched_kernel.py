@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from engine.transformations.triton.host_values import HostValues
 from engine.transformations.triton.index_sums import IndexSums, lanes, text
-from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton, mask_of
+from engine.transformations.triton.parsed_triton import KernelLaunch, ParsedTriton
 
 _REDUCTIONS = ("sum", "max", "min")
 """Functions that reduce a block; called with two values, they work lane by lane."""
@@ -76,7 +76,7 @@ class LaunchedKernel:
         if any(isinstance(part, ast.Starred) for part in call.args) or any(
                 part.arg is None for part in call.keywords) or len(call.args) > len(arguments.args):
             return f"a launch of {name} does not list its arguments"
-        names = [parameter.arg for parameter in arguments.args]
+        names = self.parsed.parameters(self.function)
         defaults = arguments.defaults
         self.bound = dict(zip(names[len(names) - len(defaults):], defaults, strict=True))
         self.bound.update(zip(names, call.args, strict=False))
@@ -99,9 +99,7 @@ class LaunchedKernel:
             target, value = _assigned(statement)
             if value is None or (not target and not self.parsed.is_call(value, "store")):
                 return f"{what} is not a simple assignment or store"
-            called = {ast.unparse(node.func) for node in ast.walk(value)
-                      if isinstance(node, ast.Call)}
-            if not all(self._is_known(name) for name in called):
+            if not all(map(self._is_known, self.parsed.called(value))):
                 return f"{what} calls a function that may use other lanes, programs or memory"
             self.is_lanewise &= not any(
                 self.parsed.is_call(node, *_REDUCTIONS) for node in ast.walk(value))
@@ -136,7 +134,7 @@ class LaunchedKernel:
             tensor = next((name for name in self._tensors if place[(f"${name}",)] == 1), "")
             address = Counter({term: count for term, count in place.items()
                                if term != (f"${tensor}",)})
-            mask = mask_of(call, 2 if is_store else 1)
+            mask = self.parsed.argument(call, "mask", 2 if is_store else 1)
             yield MemoryAccess(call=call, is_store=is_store, tensor=tensor, address=text(address),
                                mask="" if mask is None else text(sums.of(mask)),
                                blocks=lanes(place), stored=self._lanes(
@@ -160,12 +158,6 @@ class LaunchedKernel:
             return lanes(sums.of(node))
         return frozenset().union(*(self._lanes(sums, part) for part in ast.iter_child_nodes(node)
                                    if isinstance(part, ast.expr)))
-
-
-def other_of(call: ast.Call) -> ast.expr | None:
-    """Return a load's `other`: the value of masked-out lanes, None if it is not given."""
-    values = [keyword.value for keyword in call.keywords if keyword.arg == "other"]
-    return values[0] if values else call.args[2] if len(call.args) > 2 else None
 
 
 def _assigned(statement: ast.stmt) -> tuple[str, ast.expr | None]:

@@ -9,7 +9,7 @@ import pytest
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning.advice import model_planner
 from engine.planning.round_plan import plan
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model.model_process import RequestAnswer
 from tests.support.plan_case import AGENT, plan_inputs, tunable
 
 GOOD = ["Stage the rows in shared memory so that each is read once",

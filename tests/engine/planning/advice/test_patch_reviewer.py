@@ -10,7 +10,7 @@ from engine.campaign.setup import Setup
 from engine.journal import patch_review
 from engine.planning.advice import patch_reviewer
 from engine.workers import agent
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model.model_process import RequestAnswer
 from tests.support import campaigns, waiting_case
 from tests.support.command_line import kopt
 from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn

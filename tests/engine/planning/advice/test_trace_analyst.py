@@ -8,7 +8,7 @@ import pytest
 
 from engine.planning.advice import trace_analyst
 from engine.planning.advice.trace_analyst import Causes, Measured
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model.model_process import RequestAnswer
 
 KNOWN = Measured(
     text="- tall: 212.6 us, 41 % of the roofline\n- registers: 1,024 threads, 96 registers",

@@ -19,11 +19,6 @@ from tests.support import repos
 from tests.support.build_case import BUILT, make, with_build
 
 
-def files(folder: Path) -> dict[str, str]:
-    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*"))
-            if p.is_file() and ".git" not in p.relative_to(folder).parts}
-
-
 def test_build_in_checkout_rebuilds_only_what_changed(tmp_path: Path) -> None:
     repo = CampaignRepo.create(tmp_path / "c", "rms", with_build(tmp_path), carry=BUILT)
     tree = repo.worktree("s", repo.base)
@@ -154,7 +149,7 @@ def test_plain_project_gets_no_extra_files(tmp_path: Path) -> None:
     user = repos.project(tmp_path / "user")
     repo = CampaignRepo.create(tmp_path / "c", "rms", find(user))
     assert repo.missing == ()
-    assert files(repo.worktree("s", repo.base)) == {
+    assert repos.files(repo.worktree("s", repo.base)) == {
         name: text for name, text in repos.FILES.items() if name != ".gitignore"} | {
         ".gitignore": repos.FILES[".gitignore"]}
     assert not os.path.lexists(repo.folder / "carried")

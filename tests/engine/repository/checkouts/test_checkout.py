@@ -15,11 +15,6 @@ from tests.support import repos
 from tests.support.repos import pointer
 
 
-def files(folder: Path) -> dict[str, str]:
-    return {str(p.relative_to(folder)): p.read_text() for p in sorted(folder.rglob("*"))
-            if p.is_file() and ".git" not in p.relative_to(folder).parts}
-
-
 def with_submodules(root: Path) -> Path:
     """Make a project with nested submodules; the outer one's name is not its folder."""
     inner = repos.project(root / "inner", {"inner.h": "#define INNER 1\n"})
@@ -43,7 +38,7 @@ def test_submodules_are_in_every_checkout(tmp_path: Path) -> None:
     tree = repo.worktree("s", repo.base)
     repo.checkout_tree(repo.base, tmp_path / "plain")
     for checkout in (tree, tmp_path / "plain"):
-        assert files(checkout).items() >= WHOLE.items()
+        assert repos.files(checkout).items() >= WHOLE.items()
         assert (checkout / "kernel.c").read_text() == repos.KERNEL
     assert repos.git(tree, "status", "--porcelain") == ""
     assert not repo.capture(tree, repo.base)
@@ -61,7 +56,7 @@ def test_changes_inside_submodule_are_not_captured(tmp_path: Path) -> None:
     assert repo.advance(repo.base, commit) and repo.publish() == ""
     assert "160000" in repos.git(user, "ls-tree", "-r", "optimize/rms", "third_party/outer")
     repo.checkout_tree(commit, tmp_path / "next")
-    assert files(tmp_path / "next").items() >= WHOLE.items()
+    assert repos.files(tmp_path / "next").items() >= WHOLE.items()
 
 
 def test_submodule_without_checkout_is_found_in_git_modules(tmp_path: Path) -> None:
@@ -70,7 +65,7 @@ def test_submodule_without_checkout_is_found_in_git_modules(tmp_path: Path) -> N
     assert not (user / "third_party/outer/outer.h").exists()
     repo = CampaignRepo.create(tmp_path / "campaign", "rms", user)
     assert repo.missing == ()
-    assert files(repo.worktree("s", repo.base)).items() >= WHOLE.items()
+    assert repos.files(repo.worktree("s", repo.base)).items() >= WHOLE.items()
 
 
 @pytest.mark.parametrize(("gone", "named"), [

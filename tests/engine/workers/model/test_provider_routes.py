@@ -14,17 +14,14 @@ import pytest
 
 from engine.coding_agents.provider_address import ProviderAddress
 from engine.manifest.pool_schema import CliSpec
-from engine.task import Task
-from engine.verify.fleet import Fleet
 from engine.workers.cli import CliWorker
 from engine.workers.model.provider_routes import ProviderRoutes
-from engine.workers.protocol import Report, WorkerBench
+from engine.workers.protocol import Report
 from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
-from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns
+from tests.support import bench_case, campaigns
 from tests.support.tcp_listener import Listener, upper
 
 HEAD = """
@@ -151,12 +148,9 @@ def run_agent(root: Path, spec: CliSpec) -> Report:
     (root / "worktree").mkdir()
     setup = campaigns.create(root)
     return CliWorker([spec]).work(
-        Task(slot="s", kind="planned", backend="cli", option=spec.name, hypothesis="h",
-             bottleneck="", seed=1, trials=1),
-        WorkerBench(target=setup.target, device=setup.device, worktree=str(root / "worktree"),
-                    baseline="", base_commit="", scratch=str(root / "scratch"), edit=("scale.c",),
-                    fleet=Fleet([(setup.device, WarmStart(None))], retry_s=1.0, limit_s=1.0)),
-        lambda *_: None, threading.Event())
+        bench_case.task("cli", option=spec.name),
+        bench_case.bench(setup.target, setup.device, root / "worktree", root / "scratch",
+                         baseline="", edit=("scale.c",)), lambda *_: None, threading.Event())
 
 
 @needs_namespaces

@@ -11,8 +11,8 @@ import pytest
 
 from engine.manifest.pool_schema import AgentSpec, PoolSpec, RequestSpec
 from engine.workers import agent
-from engine.workers.model import model_process, single_request
-from engine.workers.model.single_request import RequestAnswer
+from engine.workers.model import model_process
+from engine.workers.model.model_process import RequestAnswer
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 from tests.support.scripted_provider import TOKENS, ScriptedProvider, ScriptedTurn
 
@@ -26,7 +26,7 @@ def ask(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o",
         ) -> tuple[RequestAnswer, ScriptedProvider]:
     with ScriptedProvider(turns) as provider:
         base = provider.url + ("/v1" if model.startswith("openai") else "")
-        return single_request.ask(
+        return model_process.ask(
             RequestSpec(model=model, api_base=base, **spec),  # type: ignore[arg-type]
             "You plan.", "Propose.", root, root / TRANSCRIPT, name="planner", yields=None,
             cancel=cancel or threading.Event()), provider
@@ -69,7 +69,7 @@ def test_missing_key_and_wrong_address_are_reported(tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PLANNER_KEY", raising=False)
     assert "PLANNER_KEY is empty or not set" in ask(tmp_path, [], key_env="PLANNER_KEY")[0].fault
-    wrong = single_request.ask(RequestSpec(model="x", api_base="nowhere"), "", "", tmp_path,
+    wrong = model_process.ask(RequestSpec(model="x", api_base="nowhere"), "", "", tmp_path,
                                tmp_path / TRANSCRIPT, name="planner", yields=None,
                                cancel=threading.Event())
     assert "'nowhere' is not an address" in wrong.fault
@@ -84,4 +84,4 @@ def test_missing_key_and_wrong_address_are_reported(tmp_path: Path,
     (PoolSpec(agent=AGENT, planner=RequestSpec(model="y")), RequestSpec(model="y"))])
 def test_planner_uses_the_agents_model_unless_the_manifest_says_otherwise(
         pool: PoolSpec, model: RequestSpec | None) -> None:
-    assert single_request.model_of(pool, "planner") == model
+    assert model_process.model_of(pool, "planner") == model
