@@ -12,7 +12,7 @@ ATTENTION_STAGES = 3  # kopt: knob ATTENTION_STAGES in [1, 2, 3, 4] steps in fli
 
 @triton.jit
 def attention_steps(value, total, top, query, k, v, mask, first, end, row, m, n, kn, vn, mask_m,
-                    mask_n, scale, WIDTH, DIAGONAL: tl.constexpr, EDGE: tl.constexpr,
+                    mask_n, scale, low, WIDTH, DIAGONAL: tl.constexpr, EDGE: tl.constexpr,
                     EVEN: tl.constexpr, MASK: tl.constexpr, PRECISION: tl.constexpr,
                     BLOCK_N: tl.constexpr, D: tl.constexpr):
     """Keys `first` to `end`, some of which DIAGONAL, EDGE or MASK exclude."""
@@ -32,8 +32,12 @@ def attention_steps(value, total, top, query, k, v, mask, first, end, row, m, n,
             known = (row < m)[:, None] & (column < n)[None, :]
             chosen = tl.load(mask + row.to(tl.int64)[:, None] * mask_m + column[None, :] * mask_n,
                              mask=known, other=0)
-            score = tl.where(chosen != 0, score, -float("inf")) if MASK == 1 else \
-                score + chosen.to(tl.float32) * 1.4426950408889634
+            if MASK == 1:
+                score = tl.where(chosen != 0, score, low)
+            else:  # the lowest finite summand stays finite, as where a row has nothing else
+                chosen = chosen.to(tl.float32)
+                score += tl.where(chosen == -float("inf"), chosen, tl.maximum(
+                    chosen * 1.4426950408889634, -3.4e38))
         if DIAGONAL:
             score = tl.where(column[None, :] <= row[:, None], score, -float("inf"))
         if EDGE:
@@ -60,8 +64,8 @@ def attention_steps(value, total, top, query, k, v, mask, first, end, row, m, n,
 def attention_kernel(
         # kopt: operands
         q, k, v, y, mask, heads, group, m, n, qb, qh, qm, kb, kh, kn, vb, vh, vn, mask_b, mask_h,
-        mask_m, mask_n, scale, WIDTH: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr,
-        PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr):
+        mask_m, mask_n, scale, low, WIDTH: tl.constexpr, CAUSAL: tl.constexpr,
+        MASK: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr):
     """BLOCK_M queries of one head; the longest rows of a causal mask start first.
 
     MASK: 1 of flags, 2 of summands.
@@ -82,18 +86,18 @@ def attention_kernel(
                     mask=(row < m)[:, None] & (d < WIDTH)[None, :], other=0.0)
     value = tl.zeros([BLOCK_M, D], tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
-    top = tl.full([BLOCK_M], -1e30, tl.float32)  # finite: -inf - -inf is NaN
+    top = tl.full([BLOCK_M], -3.4028234663852886e38, tl.float32)  # finite: -inf - -inf is NaN
     whole = n // BLOCK_N * BLOCK_N
     if CAUSAL:  # keys that all rows see, then those that the diagonal crosses
         whole = min(whole, block * BLOCK_M // BLOCK_N * BLOCK_N)
     value, total, top = attention_steps(
         value, total, top, query, k, v, mask, 0, whole, row, m, n, kn, vn, mask_m, mask_n, scale,
-        WIDTH, False, False, EVEN, MASK, PRECISION, BLOCK_N, D)
+        low, WIDTH, False, False, EVEN, MASK, PRECISION, BLOCK_N, D)
     end = min(n, (block + 1) * BLOCK_M) if CAUSAL else n
     if whole < end:
         value, total, top = attention_steps(
             value, total, top, query, k, v, mask, whole, end, row, m, n, kn, vn, mask_m, mask_n,
-            scale, WIDTH, CAUSAL, True, EVEN, MASK, PRECISION, BLOCK_N, D)
+            scale, low, WIDTH, CAUSAL, True, EVEN, MASK, PRECISION, BLOCK_N, D)
     value = value / tl.where(total > 0, total, 1.0)[:, None]
     at = place.to(tl.int64) * m * WIDTH + row[:, None] * WIDTH + d[None, :]
     inside = (row < m)[:, None] & (d < WIDTH)[None, :]
@@ -113,10 +117,11 @@ def attention_limits(x):
 
 def attention(
         # kopt: operands
-        q, k, v, is_causal=False, scale=None, mask=None):
+        q, k, v, is_causal=False, scale=None, mask=None, low=-float("inf")):
     """q [..., heads, m, d]; k and v [..., key heads, n, d], each for heads / key heads heads.
 
-    mask: as PyTorch's attn_mask, flags of what counts or summands. Rows without a key are 0.
+    mask: as PyTorch's attn_mask, flags of what counts or summands; low: the score of what does not
+    count. Rows without a key are 0.
     """
     lead, (m, width), n = q.shape[:-2], q.shape[-2:], k.shape[-2]
     heads, key_heads = (lead[-1], k.shape[-3]) if lead else (1, 1)
@@ -144,7 +149,8 @@ def attention(
         # kopt: operands
         q, k, v, y, q if mask is None else mask, heads, heads // key_heads, m, n, *q.stride()[:3],
         *k.stride()[:3], *v.stride()[:3], *steps,
-        (width ** -0.5 if scale is None else scale) * 1.4426950408889634, WIDTH=width,
+        (width ** -0.5 if scale is None else scale) * 1.4426950408889634,
+        low if low == -float("inf") else max(low * 1.4426950408889634, -3.4e38), WIDTH=width,
         CAUSAL=is_causal, MASK=kind, PRECISION="tf32x3" if single else "ieee", BLOCK_M=rows,
         BLOCK_N=columns, D=size, num_warps=ATTENTION_WARPS if rows * size > 4096 else 4,
         num_stages=stages)

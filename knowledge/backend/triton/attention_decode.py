@@ -18,7 +18,7 @@ ATTENTION_DECODE_SPLIT = 0  # kopt: knob ATTENTION_DECODE_SPLIT in [0, 1, 4, 16,
 def attention_decode_kernel(
         # kopt: operands
         q, k, v, y, weights, table, lengths, mask, key_heads, group, m, n, part, page, pages,
-        qb, qh, qm, kb, kn, kh, vb, vn, vh, mask_b, mask_h, mask_m, mask_n, scale,
+        qb, qh, qm, kb, kn, kh, vb, vn, vh, mask_b, mask_h, mask_m, mask_n, scale, low,
         WIDTH: tl.constexpr, PAGED: tl.constexpr, LENGTHS: tl.constexpr, MASK: tl.constexpr,
         LAST: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
         D: tl.constexpr, STAGES: tl.constexpr):
@@ -44,7 +44,7 @@ def attention_decode_kernel(
         v += batch * vb
     value = tl.zeros([ROWS, D], tl.float32)
     total = tl.zeros([ROWS], tl.float32)
-    top = tl.full([ROWS], -1e30, tl.float32)  # finite: -inf - -inf is NaN
+    top = tl.full([ROWS], -3.4028234663852886e38, tl.float32)  # finite: -inf - -inf is NaN
     for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
         column = start + tl.arange(0, BLOCK)
         there = column < end
@@ -62,8 +62,12 @@ def attention_decode_kernel(
             place_at = mask + batch * mask_b + (own * mask_h + (row % m).to(tl.int64) * mask_m)[
                 :, None] + column.to(tl.int64)[None, :] * mask_n
             chosen = tl.load(place_at, mask=known[:, None] & there[None, :], other=0)
-            score = tl.where(chosen != 0, score, -float("inf")) if MASK == 1 else \
-                score + chosen.to(tl.float32) * 1.4426950408889634
+            if MASK == 1:
+                score = tl.where(chosen != 0, score, low)
+            else:  # the lowest finite summand stays finite, as where a row has nothing else
+                chosen = chosen.to(tl.float32)
+                score += tl.where(chosen == -float("inf"), chosen, tl.maximum(
+                    chosen * 1.4426950408889634, -3.4e38))
         score = tl.where(there[None, :], score, -float("inf"))
         higher = tl.maximum(top, tl.max(score, 1))
         power = tl.exp2(score - higher[:, None])
@@ -84,7 +88,8 @@ def attention_decode_kernel(
     else:
         result = result * parts + tl.program_id(0) % parts
         tl.store(y + result[:, None] * WIDTH + d[None, :], value, mask=inside)
-        weight = tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)), -1e30)
+        weight = tl.where(total > 0, top + tl.log2(tl.where(total > 0, total, 1.0)),
+                          -3.4028234663852886e38)
         tl.store(weights + result, weight, mask=known)
 
 
@@ -96,7 +101,7 @@ def attention_decode_join(
     result = tl.program_id(0).to(tl.int64)
     part = tl.arange(0, PARTS)
     d = tl.arange(0, D)[None, :]
-    weight = tl.load(weights + result * parts + part, mask=part < parts, other=-2e30)
+    weight = tl.load(weights + result * parts + part, mask=part < parts, other=-float("inf"))
     share = tl.exp2(weight - tl.max(weight, 0))
     value = tl.load(partial + (result * parts + part[:, None]) * WIDTH + d,
                     mask=(part < parts)[:, None] & (d < WIDTH), other=0.0)
@@ -119,11 +124,12 @@ def attention_decode_device(x):
 
 def attention_decode(
         # kopt: operands
-        q, k, v, mask=None, scale=None, table=None, lengths=None):
+        q, k, v, mask=None, scale=None, table=None, lengths=None, low=-float("inf")):
     """q [..., heads, m, d]; k and v [..., key heads, n, d], each for heads / key heads heads.
 
     With a table [sequences, pages] k and v are [all pages, tokens of a page, key heads, d], and q
-    has 4 dimensions. lengths: how many keys each sequence has. mask: as PyTorch's attn_mask.
+    has 4 dimensions. lengths: how many keys each sequence has. mask: as PyTorch's attn_mask; low: the
+    score of what its flags exclude.
     """
     lead, (m, width) = q.shape[:-2], q.shape[-2:]
     heads = lead[-1] if lead else 1
@@ -166,7 +172,8 @@ def attention_decode(
         q, k, v, partial, weights, q if table is None else table,
         q if lengths is None else lengths, q if mask is None else mask, key_heads, group, m, n,
         part, page, n // page, *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *steps,
-        (width ** -0.5 if scale is None else scale) * 1.4426950408889634, WIDTH=width,
+        (width ** -0.5 if scale is None else scale) * 1.4426950408889634,
+        low if low == -float("inf") else max(low * 1.4426950408889634, -3.4e38), WIDTH=width,
         PAGED=table is not None, LENGTHS=lengths is not None, MASK=kind, LAST=parts == 1,
         PRECISION="tf32x3" if single else "ieee", ROWS=rows, BLOCK=columns, D=size, STAGES=stages,
         num_warps=ATTENTION_DECODE_WARPS)

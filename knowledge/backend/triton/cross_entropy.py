@@ -55,7 +55,7 @@ def cross_entropy_row(
         # kopt: operands
         x, base + wanted * inner, counts)
     step = tl.arange(0, DEPTH)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-    top = tl.full([1, WIDTH], -1e30, tl.float32)  # finite: -inf - -inf is NaN
+    top = tl.full([1, WIDTH], -3.4028234663852886e38, tl.float32)  # finite: -inf - -inf is NaN
     total = tl.zeros([1, WIDTH], tl.float32)
     plain = tl.zeros([1, WIDTH], tl.float32)
     for start in tl.range(0, n, DEPTH * WIDTH, num_stages=STAGES):

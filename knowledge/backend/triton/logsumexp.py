@@ -28,7 +28,8 @@ def logsumexp_kernel(
         base = result * n
         step = tl.arange(0, DEPTH)[None, :]
     AXIS: tl.constexpr = 0 if COLUMNS else 1
-    top = tl.full([DEPTH, LANES] if COLUMNS else [LANES, DEPTH], -1e30, tl.float32)
+    top = tl.full([DEPTH, LANES] if COLUMNS else [LANES, DEPTH],
+                  -3.4028234663852886e38, tl.float32)
     total = tl.zeros([DEPTH, LANES] if COLUMNS else [LANES, DEPTH], tl.float32)
     for start in range(0, n, DEPTH):
         i = start + step
@@ -36,13 +37,14 @@ def logsumexp_kernel(
         at = base + i.to(tl.int64) * inner
         value = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
         # kopt: prologue value
-        value = tl.where(inside, value, -float("inf")) * 1.4426950408889634
+        value = tl.where(inside, value, -float("inf"))
         higher = tl.maximum(top, value)
-        total = total * tl.exp2(top - higher) + tl.exp2(value - higher)
+        total *= tl.exp2((top - higher) * 1.4426950408889634)
+        total += tl.exp2((value - higher) * 1.4426950408889634)
         top = higher
     most = tl.max(top, AXIS, keep_dims=True)
-    total = tl.sum(total * tl.exp2(top - most), AXIS, keep_dims=True)
-    value = (most + tl.log2(total)) * 0.6931471805599453
+    total = tl.sum(total * tl.exp2((top - most) * 1.4426950408889634), AXIS, keep_dims=True)
+    value = most + tl.log(total)
     at = result
     inside = known
     # kopt: epilogue value

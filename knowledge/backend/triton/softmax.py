@@ -29,11 +29,11 @@ def softmax_whole(
         at = row.to(tl.int64) * n + i
     value = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
     # kopt: prologue value
-    value = tl.where(inside, value, -float("inf")) * 1.4426950408889634
+    value = tl.where(inside, value, -float("inf"))
     value -= tl.max(value, 1, keep_dims=True)
-    power = tl.exp2(value)
+    power = tl.exp2(value * 1.4426950408889634)
     total = tl.sum(power, 1, keep_dims=True)
-    value = (value - tl.log2(total)) * 0.6931471805599453 if LOG else power / total
+    value = value - tl.log(total) if LOG else power / total
     # kopt: epilogue value
     tl.store(y + at, value, mask=inside)
 
@@ -48,7 +48,7 @@ def softmax_long(
     first = (tl.program_id(0) // blocks).to(tl.int64) * n * inner
     lane = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)[:, None, None]
     step = tl.arange(0, DEPTH)[None, :, None] * WIDTH + tl.arange(0, WIDTH)[None, None, :]
-    top = tl.full([ROWS, 1, WIDTH], -1e30, tl.float32)  # finite: -inf - -inf is NaN
+    top = tl.full([ROWS, 1, WIDTH], -3.4028234663852886e38, tl.float32)  # finite: -inf - -inf is NaN
     total = tl.zeros([ROWS, 1, WIDTH], tl.float32)
     for start in tl.range(0, n, DEPTH * WIDTH, num_stages=STAGES):
         i = start + step
@@ -56,14 +56,13 @@ def softmax_long(
         at = first + (lane + i.to(tl.int64) * inner if COLUMNS else i)
         value = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
         # kopt: prologue value
-        value = tl.where(inside, value, -float("inf")) * 1.4426950408889634
+        value = tl.where(inside, value, -float("inf"))
         higher = tl.maximum(top, tl.max(value, 1, keep_dims=True))
-        total = total * tl.exp2(top - higher) + tl.sum(tl.exp2(value - higher), 1, keep_dims=True)
+        total *= tl.exp2((top - higher) * 1.4426950408889634)
+        total += tl.sum(tl.exp2((value - higher) * 1.4426950408889634), 1, keep_dims=True)
         top = higher
     most = tl.max(top, 2, keep_dims=True)
-    total = tl.sum(total * tl.exp2(top - most), 2, keep_dims=True)
-    if LOG:
-        most += tl.log2(total)
+    total = tl.sum(total * tl.exp2((top - most) * 1.4426950408889634), 2, keep_dims=True)
     scale = 1.0 / total
     for start in tl.range(0, n, DEPTH * WIDTH, num_stages=STAGES):
         i = start + step
@@ -72,8 +71,8 @@ def softmax_long(
         value = tl.load(x + at, mask=inside, other=-float("inf"),
                         eviction_policy="evict_first").to(tl.float32)
         # kopt: prologue value
-        value = value * 1.4426950408889634 - most
-        value = value * 0.6931471805599453 if LOG else tl.exp2(value) * scale
+        value -= most
+        value = value - tl.log(total) if LOG else tl.exp2(value * 1.4426950408889634) * scale
         # kopt: epilogue value
         tl.store(y + at, value, mask=inside)
 

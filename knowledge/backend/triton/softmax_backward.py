@@ -45,7 +45,7 @@ def softmax_backward_long(x, dy, dx, n, inner, INPUT: tl.constexpr, LOG: tl.cons
                           BLOCK: tl.constexpr):
     """One row, read twice: its sums, then the gradient."""
     base = (tl.program_id(0) // inner).to(tl.int64) * n * inner + tl.program_id(0) % inner
-    top = tl.full([BLOCK], -1e30, tl.float32)  # finite: -inf - -inf is NaN
+    top = tl.full([BLOCK], -3.4028234663852886e38, tl.float32)  # finite: -inf - -inf is NaN
     total = tl.zeros([BLOCK], tl.float32)
     joined = tl.zeros([BLOCK], tl.float32)
     for start in range(0, n, BLOCK):

@@ -149,7 +149,7 @@ NAMED = HEAD + """    def forward(self, x):
                  marks=SLOW),
     pytest.param(LAYERS, ("self.net[0](x)", "batch_norm("), id="layers"),
     pytest.param(PATTERN, ("norm(", "kind='rms'"), id="pattern", marks=SLOW),
-    pytest.param(ATTENTION, ("attention(v1[0]", "mask=~v6, scale=0.25", "scale=1 / 4.0)",
+    pytest.param(ATTENTION, ("attention(v1[0]", "mask=~v6, low=float('-inf'), scale=0.25", "scale=1 / 4.0)",
                              "mask=v26, scale=1.0", "attention_decode(", ", keys, "),
                  id="attention", marks=SLOW),
     pytest.param(LONG_HEADS, ("torch.transpose(x, -2, -1)", "softmax(", "matmul(v"),
