@@ -169,8 +169,11 @@ def load() -> Any:
 
 
 def listing() -> Listing:
-    """Return all NVIDIA devices, and a problem only where a driver seems to be installed."""
-    library = load()
+    """Return all NVIDIA devices; a problem where nvidia-ml-py is missing or a driver fails."""
+    try:
+        library = load()
+    except ImportError as error:
+        return Listing(problem=_message(error))
     try:
         library.nvmlInit()
         return Listing(tuple(NvmlReader(library).devices()))

@@ -22,7 +22,7 @@ from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Me
 from harness.devices import inventory
 from harness.search.space import knobs
 from harness.verdict import Value
-from tests.support import bench_case
+from tests.support import worker_bench
 
 RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 os.environ.setdefault("KOPT_LOCK_DIR", f"/tmp/kopt-test-locks-{RUN}")  # separate from other runs
@@ -150,5 +150,5 @@ def project(folder: Path, **files: str) -> Path:
 
 def bench(folder: Path, target: CommandTarget = TARGET, **files: str) -> WorkerBench:
     tree = project(folder / "tree", **files)
-    return bench_case.bench(target, inventory.find("cpu"), tree, folder / "scratch",
+    return worker_bench.bench(target, inventory.find("cpu"), tree, folder / "scratch",
                             base_commit="c0")

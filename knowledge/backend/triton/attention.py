@@ -65,7 +65,8 @@ def attention_kernel(
         # kopt: operands
         q, k, v, y, mask, heads, group, m, n, qb, qh, qm, kb, kh, kn, vb, vh, vn, mask_b, mask_h,
         mask_m, mask_n, scale, low, WIDTH: tl.constexpr, CAUSAL: tl.constexpr,
-        MASK: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr):
+        MASK: tl.constexpr, PRECISION: tl.constexpr, BLOCK_M: tl.constexpr,
+        BLOCK_N: tl.constexpr, D: tl.constexpr):
     """BLOCK_M queries of one head; the longest rows of a causal mask start first.
 
     MASK: 1 of flags, 2 of summands.

@@ -128,8 +128,8 @@ def attention_decode(
     """q [..., heads, m, d]; k and v [..., key heads, n, d], each for heads / key heads heads.
 
     With a table [sequences, pages] k and v are [all pages, tokens of a page, key heads, d], and q
-    has 4 dimensions. lengths: how many keys each sequence has. mask: as PyTorch's attn_mask; low: the
-    score of what its flags exclude.
+    has 4 dimensions. lengths: how many keys each sequence has. mask: as PyTorch's attn_mask; low:
+    the score of what its flags exclude.
     """
     lead, (m, width) = q.shape[:-2], q.shape[-2:]
     heads = lead[-1] if lead else 1

@@ -48,7 +48,7 @@ def softmax_long(
     first = (tl.program_id(0) // blocks).to(tl.int64) * n * inner
     lane = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)[:, None, None]
     step = tl.arange(0, DEPTH)[None, :, None] * WIDTH + tl.arange(0, WIDTH)[None, None, :]
-    top = tl.full([ROWS, 1, WIDTH], -3.4028234663852886e38, tl.float32)  # finite: -inf - -inf is NaN
+    top = tl.full([ROWS, 1, WIDTH], -3.4028234663852886e38, tl.float32)  # -inf - -inf is NaN
     total = tl.zeros([ROWS, 1, WIDTH], tl.float32)
     for start in tl.range(0, n, DEPTH * WIDTH, num_stages=STAGES):
         i = start + step

@@ -16,7 +16,7 @@ from engine.workers.cli import CliWorker
 from harness.call_trace import weights
 from harness.devices import inventory
 from harness.errors import Refused
-from tests.support import bench_case, harness_case
+from tests.support import harness_case, worker_bench
 
 
 class Flow:
@@ -34,7 +34,7 @@ class Flow:
         command = f"{harness_case.agent(root)} {harnesses} {verdicts}"
         self.author = HarnessAuthor(
             worker=CliWorker([CliSpec(name="agent", command=command)]).work, backend="cli",
-            option="agent", review=review, bench=bench_case.bench(
+            option="agent", review=review, bench=worker_bench.bench(
                 self.kernel.target, inventory.find("cpu"), root, self.scratch, edit=(NAME,)))
 
     def run(self) -> HarnessRecord:

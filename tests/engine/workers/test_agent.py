@@ -23,13 +23,13 @@ from engine.workers.protocol import Report
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 from harness.errors import InputError
 from harness.isolation import guard
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 from tests.support.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
 
 KEY = "sk-planted-0123456789"
 LOOK = "cat /proc/*/environ | tr '\\0' '\\n' > seen; env >> seen; cat /proc/*/cmdline >> seen; " \
     "find / -xdev -name agent -maxdepth 8 2>/dev/null | head -3 >> seen; true"
-TASK = bench_case.task("agent", hypothesis="fewer passes", subagent="general-kernel-optimization")
+TASK = worker_bench.task("agent", hypothesis="fewer passes", subagent="general-kernel-optimization")
 pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
 
 
@@ -47,7 +47,7 @@ def work(root: Path, turns: Sequence[ScriptedTurn], model: str = "openai/gpt-4o"
         base = provider.url + ("/v1" if model.startswith("openai") else "")
         worker = AgentWorker(AgentSpec(model=model, api_base=base,
                                        **spec), project or root / "project")  # type: ignore[arg-type]
-        report = worker.work(TASK, bench_case.bench(
+        report = worker.work(TASK, worker_bench.bench(
             setup.target, setup.device, tree, root / "scratch", edit=("k.c",)), tick,
             threading.Event())
     return report, provider

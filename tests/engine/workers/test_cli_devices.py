@@ -19,7 +19,7 @@ from harness.devices.device import Device
 from harness.devices.monitoring import tenants
 from harness.isolation import device_lock
 from harness.isolation.zygote_client import WarmStart
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 from tests.support.processes import owner
 
 CARD = Device(id="cuda:0", kind="nvidia", name="card", uuid="GPU-of-an-agent")
@@ -39,14 +39,14 @@ with device_lock.acquire("cpu", timeout_s=60):
     signal.pause()  # until it is killed
 """
 SHOW = "import json, os; print(json.dumps({n: v for n, v in os.environ.items() if 'VISIBLE' in n}))"
-TASK = bench_case.task("cli", option="agent")
+TASK = worker_bench.task("cli", option="agent")
 
 
 def bench_on(root: Path, device: Device | None = None, **fleet: Any) -> WorkerBench:
     setup = campaigns.create(root / "campaign")
     (tree := root / "tree").mkdir()
     device = device or setup.device
-    return bench_case.bench(
+    return worker_bench.bench(
         setup.target, device, tree, root / "scratch",
         fleet=Fleet([(device, WarmStart(None))], retry_s=600.0, limit_s=3600.0, **fleet))
 

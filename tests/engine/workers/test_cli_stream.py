@@ -14,7 +14,7 @@ from engine.workers.cli import CliWorker
 from engine.workers.protocol import Report
 from engine.workers.transcript import TRANSCRIPT, TranscriptEntry, TranscriptReader
 from kopt_tui.snapshot import phrases
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 from tests.support.paths import SUPPORT
 
 KEY = "sk-planted-0123456789"
@@ -41,9 +41,9 @@ def work(setup: Setup, name: str, root: Path, *, timeout_s: float = 60.0
     worker = CliWorker([CliSpec(
         name="coder", template="generic", env=("AGENT_KEY",), timeout_s=timeout_s,
         command=f"{{python}} {SUPPORT}/streaming_agent.py {name} {{prompt}}")])
-    bench = bench_case.bench(setup.target, setup.device, tree, root / "scratch", baseline="",
+    bench = worker_bench.bench(setup.target, setup.device, tree, root / "scratch", baseline="",
                              edit=("scale.c",))
-    report = worker.work(bench_case.task("cli", option="coder"), bench, tick, threading.Event())
+    report = worker.work(worker_bench.task("cli", option="coder"), bench, tick, threading.Event())
     asked, *entries = TranscriptReader(root / "scratch" / TRANSCRIPT).read(1 << 26)
     assert asked.role == "user" and "One hypothesis" in asked.text
     assert all(text.isprintable() for text in (report.summary, report.hypothesis))

@@ -17,7 +17,7 @@ from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
 from harness.search.trials.trials import ConfigRows, LoopResult, Trial
-from tests.support import bench_case, split_case
+from tests.support import split_case, worker_bench
 
 
 def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
@@ -31,7 +31,7 @@ def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,
         if cancel_at and detail.startswith(cancel_at):
             cancel.set()
 
-    return worker(bench_case.task("search", trials=trials, knobs=only), bench, tick, cancel)
+    return worker(worker_bench.task("search", trials=trials, knobs=only), bench, tick, cancel)
 
 
 def source(bench: WorkerBench) -> str:
@@ -41,7 +41,7 @@ def source(bench: WorkerBench) -> str:
 def test_submitted_file_takes_the_place_of_the_source(tmp_path: Path) -> None:
     bench, file = split_case.bench(tmp_path), tmp_path / "idea.source"
     file.write_text("Hypothesis: fewer steps\n\nint64_t steps;\n")
-    report = inbox.work(bench_case.task("inbox", option=str(file)), bench, lambda *_: None,
+    report = inbox.work(worker_bench.task("inbox", option=str(file)), bench, lambda *_: None,
                         threading.Event())
     assert report.ok and report.hypothesis == "fewer steps"
     assert source(bench) == "int64_t steps;\n"

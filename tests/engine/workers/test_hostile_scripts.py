@@ -20,7 +20,7 @@ from engine.workers.protocol import WorkerBench
 from harness.errors import InputError
 from harness.isolation import guard
 from tests.engine.workers.test_workers import HARM
-from tests.support import bench_case, campaigns, hostile_agent, streaming_agent
+from tests.support import campaigns, hostile_agent, streaming_agent, worker_bench
 from tests.support.paths import SUPPORT
 
 AGENT = SUPPORT / "hostile_agent.py"
@@ -34,7 +34,7 @@ NEIGHBOUR = "neighbour"
 
 def slot_bench(setup: Setup, name: str) -> WorkerBench:
     worktree, scratch = setup.repo.worktree(name, setup.repo.base), setup.folder.fresh_scratch(name)
-    return bench_case.bench(
+    return worker_bench.bench(
         setup.target, setup.device, worktree, scratch, baseline="", base_commit=setup.repo.base,
         edit=("scale.c",),
         hidden=(*database.files(setup.workspace), str(scratch.parent), str(worktree.parent)))
@@ -71,7 +71,7 @@ def attacker(name: str, marker: Path) -> CliWorker:
 def outcome(setup: Setup, worker: CliWorker, name: str) -> str:
     """Return the files of the candidate that an attack leaves, or why there is none."""
     bench, ticks = slot_bench(setup, name), list[str]()
-    task = bench_case.task("cli", slot=name, option=name)
+    task = worker_bench.task("cli", slot=name, option=name)
     report = worker.work(task, bench, lambda *tick: ticks.append(str(tick)), threading.Event())
     told = f"{report.summary} {report.hypothesis} {' '.join(ticks)}"
     assert report.patch is None and PLANTED not in told and NEVER_PASSED not in told

@@ -18,7 +18,7 @@ from engine.coding_agents.agent_templates import names, templates
 from engine.manifest.pool_schema import CliSpec
 from engine.workers.cli import CliWorker
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 from tests.support.agent_provider import agent_provider
 
 pytestmark = pytest.mark.slow
@@ -67,8 +67,8 @@ def test_installed_agent_edits_the_kernel_in_its_slot(
             monkeypatch.setenv(variable, value)
         report = CliWorker([CliSpec(name=name, template=name, args=MODELS.get(name, ""),
                                     timeout_s=300)]).work(
-            bench_case.task("cli", slot=name, option=name, hypothesis="one pass"),
-            bench_case.bench(setup.target, setup.device, tree, scratch, baseline="",
+            worker_bench.task("cli", slot=name, option=name, hypothesis="one pass"),
+            worker_bench.bench(setup.target, setup.device, tree, scratch, baseline="",
                              base_commit=setup.repo.base, edit=("scale.c",)),
             lambda *_: None, threading.Event())
     assert report.ok and not report.cut, report

@@ -14,7 +14,7 @@ from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 from tests.support.kernel_split_case import KERNEL, TARGET
 
 
@@ -25,9 +25,9 @@ def test_sizes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) 
         tree.mkdir()
         (tree / "scale.c").write_text(KERNEL)
         (tree / "reference.py").write_text(campaigns.REFERENCE)
-    bench = bench_case.bench(TARGET, inventory.find("cpu"), trees["work"], tmp_path / "s",
+    bench = worker_bench.bench(TARGET, inventory.find("cpu"), trees["work"], tmp_path / "s",
                              baseline=str(trees["before"]), base_commit="c0")
-    report = kernel_split.work(bench_case.task("split", trials=6), bench, lambda *_: None,
+    report = kernel_split.work(worker_bench.task("split", trials=6), bench, lambda *_: None,
                                threading.Event())
     assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
     assert report.hypothesis.startswith("a specialised kernel where n >= 40000 (large): TILE=4096")

@@ -16,10 +16,10 @@ from engine.workers.agent import AgentWorker
 from engine.workers.model.attempt_limits import Allowance
 from engine.workers.protocol import Report
 from harness.isolation import device_lock
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
 
-TASK = bench_case.task("agent", slot="fixed", round=2, attempt=3)
+TASK = worker_bench.task("agent", slot="fixed", round=2, attempt=3)
 pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
 
 
@@ -27,7 +27,7 @@ def work(path: Path, spec: AgentSpec, **fields: Any) -> Report:
     """Let an agent work in path/tree."""
     setup, tree = campaigns.create(path), path / "tree"
     tree.mkdir()
-    return AgentWorker(spec).work(TASK, bench_case.bench(
+    return AgentWorker(spec).work(TASK, worker_bench.bench(
         setup.target, setup.device, tree, path / "scratch", edit=("k.c",),
         transcript=str(path / "kept" / "transcript-3.jsonl"), **fields),
         lambda *_: None, threading.Event())

@@ -13,9 +13,9 @@ from engine.manifest.pool_schema import CliSpec
 from engine.task import Task
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import Report
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 
-TASK = bench_case.task("cli", option="agent", hypothesis="fewer passes",
+TASK = worker_bench.task("cli", option="agent", hypothesis="fewer passes",
                        subagent="general-kernel-optimization")
 COPY = f"{sys.executable} -c 'import shutil, sys; shutil.copy(sys.argv[1], \"seen\")' {{prompt}}"
 
@@ -24,7 +24,7 @@ def work(root: Path, task: Task, command: str = COPY, edit: tuple[str, ...] = ("
     setup = campaigns.create(root / "campaign")
     (tree := root / "tree").mkdir()
     worker = CliWorker([CliSpec(name="agent", command=command)], root / "project")
-    bench = bench_case.bench(setup.target, setup.device, tree, root / "scratch", edit=edit)
+    bench = worker_bench.bench(setup.target, setup.device, tree, root / "scratch", edit=edit)
     return worker.work(task, bench, lambda *_: None, threading.Event())
 
 

@@ -12,7 +12,7 @@ from engine.transformations.transformation import DoesNotApply
 from engine.workers import transform
 from harness.devices import inventory
 from harness.errors import Refused
-from tests.support import bench_case, c_case, campaigns
+from tests.support import c_case, campaigns, worker_bench
 
 NORMS = """\
 #include <math.h>
@@ -37,8 +37,8 @@ TASK: dict[str, Any] = {
 
 
 def work(option: str, tree: Path) -> str:
-    bench = bench_case.bench(c_case.target(), inventory.find("cpu"), tree, tree, fleet=None)
-    task = bench_case.task("transform", option=option, trials=4)
+    bench = worker_bench.bench(c_case.target(), inventory.find("cpu"), tree, tree, fleet=None)
+    task = worker_bench.task("transform", option=option, trials=4)
     return transform.work(task, bench, lambda *_: None, threading.Event()).summary
 
 

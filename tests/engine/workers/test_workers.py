@@ -16,7 +16,7 @@ from engine.workers import knob_search
 from engine.workers.knob_search import best_so_far
 from harness.formats import yaml_document
 from harness.isolation import guard
-from tests.support import bench_case, campaigns, instant_verdicts, repos
+from tests.support import campaigns, instant_verdicts, repos, worker_bench
 from tests.support.paths import EXAMPLES, SUPPORT
 
 AGENT = SUPPORT / "hostile_agent.py"
@@ -184,7 +184,7 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
     many = campaigns.KERNEL.replace("[1, 16]", str([16, *range(1, 16)]))
     setup, cancel = campaigns.create(tmp_path, kernel=many), threading.Event()
     tree = setup.repo.worktree("fixed", setup.repo.base)
-    bench = bench_case.bench(setup.target, setup.device, tree, setup.folder.fresh_scratch("fixed"),
+    bench = worker_bench.bench(setup.target, setup.device, tree, setup.folder.fresh_scratch("fixed"),
                              baseline=str(setup.tree(setup.repo.base)),
                              base_commit=setup.repo.base)
 
@@ -192,7 +192,7 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
         if detail.startswith("trial 4 "):
             cancel.set()
 
-    report = knob_search.work(bench_case.task("search", trials=32), bench, tick, cancel)
+    report = knob_search.work(worker_bench.task("search", trials=32), bench, tick, cancel)
     assert report.ok and 4 <= len(report.trials) < 32
     best = next(trial for trial in reversed(report.trials) if trial.kept)
     assert f"PASSES {best.config['PASSES']} " in (tree / "scale.c").read_text()
@@ -200,5 +200,5 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
 
 def test_search_cancelled_before_any_trial_has_no_result(tmp_path: Path) -> None:
     setup = campaigns.create(tmp_path)
-    bench = bench_case.bench(setup.target, setup.device, tmp_path, tmp_path)
+    bench = worker_bench.bench(setup.target, setup.device, tmp_path, tmp_path)
     assert best_so_far(bench, []) is None

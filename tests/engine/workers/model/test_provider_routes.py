@@ -21,7 +21,7 @@ from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
-from tests.support import bench_case, campaigns
+from tests.support import campaigns, worker_bench
 from tests.support.tcp_listener import Listener, upper
 
 HEAD = """
@@ -148,8 +148,8 @@ def run_agent(root: Path, spec: CliSpec) -> Report:
     (root / "worktree").mkdir()
     setup = campaigns.create(root)
     return CliWorker([spec]).work(
-        bench_case.task("cli", option=spec.name),
-        bench_case.bench(setup.target, setup.device, root / "worktree", root / "scratch",
+        worker_bench.task("cli", option=spec.name),
+        worker_bench.bench(setup.target, setup.device, root / "worktree", root / "scratch",
                          baseline="", edit=("scale.c",)), lambda *_: None, threading.Event())
 
 
