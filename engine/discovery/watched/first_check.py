@@ -210,7 +210,7 @@ def fault(observed: WatchedProgram, title: str, project: Path, *, on_gpu: bool) 
         return Refused("the program started no Python that can be watched", where=title,
                        fix="Python started with -I, -E or -S, or without PYTHONPATH, cannot be "
                        "watched")
-    notes = f" ({observed.notes[0]})" if observed.notes else ""
+    notes = f" ({observed.notes[0]})" if observed.notes else _last_line(observed, "; it printed: ")
     return Refused(f"the program never called the function{notes}", where=title, fix=(
         "give a program that calls it in its main thread, outside torch.compile and without a "
         "coverage tool"))
@@ -229,11 +229,18 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
     project_lines = [f"{Path(file).name}:{line}" for file, line in frames
                      if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
-        return observed.outcome.describe(PROGRAM_LIMITS) + observed.outcome.crash_clue
+        return observed.outcome.describe(PROGRAM_LIMITS) + (
+            observed.outcome.crash_clue or _last_line(observed, ": "))
     if outside := _OUTSIDE.search(errors[-1]):
         return plain(outside[1], 300)
     return plain(_innermost(errors[-1]), 200) + (f" ({project_lines[-1]})"
                                                  if project_lines else "")
+
+
+def _last_line(observed: WatchedProgram, prefix: str) -> str:
+    """Return the last line that a program printed, on stderr if it printed there; "" if none."""
+    printed = (observed.outcome.stderr.strip() or observed.outcome.stdout.strip()).splitlines()
+    return prefix + plain(printed[-1].decode(errors="replace"), 200) if printed else ""
 
 
 def _innermost(error: str) -> str:

@@ -89,6 +89,8 @@ class CallerSource:
         self.locals = {local.name: local for local in caller.locals}
         self.values = LocalValues(self.args, same, entry.sizes)
         self.top = list(statements(self.tree.body))
+        self.imported = {name for node in ast.walk(self.tree)
+                         if isinstance(node, ast.Import | ast.ImportFrom) for name in stores(node)}
         self.body = list(self._flat(self._function()))
         self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
 
@@ -233,7 +235,8 @@ class CallerSource:
                 continue
             missing = needed - set(self.argument_of)
             defined = stores(statement)
-            if not (missing & defined or (missing & changed(statement) and not any(
+            changes = missing & changed(statement) - self.imported
+            if not (missing & defined or (changes and not any(
                     self.locals[name].output >= 0 for name in loads(statement)
                     if name in self.locals))):
                 continue

@@ -56,7 +56,7 @@ def changed(node: ast.AST) -> set[str]:
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
         return set()
     name = ast.unparse(node.value.func).lower()
-    if any(word in name for word in (*COMPARISONS, "print")) or (
+    if any(word in name for word in (*COMPARISONS, "print", "backward")) or (
             isinstance(node.value.func, ast.Attribute) and not name.endswith("_")
             and not node.value.args):
         return set()

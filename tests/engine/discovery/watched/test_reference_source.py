@@ -117,6 +117,16 @@ def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> N
     assert "from torch.nn.functional import layer_norm as norm" in reference.source
 
 
+@pytest.mark.parametrize("body", [
+    "torch.manual_seed(0); ref = torch.relu(a); assert_close(y, ref)",
+    "ref = torch.relu(a); ref.backward(torch.randn_like(ref)); assert_close(y, ref)"])
+def test_seed_and_backward_do_not_belong_to_the_expected_result(
+        body: str, tmp_path: Path) -> None:
+    reference, why = find_reference(tmp_path, body, close_local("ref"))
+    assert reference is not None, why
+    assert body_of(reference)[1:] == ["a = x", "ref = torch.relu(a)", "return ref"]
+
+
 @pytest.mark.parametrize(("body", "why"), [
     ("ref = torch.randn(4, 6) + a; assert_close(y, ref)", "drawn with rand"),
     ("ref = y + 0; assert_close(y, ref)", "computed from the function's own"),
