@@ -25,6 +25,9 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import BASELINE
 from harness.verdict import Verdict
 
+OVERWRITTEN = "were overwritten"
+"""What a verdict says of a kernel that changed its inputs."""
+COPIES = "the adapter copies the inputs, as the backward pass overwrites them; copying is timed too"
 DOUBTED = 32
 """An error of so many times what the order of a sum explains is likely another computation's."""
 
@@ -114,6 +117,10 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
             harness_client.warm_start(drafted.target, device, python, {})) as warm:
         for version, change in versions:
             result = check(version, project, device, python, warm, scratch, progress)
+            copied = drafted_target.with_copies(version)
+            if OVERWRITTEN in result.problem and copied is not None:
+                result = check(copied, project, device, python, warm, scratch, progress)
+                change = "; ".join(filter(None, (change, COPIES)))
             first = first or result.problem
             result = replace(result, seconds=time.monotonic() - began, changes=tuple(
                 filter(None, [change.format(problem=first)])))
@@ -179,7 +186,9 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)|^(\S+\.py):(\d+): ', re.MULTILI
 _ERROR = re.compile(r"^(?:E\s+)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$",
                     re.MULTILINE)
 _NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUDA GPUs|"
-                        r"[Ii]nterpreter|No HIP GPUs|get_device_prop|CUDA driver")
+                        r"[Ii]nterpreter|No HIP GPUs|get_device_prop|CUDA driver|"
+                        r"'NoneType' object has no attribute '(_init_handles|n_regs|n_spills|"
+                        r"metadata|asm|shared)'")
 QUOTES = "\\'\""
 _NESTED = re.compile(r"\b(?=(\w+(?:Error|Exception))\(\W*([^()]*))")
 _OUTSIDE = re.compile(r"'([^']* outside its tensors, [^']*)'")

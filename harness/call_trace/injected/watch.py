@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 
-from . import job
+from . import job, launched_files
 from .observed import (
     close,
     contents,
@@ -75,6 +75,8 @@ def _prepare_interpreter() -> None:
 
 def _trace(frame: Any, event: str, argument: Any) -> Any:
     code = frame.f_code
+    if _inside[0]:
+        launched_files.record(frame)
     if job.OWNER and code.co_name == "__init__":
         _record_constructor(frame)
     if code.co_firstlineno not in job.LINES or code.co_name != job.FUNCTION or _inside[0] \
@@ -252,11 +254,13 @@ def _finish() -> None:
     sys.settrace(None)
     for slot, calls, _ in _shapes.values():
         _write("count", slot=slot, calls=calls)
+    _write("kernels", files=[os.path.abspath(file) for file in launched_files.files])
     for frame, line, call in list(_frames.values()):
         try:
             _write("frame", file=os.path.abspath(frame.f_code.co_filename), line=line,
                    function=frame.f_code.co_name, first_line=frame.f_code.co_firstlineno,
-                   slot=call.shape[0], locals=list(_locals(frame, call)))
+                   slot=call.shape[0], locals=list(_locals(frame, call)),
+                   paths=[os.path.abspath(path) for path in sys.path])
         except Exception as error:
             _write("note", text=f"{type(error).__name__}: {error}"[:300])
 

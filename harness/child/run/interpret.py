@@ -15,13 +15,14 @@ BF16 = ("the kernel creates bfloat16 values, which Triton's interpreter computes
         "checking it needs a GPU")
 
 
+NO_RESULT = "functions of Triton's extra libraries give nothing in its interpreter"
 LACKS: tuple[tuple[type[Exception], str, str], ...] = (
     (NotImplementedError, "", "Triton's interpreter cannot do this"),
     (AttributeError, r"'InterpreterBuilder' object has no", "Triton's interpreter cannot do this"),
     (ValueError, "Did you forget to add @triton.jit",
      "Triton's interpreter cannot call functions of its extra libraries"),
-    (AttributeError, "'(float|int|bool)' object has no",
-     "Triton's interpreter passes scalars as Python numbers"))
+    (AttributeError, "'NoneType' object has no", NO_RESULT),
+    (TypeError, "cannot convert None of type", NO_RESULT))
 """What the interpreter raises in a kernel that a GPU would run: exception, pattern and reason."""
 
 
@@ -120,14 +121,33 @@ def do_without_card() -> None:
         driver.set_active(NoCard())
 
 
+def pass_floats_as_scalars() -> None:
+    """Let kernels of this process get Python floats as float32 scalars, as on a GPU."""
+    import numpy
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    original: Any = interpreter._implicit_cvt
+
+    def convert(value: Any) -> Any:
+        if type(value) is not float:
+            return original(value)
+        handle: Any = interpreter.TensorHandle(numpy.array([value], numpy.float32), tl.float32)
+        return tl.tensor(handle, tl.float32)
+
+    if original.__name__ != "convert":
+        interpreter._implicit_cvt = convert
+
+
 def prepare() -> None:
     """Let host code of this process run without a card, with the first config of each autotuner.
 
-    Kernels may store only in their tensors.
+    Kernels may store only in their tensors, and get floats as scalars of float32.
     """
     from . import store_bounds
 
     store_bounds.install()
+    pass_floats_as_scalars()
     use_first_configs()
     do_without_card()
 

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from engine.discovery.project.sources import read_source
 from engine.discovery.watched.entry_source import EntrySource, Function, statements
+from engine.discovery.watched.expected import reference_imports
 from engine.discovery.watched.expected.local_values import LocalValues, MemberNames, NoValue
 from engine.discovery.watched.expected.statement_names import (
     COMPARISONS,
     changed,
     loads,
-    modules,
     stores,
     updated,
 )
@@ -109,6 +109,8 @@ class CallerSource:
         definitions = [node for node in body if isinstance(node, DEFINITIONS)]
         body = [node for node in body if node not in definitions]
         preamble = [*definitions, *(node for node in preamble if node not in definitions)]
+        if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
+            raise NoReference(f"{self._place()}: the expected result needs a relative import")
         used = [name for name in self.args if name in self.values.used]
         if not used:
             raise NoReference(f"{self._place()}: the expected result does not depend on arguments")
@@ -117,7 +119,8 @@ class CallerSource:
                  f"return {returned}"]
         source = "\n".join([
             f'"""What {self.file} expects of {self.entry.entry}, '
-            f'written by kopt new."""', "", *self._imports(preamble), "", "",
+            f'written by kopt new."""', "", *reference_imports.lines(
+                preamble, self.caller, self.project), "", "",
             f"def {self.entry.name}({', '.join(used)}):", *(f"    {line}" for line in lines), ""])
         return FoundReference(source=source, outputs=tuple(expected), call=self.caller.call,
                               used=tuple(used), where=f"{self._place()}: {returned[:80]}")
@@ -286,22 +289,3 @@ class CallerSource:
                     self._define(other, into)
             return True
         return False
-
-    def _imports(self, preamble: Sequence[ast.stmt]) -> list[str]:
-        """Return the definitions, after lines that make the project's own modules importable."""
-        lines = [line for node in preamble for line in ("", *ast.unparse(node).splitlines())
-                 if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
-        folders = dict.fromkeys(("", os.path.dirname(self.file)))
-        paths = [path for path in folders if not path.startswith("..")]
-        roots = {name.partition(".")[0] for node in preamble for name in modules(node)}
-        if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
-            raise NoReference(f"{self._place()}: the expected result needs a relative import")
-        if any((self.project / path / f"{root}{end}").exists() for path in paths
-               for root in roots for end in (".py", "")):
-            joined = ", ".join(f"str(ROOT / {path!r})" if path else "str(ROOT)" for path in paths)
-            lines = ["import sys", "from pathlib import Path", "",
-                     "ROOT = Path(__file__).resolve().parents[1]", f"sys.path[:0] = [{joined}]",
-                     *lines]
-        uses_torch = "torch" in {alias.asname or alias.name for node in preamble
-                                 if isinstance(node, ast.Import) for alias in node.names}
-        return lines if uses_torch else ["import torch", *lines]

@@ -108,6 +108,19 @@ def test_call_that_fills_its_argument_belongs_to_the_reference(tmp_path: Path) -
     assert body_of(reference)[2:] == ["ref = torch.empty_like(a)", "fill(ref, a)", "return ref"]
 
 
+def test_module_of_a_folder_from_which_the_program_imported_is_importable(tmp_path: Path) -> None:
+    (tmp_path / "src" / "fast").mkdir(parents=True)
+    caller = ObservedCaller(
+        file=str(tmp_path / "test_f.py"), function="<module>", call=CALL, first_line=1, line=3,
+        locals=LOCALS, paths=("/gone", str(tmp_path), str(tmp_path / "src")))
+    Path(caller.file).write_text(
+        "from fast import relu\nfrom k import f\ny = f(a, w)\nassert_close(y, relu(a))\n")
+    reference, why = reference_source.find(
+        [caller], entry_source.find(KERNEL, "f", "k.py"), ["x", "w"], tmp_path)
+    assert reference is not None, why
+    assert "sys.path[:0] = [str(ROOT), str(ROOT / 'src')]" in reference.source
+
+
 def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> None:
     local = ObservedLocal(name="n", value=ObservedValue(kind="number", value=6))
     reference, _ = find_reference(
