@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import os
 import re
 import tempfile
 import time
@@ -223,6 +225,17 @@ def fault(observed: WatchedProgram, title: str, project: Path, *, on_gpu: bool) 
     return Refused(f"the program never called the function{notes}", where=title, fix=(
         "give a program that calls it in its main thread, outside torch.compile and without a "
         "coverage tool"))
+
+
+def on_import(observed: WatchedProgram, project: Path, source: str) -> str:
+    """Return the line at which a source calls the function when it is imported, "" if none."""
+    path = project / source
+    guarded = [node for node in ast.parse(path.read_bytes()).body
+               if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+    lines = [caller.line for caller in observed.callers if caller.function == "<module>"
+             and os.path.realpath(caller.file) == os.path.realpath(path) and not any(
+                 node.lineno <= caller.line <= (node.end_lineno or 0) for node in guarded)]
+    return f"{source}:{min(lines)}" if lines else ""
 
 
 def failure_of(observed: WatchedProgram, project: Path) -> str:

@@ -22,6 +22,7 @@ from .observed import (
     integers,
     is_module,
     is_tensor,
+    kind,
     same_memory,
     torch_module,
 )
@@ -37,8 +38,8 @@ SAMPLES = 3
 MOST_SAMPLES = 400
 MOST_RECORDED = 32
 """Shapes whose integer values are recorded."""
-MOST_FRAMES = 6
-"""Callers whose variables are looked at when the program ends."""
+MOST_FRAMES, OF_KIND = 32, 4
+"""Callers whose variables are looked at when the program ends; so many for each kind of call."""
 MOST_CALLERS = 8
 MOST_LOCALS = 200
 BENCHES = ("do_bench", "do_bench_cudagraph")
@@ -146,6 +147,7 @@ class TracedCall:
         if self.owner is not None:
             self._add_members(self.owner)
         self.described = [describe(value) for value in self.values]
+        self.kind = kind(self.described)
         key = tuple(self.described)
         known = _shapes.get(key)
         if known is None and len(_shapes) < MOST_SHAPES:
@@ -245,7 +247,8 @@ def _record_callers(frame: Any, call: TracedCall) -> bool:
         file = frame.f_code.co_filename
         if call.is_sampled and not is_benched and not file.startswith("<") and not any(
                 part in file for part in ("site-packages", "/lib/python", "dist-packages")) and (
-                id(frame) in _frames or len(_frames) < MOST_FRAMES):
+                id(frame) in _frames or (len(_frames) < MOST_FRAMES and sum(
+                    kept.kind == call.kind for _, _, kept in _frames.values()) < OF_KIND)):
             _frames[id(frame)] = frame, frame.f_lineno, call
     return is_benched
 

@@ -283,6 +283,9 @@ def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[Cal
         yield f"  {'adapter':10} {target.adapter}  (passes and returns what the task declares)"
     for text in (*draft.remarks, *result.changes):
         yield f"- {text}"
+    if place := first_check.on_import(observed, kernel.project, kernel.source):
+        yield f"- {place} runs whenever the file is imported, in every verdict: move it below " \
+            'if __name__ == "__main__":'
     if failure := first_check.failure_of(observed, kernel.project):
         yield f"- the program failed after these calls: {failure}"
     others = [other for other in groups if other is not group]

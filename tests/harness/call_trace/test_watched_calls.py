@@ -104,3 +104,17 @@ def test_variables_before_the_program_are_set_for_it(tmp_path: Path) -> None:
          "import os, own; own.f(int(os.environ['N']))"], WatchedFunction(
             file=str(tmp_path / "lib" / "own.py"), name="f", lines=(1,)), tmp_path, interpret=False)
     assert [call.args["n"].value for call in observed.calls] == [3]
+
+
+@pytest.mark.slow
+def test_callers_of_every_kind_of_call_are_kept(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "own.py").write_text(
+        "import torch\n\ndef f(x, mode):\n    return 2 * x\n\n\ndef test(mode, n):\n"
+        "    x = torch.ones(n)\n    y = f(x, mode)\n    expected = x + x\n\n\n"
+        "for mode in ('a', 'b', None):\n    for n in range(1, 9):\n        test(mode, n)\n")
+    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
+        file=str(tmp_path / "own.py"), name="f", lines=(3,)), tmp_path, interpret=False)
+    kept = [caller.call.args["mode"].value for caller in observed.callers
+            if caller.function == "test"]
+    assert {*kept} == {"a", "b", None} and max(map(kept.count, kept)) <= 4

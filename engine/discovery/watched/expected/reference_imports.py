@@ -1,4 +1,4 @@
-"""Write the imports and definitions of a reference, with the folders that they are found in."""
+"""Write parts of a reference: imports with the folders to find them in, and autograd."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def lines(preamble: Sequence[ast.stmt], caller: ObservedCaller, project: Path) -
     uses_torch = "torch" in {alias.asname or alias.name for node in preamble
                              if isinstance(node, ast.Import) for alias in node.names}
     return lines if uses_torch else ["import torch", *lines]
+
+
+def with_autograd(body: Sequence[str], results: Sequence[str], leaves: Sequence[str]) -> list[str]:
+    """Return the lines of a function that differentiates, with its last line, the return."""
+    returned = f"return {', '.join(f'({each}).detach()' for each in results)}"
+    return [*(f"{name} = {name}.detach().requires_grad_()" for name in leaves),
+            "with torch.enable_grad():", *(f"    {line}" for line in (*body[:-1], returned))]
 
 
 def _folders(caller: ObservedCaller, project: Path) -> list[str]:

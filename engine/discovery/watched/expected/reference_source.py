@@ -21,6 +21,7 @@ from engine.discovery.watched.expected import reference_imports
 from engine.discovery.watched.expected.local_values import LocalValues, MemberNames, NoValue
 from engine.discovery.watched.expected.statement_names import (
     COMPARISONS,
+    GRADIENTS,
     changed,
     loads,
     stores,
@@ -89,6 +90,8 @@ class CallerSource:
         self.locals = {local.name: local for local in caller.locals}
         self.values = LocalValues(self.args, same, entry.sizes)
         self.top = list(statements(self.tree.body))
+        self.assigned = {name for node in self.top if isinstance(node, ast.Assign)
+                         for name in stores(node)}
         self.imported = {name for node in ast.walk(self.tree)
                          if isinstance(node, ast.Import | ast.ImportFrom) for name in stores(node)}
         self.body = list(self._flat(self._function()))
@@ -114,16 +117,19 @@ class CallerSource:
         used = [name for name in self.args if name in self.values.used]
         if not used:
             raise NoReference(f"{self._place()}: the expected result does not depend on arguments")
-        returned = ", ".join(ast.unparse(expression) for _, expression in expected.values())
+        results = [ast.unparse(expression) for _, expression in expected.values()]
         lines = [*head, *(line for node in body for line in ast.unparse(node).splitlines()),
-                 f"return {returned}"]
+                 f"return {', '.join(results)}"]
+        if any(GRADIENTS in line for line in lines):
+            lines = reference_imports.with_autograd(
+                lines, results, [name for name in used if "float" in self.args[name].dtype])
         source = "\n".join([
             f'"""What {self.file} expects of {self.entry.entry}, '
             f'written by kopt new."""', "", *reference_imports.lines(
                 preamble, self.caller, self.project), "", "",
             f"def {self.entry.name}({', '.join(used)}):", *(f"    {line}" for line in lines), ""])
         return FoundReference(source=source, outputs=tuple(expected), call=self.caller.call,
-                              used=tuple(used), where=f"{self._place()}: {returned[:80]}")
+                              used=tuple(used), where=f"{self._place()}: {', '.join(results)[:80]}")
 
     def _place(self) -> str:
         return f"{self.file}:{self.caller.line}"
@@ -238,10 +244,10 @@ class CallerSource:
                 continue
             missing = needed - set(self.argument_of)
             defined = stores(statement)
-            changes = missing & changed(statement) - self.imported
-            if not (missing & defined or (changes and not any(
-                    self.locals[name].output >= 0 for name in loads(statement)
-                    if name in self.locals))):
+            is_of_result = any(self.locals[name].output >= 0 for name in loads(statement)
+                               if name in self.locals)
+            if not missing & (defined - {GRADIENTS} if is_of_result else
+                              defined | (changed(statement) - self.imported)):
                 continue
             if defined & missing:
                 needed -= defined - updated(statement)
@@ -260,6 +266,8 @@ class CallerSource:
             if (argument := self.argument_of.get(name)) is not None:
                 self.values.used.add(argument)
                 head += [f"{name} = {argument}"] if name != argument else []
+            elif "device" in name.lower() and name in self.assigned:
+                head.append(f"{name} = {self.values.device()}")
             elif self._define(name, preamble):
                 continue
             elif name in self.locals:
