@@ -89,7 +89,8 @@ def test_file_of_a_kernel_that_a_call_launches_is_recorded(tmp_path: Path) -> No
         "    tl.store(x, n)\n")
     (tmp_path / "own.py").write_text(
         "import torch\nfrom kernels import fill\n\ndef f(x):\n    fill[(1,)](x, 3)\n\n\n"
-        "f(torch.zeros(1))\n")
+        "from triton.testing import do_bench\nx = torch.zeros(1)\n"
+        "low, high = do_bench(lambda: f(x), quantiles=[0.2, 0.8])\nassert low > 0\n")
     observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
         file=str(tmp_path / "own.py"), name="f", lines=(4,)), tmp_path, interpret=True)
     assert observed.calls[0].written == ("x",)

@@ -20,6 +20,8 @@ def loads(node: ast.AST) -> set[str]:
                  and isinstance(part.ctx, ast.Store)}
         return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
                 and isinstance(part.ctx, ast.Load)} - parameters - inner - {node.name}
+    if isinstance(node, ast.If):
+        return loads(node.test) | _block_loads(node.body) | _block_loads(node.orelse)
     bound = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
     bound |= {name.id for part in ast.walk(node) if isinstance(part, ast.comprehension)
               for name in ast.walk(part.target) if isinstance(name, ast.Name)}
@@ -30,6 +32,15 @@ def loads(node: ast.AST) -> set[str]:
             and part.attr == "grad" and isinstance(part.ctx, ast.Load) and id(part) not in called}
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
             and isinstance(part.ctx, ast.Load)} - bound | read
+
+
+def _block_loads(body: list[ast.stmt]) -> set[str]:
+    """Return the names that statements read before they define them."""
+    read, defined = set[str](), set[str]()
+    for node in body:
+        read |= (loads(node) | updated(node)) - defined
+        defined |= stores(node)
+    return read
 
 
 def stores(node: ast.AST) -> set[str]:

@@ -142,6 +142,16 @@ def test_seed_and_backward_do_not_belong_to_the_expected_result(
     assert body_of(reference)[1:] == ["a = x", "ref = torch.relu(a)", "return ref"]
 
 
+def test_branch_may_read_what_it_defines(tmp_path: Path) -> None:
+    body = "if a.dim() == 2:;     ref = torch.relu(a);     ref = ref * w; else:;     ref = a; " \
+        "assert_close(y, ref)"
+    reference, why = find_reference(tmp_path, body, close_local("ref"))
+    assert reference is not None, why
+    assert body_of(reference)[1:] == [
+        "a = x", "if a.dim() == 2:", "ref = torch.relu(a)", "ref = ref * w", "else:", "ref = a",
+        "return ref"]
+
+
 def test_device_of_the_test_is_that_of_the_arguments(tmp_path: Path) -> None:
     reference, why = find_reference(
         tmp_path, "assert_close(y, torch.relu(a) + torch.ones(6, device=DEVICE))",
