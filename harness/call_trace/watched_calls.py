@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.call_trace import counts
+from harness.formats import shell_command
 from harness.formats.json_codec import convert
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock
@@ -104,7 +105,10 @@ class ObservedLocal:
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedCaller:
-    """A caller of the watched function, its variables at the end, and the line of its last call."""
+    """A caller of the watched function, its variables at the end, and the line of its last call.
+
+    `paths` are the folders from which its program imported modules.
+    """
 
     file: str
     function: str
@@ -112,17 +116,22 @@ class ObservedCaller:
     line: int
     call: ObservedCall
     locals: tuple[ObservedLocal, ...]
+    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchedProgram:
-    """What a program showed of a function; `failed` are the arguments of calls that raised."""
+    """What a program showed of a function; `failed` are the arguments of calls that raised.
+
+    `kernels` are the files of the Triton kernels that the calls launched.
+    """
 
     outcome: ProcessOutcome
     calls: tuple[ObservedCall, ...] = ()
     callers: tuple[ObservedCaller, ...] = ()
     failed: tuple[Mapping[str, ObservedValue], ...] = ()
     notes: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
     python: bool = False
 
 
@@ -142,11 +151,15 @@ class WatchedFunction:
 def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, interpret: bool,
           env: Mapping[str, str] | None = None,
           lock: DeviceLock | None = None) -> WatchedProgram:
-    """Run a program and return what it showed, however it ends."""
+    """Run a program and return what it showed, however it ends.
+
+    Variables before it, as in `PYTHONPATH=src python test.py`, also after `env`, are set for it.
+    """
+    variables, command = shell_command.split_words(command)
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
         folder = Path(name).resolve()
         environment = counts.inject(
-            folder, {FAULTHANDLER: "1", **os.environ, **(env or {})}, BEGIN="watch",
+            folder, {FAULTHANDLER: "1", **os.environ, **(env or {}), **variables}, BEGIN="watch",
             FILE=function.file, FUNCTION=function.name, LINES=function.lines,
             INTERPRET=interpret, OWNER=function.owner)
         for patch in INTERPRETER_PATCHES:
@@ -172,6 +185,7 @@ def _gather(folder: Path, outcome: ProcessOutcome) -> WatchedProgram:
     callers: list[ObservedCaller] = []
     failed: list[Mapping[str, ObservedValue]] = []
     notes: dict[str, None] = {}
+    kernels: dict[str, None] = {}
     with suppress(OSError, UnicodeDecodeError):
         notes = dict.fromkeys((folder / "faults").read_text("ascii").splitlines()[:3])
     for path in sorted(folder.glob("*.watch")):
@@ -187,11 +201,13 @@ def _gather(folder: Path, outcome: ProcessOutcome) -> WatchedProgram:
                 failed.append(_values(line["names"], line["args"]))
             elif line["type"] == "note":
                 notes[line["text"]] = None
+            elif line["type"] == "kernels":
+                kernels |= dict.fromkeys(convert(line["files"], list[str]))
             elif line["type"] == "frame" and line["slot"] in shapes:
                 callers.append(_caller(line, shapes[line["slot"]].call))
         calls += [_merged(shape) for shape in shapes.values()]
     return WatchedProgram(outcome=outcome, calls=tuple(calls), callers=tuple(callers),
-                       failed=tuple(failed), notes=tuple(notes),
+                       failed=tuple(failed), notes=tuple(notes), kernels=tuple(kernels),
                        python=(folder / "begun").exists())
 
 
@@ -255,7 +271,8 @@ def _caller(line: dict[str, Any], call: ObservedCall) -> ObservedCaller:
     names = list(call.args)
     return ObservedCaller(
         file=str(line["file"]), function=str(line["function"]), first_line=int(line["first_line"]),
-        line=int(line["line"]), call=call, locals=tuple(
+        line=int(line["line"]), call=call, paths=convert(line["paths"], tuple[str, ...]),
+        locals=tuple(
             ObservedLocal(name=name, value=_value(described), output=output, near=near,
                           argument=names[argument] if argument >= 0 else "")
             for name, described, argument, output, near in line["locals"]))

@@ -6,9 +6,10 @@ A command that needs a shell (operators, redirections, expansions, globs, built-
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from harness.formats.text import words
 
@@ -50,6 +51,12 @@ def _without_quoted(piece: re.Match[str]) -> str:
 def words_of(command: str) -> list[str]:
     """Return a command's words after its variables, even if it needs a shell. Raises ValueError."""
     return _words(command)[1]
+
+
+def split_words(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables that a program's words set, also after `env`, and the program."""
+    variables, program = _variables(words[list(words[:1]) == ["env"]:])
+    return (variables, program) if variables and program else ({}, list(words))
 
 
 def fill(command: str, values: Mapping[str, str]) -> str:
@@ -114,10 +121,13 @@ def _words(command: str) -> tuple[dict[str, str], list[str]]:
         parts = shlex.split(command)
     except ValueError as error:
         raise ValueError(f"the command is not well quoted: {str(error).lower()}") from None
-    variables: dict[str, str] = {}
-    while parts and (match := _ASSIGNMENT.fullmatch(parts[0])):
-        variables[match[1]] = match[2]
-        parts.pop(0)
-    if not parts:
+    variables, program = _variables(parts)
+    if not program:
         raise ValueError("the command runs nothing")
-    return variables, parts
+    return variables, program
+
+
+def _variables(parts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the variables that words set first, and the other words."""
+    found = list(itertools.takewhile(bool, map(_ASSIGNMENT.fullmatch, parts)))
+    return {match[1]: match[2] for match in found if match}, list(parts[len(found):])

@@ -14,6 +14,8 @@ from harness.tasks.target import Arg, Language, Launch
 NO_SOURCES = (".git", ".venv", "venv", "node_modules", "workspace", "__pycache__")
 """Folders of a project that hold no sources of its own."""
 MAX_DEPTH = 3
+MOST_DEEP = 8
+"""How deep the modules of a Python package may lie."""
 MAX_FILES = 5000
 MAX_SOURCE = 1 << 20
 C_TYPES = {
@@ -59,11 +61,19 @@ def kernel_sources(project: Path) -> list[Path]:
     return [path for path in with_functions if "kopt: knob" in read_source(path)] or with_functions
 
 
-def project_files(project: Path) -> list[Path]:
-    """Return files to a depth of MAX_DEPTH, shallow ones first; none of build or hidden folders."""
+def uses_triton(project: Path, source: str) -> bool:
+    """Return whether a Python source, or a file that it may import from its project, has kernels.
+    """
+    return "triton" in source or any(
+        "triton.jit" in read_source(path) for path in project_files(project, MOST_DEEP)
+        if path.suffix == ".py")
+
+
+def project_files(project: Path, depth: int = MAX_DEPTH) -> list[Path]:
+    """Return files to a depth, shallow ones first; none of build or hidden folders."""
     files: list[Path] = []
     folders = [project]
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         below: list[Path] = []
         for folder in folders:
             for path in sorted(folder.iterdir()):

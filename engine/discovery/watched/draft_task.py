@@ -39,10 +39,19 @@ class CallGroup:
 
     def describe(self) -> str:
         """Return in a few words what its calls share."""
-        constants = [f"{name}={value.value}" for name, value in self.calls[0].args.items()
-                     if value.kind == "literal" and value.value is not None]
-        return f"{counted(self.count, 'call')} with " + ", ".join(
-            [*self.dtypes, *constants][:6])
+        args = self.calls[0].args
+        tensors = dict.fromkeys(f"{value.dtype} [{len(value.shape)}-d]" for value in args.values()
+                                if value.kind == "tensor")
+        constants = [f"{name}={value.value}" for name, value in args.items()
+                     if value.value is not None and (value.kind in ("literal", "dtype")
+                                                     or isinstance(value.value, float))]
+        return f"{counted(self.count, 'call')} with " + ", ".join([*tensors, *constants][:6])
+
+    @property
+    def elements(self) -> int:
+        """How many elements the tensors of its largest call have."""
+        return max(sum(math.prod(value.shape) for value in call.args.values()
+                       if value.kind == "tensor") for call in self.calls)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +100,16 @@ def visible(calls: Sequence[ObservedCall], entry: EntrySource) -> list[ObservedC
 
 
 def groups(calls: Sequence[ObservedCall]) -> list[CallGroup]:
-    """Return the calls grouped by dtypes and constants, the largest group first."""
+    """Return the calls grouped by dtypes and constants.
+
+    The group with the most calls comes first, among equals that with the largest tensors.
+    """
     by_kind: dict[tuple[Any, ...], list[ObservedCall]] = {}
     for call in calls:
         key = tuple((name, *_key(value)) for name, value in call.args.items())
         by_kind.setdefault((key, call.single, len(call.returned)), []).append(call)
     return sorted((CallGroup(calls=tuple(calls)) for calls in by_kind.values()),
-                  key=lambda group: -group.count)
+                  key=lambda group: (-group.count, -group.elements))
 
 
 def choose(groups: Sequence[CallGroup], *, interpret: bool) -> CallGroup:

@@ -59,6 +59,20 @@ def outputs_as_inout(target: Target) -> Target | None:
         replace(arg, role="inout") if arg.kind == "output" else arg for arg in target.args))
 
 
+def with_copies(drafted: DraftedTarget) -> DraftedTarget | None:
+    """Return the task with an adapter that passes copies of inputs; None if it has no gradients.
+
+    A backward pass may overwrite what the forward pass saved, and the outputs' gradients.
+    """
+    text = str(drafted.files.get(ADAPTER, ""))
+    if GRADIENTS not in text:
+        return None
+    names = ", ".join(arg.name for arg in drafted.target.args if arg.shape is not None)
+    head, end, rest = text.partition("):\n")
+    copies = f"    {names}, = (each.clone() for each in ({names},))\n"
+    return replace(drafted, files={**drafted.files, ADAPTER: head + end + copies + rest})
+
+
 def with_recorded(drafted: DraftedTarget) -> DraftedTarget | None:
     """Return the task with the integers recorded in the program's run; None if impossible.
 

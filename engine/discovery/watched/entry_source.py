@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from engine.routing.source_language import parse_python
 from harness.errors import InputError
@@ -97,6 +99,14 @@ def module_methods(source: str) -> list[str]:
     return [] if tree is None else [
         f"{node.name}.forward" for node in statements(tree.body) if isinstance(node, ast.ClassDef)
         and any(isinstance(each, Function) and each.name == "forward" for each in node.body)]
+
+
+def other_files(files: Sequence[str], project: Path, source: str) -> list[str]:
+    """Return those of some files that are the project's, as its paths, without the source."""
+    paths = (Path(os.path.realpath(file)) for file in files)
+    inside = (path.relative_to(project.resolve()).as_posix() for path in paths
+              if path.is_relative_to(project.resolve()))
+    return sorted({*inside} - {Path(source).as_posix()})
 
 
 def _autograd_forward(entry: str, body: Sequence[ast.stmt], where: str) -> EntrySource:

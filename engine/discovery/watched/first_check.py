@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import os
 import re
 import tempfile
 import time
@@ -25,6 +27,9 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import BASELINE
 from harness.verdict import Verdict
 
+OVERWRITTEN = "were overwritten"
+"""What a verdict says of a kernel that changed its inputs."""
+COPIES = "the adapter copies the inputs, as the backward pass overwrites them; copying is timed too"
 DOUBTED = 32
 """An error of so many times what the order of a sum explains is likely another computation's."""
 
@@ -114,6 +119,10 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
             harness_client.warm_start(drafted.target, device, python, {})) as warm:
         for version, change in versions:
             result = check(version, project, device, python, warm, scratch, progress)
+            copied = drafted_target.with_copies(version)
+            if OVERWRITTEN in result.problem and copied is not None:
+                result = check(copied, project, device, python, warm, scratch, progress)
+                change = "; ".join(filter(None, (change, COPIES)))
             first = first or result.problem
             result = replace(result, seconds=time.monotonic() - began, changes=tuple(
                 filter(None, [change.format(problem=first)])))
@@ -179,7 +188,9 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+)|^(\S+\.py):(\d+): ', re.MULTILI
 _ERROR = re.compile(r"^(?:E\s+)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b.*)$",
                     re.MULTILINE)
 _NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUDA GPUs|"
-                        r"[Ii]nterpreter|No HIP GPUs|get_device_prop|CUDA driver")
+                        r"[Ii]nterpreter|No HIP GPUs|get_device_prop|CUDA driver|"
+                        r"'NoneType' object has no attribute '(_init_handles|n_regs|n_spills|"
+                        r"metadata|asm|shared)'")
 QUOTES = "\\'\""
 _NESTED = re.compile(r"\b(?=(\w+(?:Error|Exception))\(\W*([^()]*))")
 _OUTSIDE = re.compile(r"'([^']* outside its tensors, [^']*)'")
@@ -210,10 +221,21 @@ def fault(observed: WatchedProgram, title: str, project: Path, *, on_gpu: bool) 
         return Refused("the program started no Python that can be watched", where=title,
                        fix="Python started with -I, -E or -S, or without PYTHONPATH, cannot be "
                        "watched")
-    notes = f" ({observed.notes[0]})" if observed.notes else ""
+    notes = f" ({observed.notes[0]})" if observed.notes else _last_line(observed, "; it printed: ")
     return Refused(f"the program never called the function{notes}", where=title, fix=(
         "give a program that calls it in its main thread, outside torch.compile and without a "
         "coverage tool"))
+
+
+def on_import(observed: WatchedProgram, project: Path, source: str) -> str:
+    """Return the line at which a source calls the function when it is imported, "" if none."""
+    path = project / source
+    guarded = [node for node in ast.parse(path.read_bytes()).body
+               if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+    lines = [caller.line for caller in observed.callers if caller.function == "<module>"
+             and os.path.realpath(caller.file) == os.path.realpath(path) and not any(
+                 node.lineno <= caller.line <= (node.end_lineno or 0) for node in guarded)]
+    return f"{source}:{min(lines)}" if lines else ""
 
 
 def failure_of(observed: WatchedProgram, project: Path) -> str:
@@ -229,11 +251,18 @@ def failure_of(observed: WatchedProgram, project: Path) -> str:
     project_lines = [f"{Path(file).name}:{line}" for file, line in frames
                      if "site-packages" not in file and "/lib/python" not in file]
     if not errors:
-        return observed.outcome.describe(PROGRAM_LIMITS) + observed.outcome.crash_clue
+        return observed.outcome.describe(PROGRAM_LIMITS) + (
+            observed.outcome.crash_clue or _last_line(observed, ": "))
     if outside := _OUTSIDE.search(errors[-1]):
         return plain(outside[1], 300)
     return plain(_innermost(errors[-1]), 200) + (f" ({project_lines[-1]})"
                                                  if project_lines else "")
+
+
+def _last_line(observed: WatchedProgram, prefix: str) -> str:
+    """Return the last line that a program printed, on stderr if it printed there; "" if none."""
+    printed = (observed.outcome.stderr.strip() or observed.outcome.stdout.strip()).splitlines()
+    return prefix + plain(printed[-1].decode(errors="replace"), 200) if printed else ""
 
 
 def _innermost(error: str) -> str:

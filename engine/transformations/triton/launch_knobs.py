@@ -31,7 +31,8 @@ class LaunchKnobs(Transformation):
         if proposals:
             parsed = ParsedTriton(knob_proposals.declare(source, proposals, "triton"))
         _add_missing(parsed)
-        changed = parsed.transformed(f"knobs for the launch of {', '.join(kernels)}")
+        changed = parsed.transformed(
+            f"knobs for the launch of {', '.join(kernels) or 'a kernel'}")
         names = (*(each.name for each in proposals), *changed.knobs)
         if not names:
             raise DoesNotApply("no launch fixes a size, or an autotuner chooses all of them")

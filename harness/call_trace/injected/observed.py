@@ -56,6 +56,12 @@ def describe(value: Any) -> tuple[Any, ...]:
     return "other", _name(value)
 
 
+def kind(described: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return what calls share that one task can describe: dtypes, dimensions, constants."""
+    return tuple((each[1], len(each[2])) if each[0] == "tensor" else
+                 each[0] if each[0] in ("number", "tuple") else each for each in described)
+
+
 def _name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
 

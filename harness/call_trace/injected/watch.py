@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 
-from . import job
+from . import job, launched_files
 from .observed import (
     close,
     contents,
@@ -22,6 +22,7 @@ from .observed import (
     integers,
     is_module,
     is_tensor,
+    kind,
     same_memory,
     torch_module,
 )
@@ -37,8 +38,8 @@ SAMPLES = 3
 MOST_SAMPLES = 400
 MOST_RECORDED = 32
 """Shapes whose integer values are recorded."""
-MOST_FRAMES = 6
-"""Callers whose variables are looked at when the program ends."""
+MOST_FRAMES, OF_KIND = 32, 4
+"""Callers whose variables are looked at when the program ends; so many for each kind of call."""
 MOST_CALLERS = 8
 MOST_LOCALS = 200
 BENCHES = ("do_bench", "do_bench_cudagraph")
@@ -75,6 +76,8 @@ def _prepare_interpreter() -> None:
 
 def _trace(frame: Any, event: str, argument: Any) -> Any:
     code = frame.f_code
+    if _inside[0]:
+        launched_files.record(frame)
     if job.OWNER and code.co_name == "__init__":
         _record_constructor(frame)
     if code.co_firstlineno not in job.LINES or code.co_name != job.FUNCTION or _inside[0] \
@@ -144,6 +147,7 @@ class TracedCall:
         if self.owner is not None:
             self._add_members(self.owner)
         self.described = [describe(value) for value in self.values]
+        self.kind = kind(self.described)
         key = tuple(self.described)
         known = _shapes.get(key)
         if known is None and len(_shapes) < MOST_SHAPES:
@@ -243,7 +247,8 @@ def _record_callers(frame: Any, call: TracedCall) -> bool:
         file = frame.f_code.co_filename
         if call.is_sampled and not is_benched and not file.startswith("<") and not any(
                 part in file for part in ("site-packages", "/lib/python", "dist-packages")) and (
-                id(frame) in _frames or len(_frames) < MOST_FRAMES):
+                id(frame) in _frames or (len(_frames) < MOST_FRAMES and sum(
+                    kept.kind == call.kind for _, _, kept in _frames.values()) < OF_KIND)):
             _frames[id(frame)] = frame, frame.f_lineno, call
     return is_benched
 
@@ -252,11 +257,13 @@ def _finish() -> None:
     sys.settrace(None)
     for slot, calls, _ in _shapes.values():
         _write("count", slot=slot, calls=calls)
+    _write("kernels", files=[os.path.abspath(file) for file in launched_files.files])
     for frame, line, call in list(_frames.values()):
         try:
             _write("frame", file=os.path.abspath(frame.f_code.co_filename), line=line,
                    function=frame.f_code.co_name, first_line=frame.f_code.co_firstlineno,
-                   slot=call.shape[0], locals=list(_locals(frame, call)))
+                   slot=call.shape[0], locals=list(_locals(frame, call)),
+                   paths=[os.path.abspath(path) for path in sys.path])
         except Exception as error:
             _write("note", text=f"{type(error).__name__}: {error}"[:300])
 

@@ -16,13 +16,14 @@ BF16 = ("the kernel creates bfloat16 values, which Triton's interpreter computes
         "checking it needs a GPU")
 
 
+NO_RESULT = "functions of Triton's extra libraries give nothing in its interpreter"
 LACKS: tuple[tuple[type[Exception], str, str], ...] = (
     (NotImplementedError, "", "Triton's interpreter cannot do this"),
     (AttributeError, r"'InterpreterBuilder' object has no", "Triton's interpreter cannot do this"),
     (ValueError, "Did you forget to add @triton.jit",
      "Triton's interpreter cannot call functions of its extra libraries"),
-    (AttributeError, "'(float|int|bool)' object has no",
-     "Triton's interpreter passes scalars as Python numbers"))
+    (AttributeError, "'NoneType' object has no", NO_RESULT),
+    (TypeError, "cannot convert None of type", NO_RESULT))
 """What the interpreter raises in a kernel that a GPU would run: exception, pattern and reason."""
 
 
@@ -85,6 +86,12 @@ def driver_of(target: Any, properties: dict[str, Any]) -> SimpleNamespace:
         utils=SimpleNamespace(get_device_properties=lambda *_: dict(properties)))
 
 
+def do_bench(function: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
+    """Replace Triton's timer where nothing is timed: call once, and return 1 ms."""
+    function()
+    return 1.0 if quantiles is None else [1.0 for _ in quantiles]
+
+
 def do_without_card() -> None:
     """Let host code of this process ask for its card and choose one where there is none."""
     from importlib import import_module
@@ -99,16 +106,37 @@ def do_without_card() -> None:
         cuda.get_device_capability = lambda *_: CAPABILITY
         cuda.get_device_properties = lambda *_: SimpleNamespace(**PROPERTIES)
         driver.set_active(driver_of(GPUTarget("cpu", 0, 0), PROPERTIES))
+        testing: Any = import_module("triton.testing")
+        testing.do_bench = testing.do_bench_cudagraph = do_bench
+
+
+def pass_floats_as_scalars() -> None:
+    """Let kernels of this process get Python floats as float32 scalars, as on a GPU."""
+    import numpy
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    original: Any = interpreter._implicit_cvt
+
+    def convert(value: Any) -> Any:
+        if type(value) is not float:
+            return original(value)
+        handle: Any = interpreter.TensorHandle(numpy.array([value], numpy.float32), tl.float32)
+        return tl.tensor(handle, tl.float32)
+
+    if original.__name__ != "convert":
+        interpreter._implicit_cvt = convert
 
 
 def prepare() -> None:
     """Let host code of this process run without a card, with the first config of each autotuner.
 
-    Kernels may store only in their tensors.
+    Kernels may store only in their tensors, and get floats as scalars of float32.
     """
     from . import store_bounds
 
     store_bounds.install()
+    pass_floats_as_scalars()
     use_first_configs()
     do_without_card()
 

@@ -206,7 +206,7 @@ def constant(tensor: dict[str, Any], device: str) -> Any:
 
 
 def import_file(path: str, root: str) -> Any:
-    """Import the kernel's file with its folder and the project's root on sys.path.
+    """Import the kernel's file with its folder, its package's and the root on sys.path.
 
     A file with relative imports is imported as the module of its package, as the project does.
     """
@@ -216,7 +216,10 @@ def import_file(path: str, root: str) -> Any:
         above, name = package
         sys.path[:0] = list(dict.fromkeys([above, root]))
         return importlib.import_module(name)
-    sys.path[:0] = list(dict.fromkeys([os.path.dirname(path), root]))
+    above = folder = os.path.dirname(path)
+    while above != root and os.path.exists(os.path.join(above, "__init__.py")):
+        above = os.path.dirname(above)  # such as src
+    sys.path[:0] = list(dict.fromkeys([folder, above, root]))
     return module_of("kopt_kernel", path)
 
 

@@ -179,7 +179,7 @@ def _triton_proposals(source: str) -> Iterator[KnobProposal]:
         for node in ast.walk(function):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
                 continue
-            kernel = ast.unparse(node.func.value).split(".")[-1]
+            kernel = re.findall(r"[^\W\d]\w*", f"kernel {ast.unparse(node.func.value)}")[-1]
             count = sum(bool(SIZES.search(each.arg or "")) for each in node.keywords
                         if each.arg not in USUAL)
             most = MOST_ELEMENTS if kernel not in products and count == 1 else 0

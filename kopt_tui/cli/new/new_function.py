@@ -41,6 +41,7 @@ from harness.call_trace.watched_calls import WatchedFunction, WatchedProgram
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import InputError, Refused
+from harness.formats import shell_command
 from harness.formats.quantities import counted
 from harness.isolation import device_lock
 from harness.isolation.device_lock import DeviceLock
@@ -65,14 +66,11 @@ class WatchedKernel:
     entry: EntrySource
     device: Device
     python: str | None
+    is_triton: bool
 
     @property
     def title(self) -> str:
         return f"{self.source}:{self.entry.lines[0]}, {self.entry.entry}"
-
-    @property
-    def is_triton(self) -> bool:
-        return "triton" in self.text
 
     @property
     def language(self) -> Language:
@@ -107,6 +105,8 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     if args.command:
         print(f"running {clean(shlex.join(args.command))}", file=to, flush=True)
     observed = _observe(kernel, args)
+    elsewhere = entry_source.other_files(observed.kernels, project, args.source)
+    kernel = replace(kernel, is_triton="triton" in kernel.text or bool(elsewhere))
     calls = draft_task.visible(observed.calls, kernel.entry)
     groups = draft_task.groups(calls)
     group = _chosen(groups, args.calls, kernel)
@@ -125,6 +125,9 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     for line in (*lines, *knob_trials.describe(proposed)):
         print_text(clean(line), to, 4)
     args.task = task_file
+    if elsewhere:
+        args.set = [f"edit={','.join((args.source, *elsewhere))}", *args.set]
+        print_text(f"- candidates may also change the kernels in {', '.join(elsewhere)}", to, 4)
     if kernel.python is not None:
         args.set = [*args.set, f"python={kernel.python}"]
     new = new_kernel.of_task(args, prompt, project, path)
@@ -151,12 +154,14 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
     entry = entry_source.find(text, args.entry, args.source)
     device = inventory.find(args.device or "auto")
     return WatchedKernel(project=project, source=args.source, text=text, entry=entry,
-                         device=device, python=_python(args.command))
+                         device=device, python=_python(args.command),
+                         is_triton=sources.uses_triton(project, text))
 
 
 def _python(command: Sequence[str]) -> str | None:
     """Return the path of the program's Python; None if that is kopt's own or there is none."""
-    found = shutil.which(command[0]) if command else None
+    _, program = shell_command.split_words(command)
+    found = shutil.which(program[0]) if program else None
     if not found or not Path(found).name.startswith("python"):
         return None
     is_own = os.path.abspath(found) == os.path.abspath(sys.executable) or \
@@ -278,6 +283,9 @@ def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[Cal
         yield f"  {'adapter':10} {target.adapter}  (passes and returns what the task declares)"
     for text in (*draft.remarks, *result.changes):
         yield f"- {text}"
+    if place := first_check.on_import(observed, kernel.project, kernel.source):
+        yield f"- {place} runs whenever the file is imported, in every verdict: move it below " \
+            'if __name__ == "__main__":'
     if failure := first_check.failure_of(observed, kernel.project):
         yield f"- the program failed after these calls: {failure}"
     others = [other for other in groups if other is not group]

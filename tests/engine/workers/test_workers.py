@@ -184,7 +184,8 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
     many = campaigns.KERNEL.replace("[1, 16]", str([16, *range(1, 16)]))
     setup, cancel = campaigns.create(tmp_path, kernel=many), threading.Event()
     tree = setup.repo.worktree("fixed", setup.repo.base)
-    bench = worker_bench.bench(setup.target, setup.device, tree, setup.folder.fresh_scratch("fixed"),
+    scratch = setup.folder.fresh_scratch("fixed")
+    bench = worker_bench.bench(setup.target, setup.device, tree, scratch,
                              baseline=str(setup.tree(setup.repo.base)),
                              base_commit=setup.repo.base)
 

@@ -79,3 +79,43 @@ def test_call_that_raises_in_a_with_block_is_recorded_as_failed(tmp_path: Path) 
     observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
         file=str(tmp_path / "own.py"), name="f", lines=(3,)), tmp_path, interpret=False)
     assert observed.calls == () and len(observed.failed) == 1
+
+
+@pytest.mark.slow
+def test_file_of_a_kernel_that_a_call_launches_is_recorded(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "kernels.py").write_text(
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef fill(x, n):\n"
+        "    tl.store(x, n)\n")
+    (tmp_path / "own.py").write_text(
+        "import torch\nfrom kernels import fill\n\ndef f(x):\n    fill[(1,)](x, 3)\n\n\n"
+        "from triton.testing import do_bench\nx = torch.zeros(1)\n"
+        "low, high = do_bench(lambda: f(x), quantiles=[0.2, 0.8])\nassert low > 0\n")
+    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
+        file=str(tmp_path / "own.py"), name="f", lines=(4,)), tmp_path, interpret=True)
+    assert observed.calls[0].written == ("x",)
+    assert observed.kernels == (str(tmp_path / "kernels.py"),)
+
+
+def test_variables_before_the_program_are_set_for_it(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "own.py").write_text("def f(n):\n    return n\n")
+    observed = watched_calls.watch(
+        ["env", "PYTHONPATH=lib", "N=3", sys.executable, "-c",
+         "import os, own; own.f(int(os.environ['N']))"], WatchedFunction(
+            file=str(tmp_path / "lib" / "own.py"), name="f", lines=(1,)), tmp_path, interpret=False)
+    assert [call.args["n"].value for call in observed.calls] == [3]
+
+
+@pytest.mark.slow
+def test_callers_of_every_kind_of_call_are_kept(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "own.py").write_text(
+        "import torch\n\ndef f(x, mode):\n    return 2 * x\n\n\ndef test(mode, n):\n"
+        "    x = torch.ones(n)\n    y = f(x, mode)\n    expected = x + x\n\n\n"
+        "for mode in ('a', 'b', None):\n    for n in range(1, 9):\n        test(mode, n)\n")
+    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
+        file=str(tmp_path / "own.py"), name="f", lines=(3,)), tmp_path, interpret=False)
+    kept = [caller.call.args["mode"].value for caller in observed.callers
+            if caller.function == "test"]
+    assert {*kept} == {"a", "b", None} and max(map(kept.count, kept)) <= 4

@@ -37,8 +37,12 @@ ASKING = DOUBLE.replace("def double(x, out):\n", """def double(x, out):
 """)
 
 
-@pytest.mark.parametrize("source", [DOUBLE, TUNED, ASKING],
-                         ids=["plain", "autotuned", "asking which card this is"])
+SCALED = DOUBLE.replace("2 *", "s.to(tl.float32) *").replace(
+    "x, out, n,", "x, out, n, s,").replace("(x, out, n)", "(x, out, n, 2.0)")
+
+
+@pytest.mark.parametrize("source", [DOUBLE, TUNED, ASKING, SCALED],
+                         ids=["plain", "autotuned", "asking which card this is", "float scalar"])
 def test_interpreted_kernel_is_correct_and_has_no_latency(tmp_path: Path, source: str) -> None:
     verdict = judge(tmp_path, source)
     assert verdict.valid and verdict.correct, verdict
@@ -72,9 +76,6 @@ NEEDS_GPU = {
                                   " pack=1)"), "inline_asm not supported"),
     "an extra library": (DOUBLE.replace("    tl.store", "    t = tl.extra.cuda.globaltimer()\n"
                                         "    tl.store"), "extra libraries"),
-    "a scalar's method": (DOUBLE.replace("2 *", "s.to(tl.float32) *").replace(
-        "x, out, n,", "x, out, n, s,").replace("(x, out, n)", "(x, out, n, 2.0)"),
-        "passes scalars as Python numbers"),
 }
 
 

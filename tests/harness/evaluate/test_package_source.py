@@ -39,3 +39,18 @@ def test_relative_imports_resolve_in_the_package(
 def test_file_with_absolute_imports_belongs_to_no_package(load_python: Any, tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import os\n")
     assert load_python.package_of(str(tmp_path / "a.py"), str(tmp_path)) is None
+
+
+def test_package_below_a_source_folder_is_importable(
+        load_python: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "src" / "fast_ops" / "norms"
+    folder.mkdir(parents=True)
+    for each in (folder, folder.parent):
+        (each / "__init__.py").touch()
+    (folder / "rms.py").write_text("from fast_ops.norms.sizes import BLOCK\n")
+    (folder / "sizes.py").write_text("BLOCK = 64\n")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    monkeypatch.setattr(load_python, "_current_root", [""])
+    monkeypatch.setattr(load_python, "_parked", {})
+    assert load_python.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64

@@ -77,6 +77,17 @@ def test_launch_constants_defaults_and_helpers_become_knobs() -> None:
     compile(text, "norm.py", "exec")
 
 
+@pytest.mark.parametrize("launched", [
+    "_norm", "kernels._norm", "wrap_triton(_norm)", "KERNELS['_norm']", "self.jits['_norm', 0]"])
+def test_knob_is_named_after_the_kernel_in_whatever_expression_it_is_launched(
+        launched: str) -> None:
+    source = SOURCE.replace("_norm[(x.shape[0],)]", f"{launched}[(x.shape[0],)]")
+    proposals = knob_proposals.propose(source, "triton")
+    declared = knob_proposals.declare(source, proposals, "triton")
+    assert {"NORM_BLOCK", "NORM_NUM_WARPS"} <= {
+        each.name for each in knobs.find(declared, language="triton")}
+
+
 def test_inlining_unchanged_values_restores_the_source() -> None:
     assert ast_of(knob_proposals.inlined(declared())) == ast_of(SOURCE)
 

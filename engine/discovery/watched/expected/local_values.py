@@ -65,9 +65,8 @@ class LocalValues:
         tensors = {name: arg for name, arg in self.args.items() if arg.kind == "tensor"}
         if not tensors or value.kind == "tensor":
             raise NoValue(f"the expected result uses {local.name!r}, which is not an argument")
-        first = next(iter(tensors))
         if value.kind == "device" or "device" in local.name.lower():
-            return self._of(first, "device")
+            return self.device()
         if value.kind == "dtype":
             same = [name for name, arg in tensors.items() if arg.dtype == value.value]
             return self._of(same[0], "dtype") if same else f"torch.{value.value}"
@@ -78,6 +77,13 @@ class LocalValues:
             return "(" + "".join(f"{self._size(local.name, each, tensors)}, "
                                  for each in value.value) + ")"
         return self._size(local.name, value.value, tensors)
+
+    def device(self) -> str:
+        """Return the arguments' device. Raises NoValue if none is a tensor."""
+        for name, arg in self.args.items():
+            if arg.kind == "tensor":
+                return self._of(name, "device")
+        raise NoValue("the expected result needs a device, and no argument is a tensor")
 
     def _size(self, local: str, value: object, tensors: Mapping[str, ObservedValue]) -> str:
         """Return a whole number as the size of an argument that equals it, else as a literal."""

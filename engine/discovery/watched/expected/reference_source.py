@@ -17,12 +17,13 @@ from pathlib import Path
 
 from engine.discovery.project.sources import read_source
 from engine.discovery.watched.entry_source import EntrySource, Function, statements
+from engine.discovery.watched.expected import reference_imports
 from engine.discovery.watched.expected.local_values import LocalValues, MemberNames, NoValue
 from engine.discovery.watched.expected.statement_names import (
     COMPARISONS,
+    GRADIENTS,
     changed,
     loads,
-    modules,
     stores,
     updated,
 )
@@ -89,6 +90,10 @@ class CallerSource:
         self.locals = {local.name: local for local in caller.locals}
         self.values = LocalValues(self.args, same, entry.sizes)
         self.top = list(statements(self.tree.body))
+        self.assigned = {name for node in self.top if isinstance(node, ast.Assign)
+                         for name in stores(node)}
+        self.imported = {name for node in ast.walk(self.tree)
+                         if isinstance(node, ast.Import | ast.ImportFrom) for name in stores(node)}
         self.body = list(self._flat(self._function()))
         self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
 
@@ -107,18 +112,24 @@ class CallerSource:
         definitions = [node for node in body if isinstance(node, DEFINITIONS)]
         body = [node for node in body if node not in definitions]
         preamble = [*definitions, *(node for node in preamble if node not in definitions)]
+        if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
+            raise NoReference(f"{self._place()}: the expected result needs a relative import")
         used = [name for name in self.args if name in self.values.used]
         if not used:
             raise NoReference(f"{self._place()}: the expected result does not depend on arguments")
-        returned = ", ".join(ast.unparse(expression) for _, expression in expected.values())
+        results = [ast.unparse(expression) for _, expression in expected.values()]
         lines = [*head, *(line for node in body for line in ast.unparse(node).splitlines()),
-                 f"return {returned}"]
+                 f"return {', '.join(results)}"]
+        if any(GRADIENTS in line for line in lines):
+            lines = reference_imports.with_autograd(
+                lines, results, [name for name in used if "float" in self.args[name].dtype])
         source = "\n".join([
             f'"""What {self.file} expects of {self.entry.entry}, '
-            f'written by kopt new."""', "", *self._imports(preamble), "", "",
+            f'written by kopt new."""', "", *reference_imports.lines(
+                preamble, self.caller, self.project), "", "",
             f"def {self.entry.name}({', '.join(used)}):", *(f"    {line}" for line in lines), ""])
         return FoundReference(source=source, outputs=tuple(expected), call=self.caller.call,
-                              used=tuple(used), where=f"{self._place()}: {returned[:80]}")
+                              used=tuple(used), where=f"{self._place()}: {', '.join(results)[:80]}")
 
     def _place(self) -> str:
         return f"{self.file}:{self.caller.line}"
@@ -233,9 +244,10 @@ class CallerSource:
                 continue
             missing = needed - set(self.argument_of)
             defined = stores(statement)
-            if not (missing & defined or (missing & changed(statement) and not any(
-                    self.locals[name].output >= 0 for name in loads(statement)
-                    if name in self.locals))):
+            is_of_result = any(self.locals[name].output >= 0 for name in loads(statement)
+                               if name in self.locals)
+            if not missing & (defined - {GRADIENTS} if is_of_result else
+                              defined | (changed(statement) - self.imported)):
                 continue
             if defined & missing:
                 needed -= defined - updated(statement)
@@ -254,6 +266,8 @@ class CallerSource:
             if (argument := self.argument_of.get(name)) is not None:
                 self.values.used.add(argument)
                 head += [f"{name} = {argument}"] if name != argument else []
+            elif "device" in name.lower() and name in self.assigned:
+                head.append(f"{name} = {self.values.device()}")
             elif self._define(name, preamble):
                 continue
             elif name in self.locals:
@@ -283,22 +297,3 @@ class CallerSource:
                     self._define(other, into)
             return True
         return False
-
-    def _imports(self, preamble: Sequence[ast.stmt]) -> list[str]:
-        """Return the definitions, after lines that make the project's own modules importable."""
-        lines = [line for node in preamble for line in ("", *ast.unparse(node).splitlines())
-                 if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
-        folders = dict.fromkeys(("", os.path.dirname(self.file)))
-        paths = [path for path in folders if not path.startswith("..")]
-        roots = {name.partition(".")[0] for node in preamble for name in modules(node)}
-        if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
-            raise NoReference(f"{self._place()}: the expected result needs a relative import")
-        if any((self.project / path / f"{root}{end}").exists() for path in paths
-               for root in roots for end in (".py", "")):
-            joined = ", ".join(f"str(ROOT / {path!r})" if path else "str(ROOT)" for path in paths)
-            lines = ["import sys", "from pathlib import Path", "",
-                     "ROOT = Path(__file__).resolve().parents[1]", f"sys.path[:0] = [{joined}]",
-                     *lines]
-        uses_torch = "torch" in {alias.asname or alias.name for node in preamble
-                                 if isinstance(node, ast.Import) for alias in node.names}
-        return lines if uses_torch else ["import torch", *lines]

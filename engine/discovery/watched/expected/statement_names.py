@@ -8,6 +8,8 @@ from engine.discovery.watched.entry_source import Function
 
 COMPARISONS = ("close", "equal", "compare", "check", "assert", "diff", "cosine", "ratio", "err")
 """Parts of the names of functions that compare a result with what is expected."""
+GRADIENTS = ".grad"
+"""Stands among names for the gradients that `backward` stores in tensors."""
 
 
 def loads(node: ast.AST) -> set[str]:
@@ -18,13 +20,27 @@ def loads(node: ast.AST) -> set[str]:
                  and isinstance(part.ctx, ast.Store)}
         return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
                 and isinstance(part.ctx, ast.Load)} - parameters - inner - {node.name}
+    if isinstance(node, ast.If):
+        return loads(node.test) | _block_loads(node.body) | _block_loads(node.orelse)
     bound = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
     bound |= {name.id for part in ast.walk(node) if isinstance(part, ast.comprehension)
               for name in ast.walk(part.target) if isinstance(name, ast.Name)}
     if isinstance(node, ast.For):
         bound |= {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+    called = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
+    read = {GRADIENTS for part in ast.walk(node) if isinstance(part, ast.Attribute)
+            and part.attr == "grad" and isinstance(part.ctx, ast.Load) and id(part) not in called}
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
-            and isinstance(part.ctx, ast.Load)} - bound
+            and isinstance(part.ctx, ast.Load)} - bound | read
+
+
+def _block_loads(body: list[ast.stmt]) -> set[str]:
+    """Return the names that statements read before they define them."""
+    read, defined = set[str](), set[str]()
+    for node in body:
+        read |= (loads(node) | updated(node)) - defined
+        defined |= stores(node)
+    return read
 
 
 def stores(node: ast.AST) -> set[str]:
@@ -33,8 +49,10 @@ def stores(node: ast.AST) -> set[str]:
         return {node.name}
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    stored = {GRADIENTS for part in ast.walk(node) if isinstance(part, ast.Call)
+              and isinstance(part.func, ast.Attribute) and part.func.attr == "backward"}
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)
-            and isinstance(part.ctx, ast.Store)} | updated(node)
+            and isinstance(part.ctx, ast.Store)} | updated(node) | stored
 
 
 def updated(node: ast.AST) -> set[str]:
@@ -56,7 +74,7 @@ def changed(node: ast.AST) -> set[str]:
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
         return set()
     name = ast.unparse(node.value.func).lower()
-    if any(word in name for word in (*COMPARISONS, "print")) or (
+    if any(word in name for word in (*COMPARISONS, "print", "backward")) or (
             isinstance(node.value.func, ast.Attribute) and not name.endswith("_")
             and not node.value.args):
         return set()

@@ -107,6 +107,41 @@ def test_backward_returns_the_gradients_that_autograd_gives(
     assert not any(value.requires_grad for value in (*got, *want))
 
 
+def test_copies_protect_the_inputs_from_a_backward_pass_that_overwrites_them(
+        tmp_path: Path) -> None:
+    module = load_module(watched_case.KERNELS + """
+
+class Overwriting(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, eps, mode):
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = (each.data for each in ctx.saved_tensors)
+        summed = (x * grad).sum(0)
+        return grad.mul_(weight), x[0].copy_(summed), None, None
+
+
+def norm(x, weight, eps, *, mode):
+    return Overwriting.apply(x, weight, eps, mode)
+""", tmp_path / "kernels.py")
+    result = target_of("norm", backward=True)
+    assert drafted_target.with_copies(target_of("norm", backward=False)) is None
+    copied = drafted_target.with_copies(result)
+    assert copied is not None
+    for drafted, is_changed in ((result, True), (copied, False)):
+        values = {"x": torch.ones(4, 8), "weight": torch.full((8,), 3.0), "eps": 1e-5,
+                  "mode": "rms", "grad_output": torch.ones(4, 8)}
+        text = drafted.files[drafted_target.ADAPTER]
+        _, grad, _ = load_module(text, tmp_path / "adapter.py").call(
+            module, *(values[arg.name] for arg in drafted.target.args))
+        assert torch.equal(grad, torch.full((4, 8), 3.0))
+        assert torch.equal(values["x"], torch.ones(4, 8)) is not is_changed
+        assert torch.equal(values["grad_output"], torch.ones(4, 8)) is not is_changed
+
+
 def test_backward_without_a_tensor_that_requires_a_gradient_says_what_to_call() -> None:
     with pytest.raises(InputError, match=r"no argument required a gradient.*requires_grad_\(\)"):
         draft_of("gather", backward=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engine.discovery.watched import entry_source
@@ -58,3 +60,9 @@ def test_class_method_is_called_on_its_class() -> None:
 
 def test_functions_that_launch_kernels_are_listed_first() -> None:
     assert entry_source.public_functions("def a(): pass\n" + SOURCE) == ["run", "a"]
+
+
+def test_files_of_kernels_elsewhere_are_those_of_the_project(tmp_path: Path) -> None:
+    files = [str(tmp_path / name) for name in ("ops/kernels.py", "ops/layers.py")]
+    assert entry_source.other_files([*files, "/usr/lib/gone.py"], tmp_path, "ops/layers.py") == [
+        "ops/kernels.py"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.discovery.watched import entry_source
+from engine.discovery.watched import entry_source, first_check
 from engine.discovery.watched.expected import reference_source
 from engine.discovery.watched.expected.reference_source import FoundReference
 from harness.call_trace.watched_calls import (
@@ -15,7 +15,9 @@ from harness.call_trace.watched_calls import (
     ObservedCaller,
     ObservedLocal,
     ObservedValue,
+    WatchedProgram,
 )
+from harness.isolation.process_outcome import ProcessOutcome
 from tests.support import watched_case
 
 KERNEL = "def f(x, w, eps=0.1): ..."
@@ -108,6 +110,19 @@ def test_call_that_fills_its_argument_belongs_to_the_reference(tmp_path: Path) -
     assert body_of(reference)[2:] == ["ref = torch.empty_like(a)", "fill(ref, a)", "return ref"]
 
 
+def test_module_of_a_folder_from_which_the_program_imported_is_importable(tmp_path: Path) -> None:
+    (tmp_path / "src" / "fast").mkdir(parents=True)
+    caller = ObservedCaller(
+        file=str(tmp_path / "test_f.py"), function="<module>", call=CALL, first_line=1, line=3,
+        locals=LOCALS, paths=("/gone", str(tmp_path), str(tmp_path / "src")))
+    Path(caller.file).write_text(
+        "from fast import relu\nfrom k import f\ny = f(a, w)\nassert_close(y, relu(a))\n")
+    reference, why = reference_source.find(
+        [caller], entry_source.find(KERNEL, "f", "k.py"), ["x", "w"], tmp_path)
+    assert reference is not None, why
+    assert "sys.path[:0] = [str(ROOT), str(ROOT / 'src')]" in reference.source
+
+
 def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> None:
     local = ObservedLocal(name="n", value=ObservedValue(kind="number", value=6))
     reference, _ = find_reference(
@@ -115,6 +130,60 @@ def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> N
         head="from torch.nn.functional import layer_norm as norm")
     assert reference is not None and "n = x.shape[1]" in body_of(reference)
     assert "from torch.nn.functional import layer_norm as norm" in reference.source
+
+
+@pytest.mark.parametrize("body", [
+    "torch.manual_seed(0); ref = torch.relu(a); assert_close(y, ref)",
+    "ref = torch.relu(a); ref.backward(torch.randn_like(ref)); assert_close(y, ref)"])
+def test_seed_and_backward_do_not_belong_to_the_expected_result(
+        body: str, tmp_path: Path) -> None:
+    reference, why = find_reference(tmp_path, body, close_local("ref"))
+    assert reference is not None, why
+    assert body_of(reference)[1:] == ["a = x", "ref = torch.relu(a)", "return ref"]
+
+
+def test_branch_may_read_what_it_defines(tmp_path: Path) -> None:
+    body = "if a.dim() == 2:;     ref = torch.relu(a);     ref = ref * w; else:;     ref = a; " \
+        "assert_close(y, ref)"
+    reference, why = find_reference(tmp_path, body, close_local("ref"))
+    assert reference is not None, why
+    assert body_of(reference)[1:] == [
+        "a = x", "if a.dim() == 2:", "ref = torch.relu(a)", "ref = ref * w", "else:", "ref = a",
+        "return ref"]
+
+
+def test_device_of_the_test_is_that_of_the_arguments(tmp_path: Path) -> None:
+    reference, why = find_reference(
+        tmp_path, "assert_close(y, torch.relu(a) + torch.ones(6, device=DEVICE))",
+        head="DEVICE = driver.active.get_active_torch_device()")
+    assert reference is not None, why
+    assert "DEVICE = x.device" in body_of(reference) and "driver" not in reference.source
+
+
+@pytest.mark.parametrize(("source", "place"), [
+    ("import torch\n\n\nf(1)\n", "own.py:4"),
+    ("import torch\n\nif __name__ == '__main__':\n    f(1)\n", "")])
+def test_call_when_a_file_is_imported_is_found(source: str, place: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(source)
+    caller = ObservedCaller(file=str(tmp_path / "own.py"), function="<module>", first_line=1,
+                            line=4, call=CALL, locals=())
+    observed = WatchedProgram(callers=(caller,), outcome=ProcessOutcome(ended="exit", returncode=0))
+    assert first_check.on_import(observed, tmp_path, "own.py") == place
+
+
+@pytest.mark.parametrize(("body", "lines"), [
+    ("r = torch.relu(a) * w; r.sum().backward(); y.sum().backward(); assert_close(y, a.grad)",
+     ["a = x", "r = torch.relu(a) * w", "r.sum().backward()", "return (a.grad).detach()"]),
+    ("r = torch.relu(a); (g,) = torch.autograd.grad(r, (a,), w); assert_close(y, g)",
+     ["a = x", "r = torch.relu(a)", "g, = torch.autograd.grad(r, (a,), w)",
+      "return (g).detach()"])])
+def test_gradients_that_a_test_compares_with_are_computed_by_autograd(
+        body: str, lines: list[str], tmp_path: Path) -> None:
+    reference, why = find_reference(tmp_path, body, close_local("g"))
+    assert reference is not None, why
+    assert body_of(reference)[1:] == [
+        "x = x.detach().requires_grad_()", "w = w.detach().requires_grad_()",
+        "with torch.enable_grad():", *lines]
 
 
 @pytest.mark.parametrize(("body", "why"), [
