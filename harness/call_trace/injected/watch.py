@@ -11,22 +11,19 @@ import os
 import sys
 import weakref
 
-from . import job, launched_files
+from . import callers, job, launched_files
+from .callers import write
 from .observed import (
-    close,
     contents,
     copies,
     describe,
     digest,
-    equal,
     integers,
-    is_module,
     is_tensor,
     kind,
     same_memory,
     torch_module,
 )
-from .tally import write_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,12 +35,6 @@ SAMPLES = 3
 MOST_SAMPLES = 400
 MOST_RECORDED = 32
 """Shapes whose integer values are recorded."""
-MOST_FRAMES, OF_KIND = 32, 4
-"""Callers whose variables are looked at when the program ends; so many for each kind of call."""
-MOST_CALLERS = 8
-MOST_LOCALS = 200
-BENCHES = ("do_bench", "do_bench_cudagraph")
-"""Functions that repeat a call to time it: for the weights that is one call."""
 VARARGS, KEYWORDS = 0x04, 0x08
 
 _inside = [False]
@@ -54,8 +45,6 @@ _samples = [0]
 _made: weakref.WeakKeyDictionary[Any, tuple[list[str], list[Any], list[str]]] = \
     weakref.WeakKeyDictionary()
 """By object of the watched class: its constructor's arguments, and those passed by name only."""
-_frames: dict[int, tuple[Any, int, TracedCall]] = {}
-"""By frame: the frame, the line of its latest call, and that call."""
 
 
 def begin() -> None:
@@ -86,7 +75,7 @@ def _trace(frame: Any, event: str, argument: Any) -> Any:
     try:
         return TracedCall(frame)
     except Exception as error:
-        _write("note", text=f"{type(error).__name__}: {error}"[:300])
+        write("note", text=f"{type(error).__name__}: {error}"[:300])
         return None
 
 
@@ -165,7 +154,7 @@ class TracedCall:
         self.has_failed = self.has_raised = False
         self.returned: Any = None
         self.written: list[int] = []
-        self.is_benched = _record_callers(frame, self)
+        self.is_benched = callers.record(frame, self)
         _inside[0] = True  # a call within this one is part of it
 
     def _add_members(self, owner: Any) -> None:
@@ -201,16 +190,16 @@ class TracedCall:
                 try:
                     self._end(argument)
                 except Exception as error:
-                    _write("note", text=f"{type(error).__name__}: {error}"[:300])
+                    write("note", text=f"{type(error).__name__}: {error}"[:300])
             else:
-                _write("failed", names=self.names, args=self.described)
+                write("failed", names=self.names, args=self.described)
         return self
 
     def _end(self, returned: Any) -> None:
         self.written = [index for index, value in enumerate(self.values) if self.is_sampled
                         and self.before[index] is not None and digest(value) != self.before[index]]
         if self.has_raised and returned is None and not self.written:
-            _write("failed", names=self.names, args=self.described)  # a `with` caught the error
+            write("failed", names=self.names, args=self.described)  # a `with` caught the error
             return
         if not (self.is_benched and self.shape[1]):
             self.shape[1] += 1
@@ -220,7 +209,7 @@ class TracedCall:
         self.shape[2] += 1
         _samples[0] += 1
         results = returned if isinstance(returned, (tuple, list)) else [returned]
-        _write("call", slot=self.shape[0], names=self.names, keywords=self.keywords,
+        write("call", slot=self.shape[0], names=self.names, keywords=self.keywords,
                members=self.members, grads=self.grads, args=self.described,
                contents=self.contents, written=self.written, integers=self.integers,
                single=not isinstance(returned, (tuple, list)),
@@ -236,65 +225,9 @@ class TracedCall:
             result for result in results if is_tensor(result)]
 
 
-def _record_callers(frame: Any, call: TracedCall) -> bool:
-    """Keep the callers' frames; return whether a benchmark repeats the call."""
-    is_benched = False
-    for _ in range(MOST_CALLERS):
-        frame = frame.f_back
-        if frame is None:
-            break
-        is_benched = is_benched or frame.f_code.co_name in BENCHES
-        file = frame.f_code.co_filename
-        if call.is_sampled and not is_benched and not file.startswith("<") and not any(
-                part in file for part in ("site-packages", "/lib/python", "dist-packages")) and (
-                id(frame) in _frames or (len(_frames) < MOST_FRAMES and sum(
-                    kept.kind == call.kind for _, _, kept in _frames.values()) < OF_KIND)):
-            _frames[id(frame)] = frame, frame.f_lineno, call
-    return is_benched
-
-
 def _finish() -> None:
     sys.settrace(None)
     for slot, calls, _ in _shapes.values():
-        _write("count", slot=slot, calls=calls)
-    _write("kernels", files=[os.path.abspath(file) for file in launched_files.files])
-    for frame, line, call in list(_frames.values()):
-        try:
-            _write("frame", file=os.path.abspath(frame.f_code.co_filename), line=line,
-                   function=frame.f_code.co_name, first_line=frame.f_code.co_firstlineno,
-                   slot=call.shape[0], locals=list(_locals(frame, call)),
-                   paths=[os.path.abspath(path) for path in sys.path])
-        except Exception as error:
-            _write("note", text=f"{type(error).__name__}: {error}"[:300])
-
-
-def _locals(frame: Any, call: TracedCall) -> Any:
-    """Yield a caller's variables: name, description, and the argument or output that each has."""
-    outputs = call.outputs()
-    for name, value in list(frame.f_locals.items())[:MOST_LOCALS]:
-        described = describe(value)
-        if value is not None and value is call.owner:
-            yield name, described, 0, -1, -1
-        elif described[0] == "other" and is_module(value):
-            for member, tensor in list(value.named_parameters())[:MOST_LOCALS]:
-                for index, passed in enumerate(call.values):
-                    if is_tensor(passed) and (passed is tensor or same_memory(passed, tensor)):
-                        yield f"{name}.{member}", describe(tensor), index, -1, -1
-        if name.startswith("__") or described[0] == "other":
-            continue
-        argument = output = near = -1
-        if is_tensor(value):
-            for index, passed in enumerate(call.values):
-                if passed is value or same_memory(passed, value) \
-                        or equal(value, call.copies[index]):
-                    argument = index if argument < 0 else argument
-            for index, result in enumerate(outputs):
-                if result is value or same_memory(result, value):
-                    output = index
-                elif close(value, result):
-                    near = index
-        yield name, described, argument, output, near
-
-
-def _write(kind: str, **fields: Any) -> None:
-    write_line(os.path.join(job.FOLDER, f"{os.getpid()}.watch"), {"type": kind, **fields})
+        write("count", slot=slot, calls=calls)
+    write("kernels", files=[os.path.abspath(file) for file in launched_files.files])
+    callers.finish()

@@ -72,6 +72,21 @@ def test_script_that_calls_its_own_function_is_watched(tmp_path: Path) -> None:
     assert [(call.args["n"].value, call.calls) for call in observed.calls] == [(3, 2)]
 
 
+def test_caller_is_recorded_when_it_returns_and_nothing_of_it_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "import weakref\n\ndef f(n):\n    return n\n\n\nclass Large:\n    pass\n\n\n"
+        "def test(n):\n    large, twice = Large(), 2 * n\n    alive.append(weakref.ref(large))\n"
+        "    f(n)\n    later = 5\n\n\nalive = []\ntest(3)\nkept = sum(ref() is not None for ref in "
+        "alive)\nf(kept)\n")
+    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
+        file=str(tmp_path / "own.py"), name="f", lines=(3,)), tmp_path, interpret=False)
+    assert [call.args["n"].value for call in observed.calls] == [3, 0]
+    caller = next(each for each in observed.callers if each.function == "test")
+    assert {local.name: local.value.value for local in caller.locals} == {
+        "n": 3, "twice": 6, "later": 5}
+    assert any(each.function == "<module>" for each in observed.callers)
+
+
 def test_call_that_raises_in_a_with_block_is_recorded_as_failed(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(
         "import contextlib\n\ndef f(n):\n    with contextlib.nullcontext():\n"
