@@ -139,7 +139,7 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
 
     `tries` tells that the ranges of its integers are yet to be found by running the kernel.
     """
-    reasons = {"input": "a pointer to const", "output": "written to",
+    reasons = {"input": "only read", "output": "written to",
                "inout": "written to, and read before"}
     for arg in task.args:
         shape = "" if arg.shape is None else f" [{', '.join(map(str, arg.shape))}]"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from engine.discovery.project.pointer_roles import only_read
 from engine.routing import source_language
 from harness.tasks.target import Arg, Language, Launch
 
@@ -107,7 +109,9 @@ def c_functions(source: str) -> list[CFunction]:
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            functions.append(CFunction(name, args, flags=flags))
+            read = only_read(source, name) if any(arg.role for arg in args) else frozenset()
+            functions.append(CFunction(name, tuple(
+                replace(arg, role=None) if arg.name in read else arg for arg in args), flags=flags))
     return functions
 
 

@@ -1,0 +1,30 @@
+"""Which pointers of a C function are outputs, where the source does not say const."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.discovery.project import sources
+
+HELPERS = """
+#include <math.h>
+#include <string.h>
+static void add(float *a, float *b, int n) { for (int i = 0; i < n; i++) a[i] += b[i]; }
+static float first(float *a, int n) { return n ? a[0] : first(a, n - 1); }
+"""
+
+
+@pytest.mark.parametrize(("function", "outputs"), [
+    ("void f(float *x, float *y, int n) { for (int i = 0; i < n; i++) x[i] = y[i]; }", "x"),
+    ("void f(float *x, float y[], int n) { float *p = y + 2; while (n--) *x++ = *p++; }", "x"),
+    ("void f(float *x, float *y, int n) { float *p; p = y; p[n]++; }", "y"),
+    ("void f(float *x, float *y, int n) { *(y + n) = x[0]; }", "y"),
+    ("void f(float *x, float *y, int n) { memcpy(x, y, 4 * n); }", "x"),
+    ("void f(float *x, float *y, int n) { add(x, y, n); }", "x"),
+    ("void f(float *x, float *y, int n) { x[0] = expf(y[0]) + first(y, n); }", "xy"),
+    ("void f(float *x, float *y, int n) { other(x, y, n); }", "xy"),
+    ("void f(float *x, const float *y, int n) { other(x, n); }", "x"),
+    ("void f(float *x, float *y, int n) { MACRO }", "xy")])
+def test_pointer_that_is_only_read_is_an_input(function: str, outputs: str) -> None:
+    found = next(each for each in sources.c_functions(HELPERS + function) if each.name == "f")
+    assert "".join(arg.name for arg in found.args if arg.role == "output") == outputs
