@@ -61,14 +61,14 @@ SECOND = BOTH.replace("LARGE 64", "LARGE 40").replace("FIXED 0", "FIXED 8")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_killed", [False, True])
-def test_gain_that_diverges_on_the_new_best_is_split(tmp_path: Path, is_killed: bool) -> None:
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_gain_that_diverges_on_the_new_best_is_split(tmp_path: Path, is_interrupted: bool) -> None:
     setup = campaigns.create_with_patch(
         tmp_path, kernel=BOTH, pool={"slots": 2, "backends": ["inbox", "split"]},
         task=TASK)
     campaigns.hand_in(setup, FIRST)
     campaigns.hand_in(setup, SECOND, "second")
-    if is_killed:
+    if is_interrupted:
         assert is_killed(setup)
         assert decisions(setup)[-1][0] == "split"
     assert campaigns.run(setup).error is None
