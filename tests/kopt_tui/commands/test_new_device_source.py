@@ -45,7 +45,7 @@ def test_global_function_is_launched_as_in_its_source(tmp_path: Path) -> None:
     assert "reference          baseline" in text
     assert task_file.load(folder / "task.yaml").launch == Launch(
         grid=("(n + TILE - 1) // TILE",), block=("TILE",))
-    for reason in ("x                  input float32 [n]  (a pointer to const)",
+    for reason in ("x                  input float32 [n]  (only read)",
                    "out                output float32 [n]  (written to)",
                    "grid               (n + TILE - 1) // TILE  (<<<...>>> in the source"):
         assert reason in text
