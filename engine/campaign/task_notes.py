@@ -20,8 +20,9 @@ _PARALLEL = re.compile(r"openmp|(?<!\S)-mp\b", re.IGNORECASE)
 
 
 def of_target(target: Target | CommandTarget, clone: Clone, commit: str) -> tuple[str, ...]:
-    """Return notes on pragmas that the build ignores, and on integers that hardly vary: each
-    verdict flags these, but the first gain may come late in the night.
+    """Return notes on pragmas that the build ignores and on integers drawn from 0 and 1 only.
+
+    Verdicts flag such integers too, but the first verdict with a gain may come hours later.
     """
     return *ignored_pragmas(target, clone, commit), *_narrow(target)
 

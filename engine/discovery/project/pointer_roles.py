@@ -10,7 +10,7 @@ from engine.split.languages.syntax import parts, walk
 from engine.transformations.c.parsed_c import ParsedC
 from harness.errors import InputError
 
-READERS = re.compile(r"printf|assert|mem(cpy|move|cmp)|load|gather")
+READERS = re.compile(r"f?printf|assert|mem(cpy|move|cmp)|_mm\d*_\w*(load|gather)\w*|vld\d\w*")
 """Functions that write through no pointer, but for those that write through their first one."""
 FIRST_WRITTEN = ("memcpy", "memmove")
 
@@ -90,6 +90,6 @@ class _Pointers:
         if called in self.functions:
             names, written = self.of(called, above)
             given = [each for each, name in zip(given, names, strict=False) if name in written]
-        elif called in self.parsed.pure or READERS.search(called):
+        elif called in self.parsed.pure or READERS.fullmatch(called):
             given = given[:1] if called in FIRST_WRITTEN else []
         return {name for each in given for name in self.parsed.names(each)}

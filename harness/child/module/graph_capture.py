@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from ..channel import serve
-from ..run.load_python import import_file, module_of
+from ..run.import_tree import import_file, module_of
 from .value_sizes import sizes_of_values
 
 

@@ -44,7 +44,7 @@ class Runner:
     def turn(self) -> None:
         """Switch to this kernel's modules, in a process that several kernels share."""
         if self.root:
-            from .load_python import turn_to
+            from .import_tree import turn_to
 
             turn_to(self.root)
 

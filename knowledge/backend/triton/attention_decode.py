@@ -64,7 +64,7 @@ def attention_decode_kernel(
             chosen = tl.load(place_at, mask=known[:, None] & there[None, :], other=0)
             if MASK == 1:
                 score = tl.where(chosen != 0, score, low)
-            else:  # the lowest finite summand stays finite, as where a row has nothing else
+            else:  # only -inf excludes a key: the lowest float32 value must not become -inf
                 chosen = chosen.to(tl.float32)
                 score += tl.where(chosen == -float("inf"), chosen, tl.maximum(
                     chosen * 1.4426950408889634, -3.4e38))

@@ -23,6 +23,8 @@ static float first(float *a, int n) { return n ? a[0] : first(a, n - 1); }
     ("void f(float *x, float *y, int n) { add(x, y, n); }", "x"),
     ("void f(float *x, float *y, int n) { x[0] = expf(y[0]) + first(y, n); }", "xy"),
     ("void f(float *x, float *y, int n) { other(x, y, n); }", "xy"),
+    ("void f(float *x, float *y, int n) { upload(y); x[n] = 1; }", "xy"),
+    ("void f(float *x, float *y, int n) { _mm256_storeu_ps(x, _mm256_loadu_ps(y)); }", "x"),
     ("void f(float *x, const float *y, int n) { other(x, n); }", "x"),
     ("void f(float *x, float *y, int n) { MACRO }", "xy")])
 def test_pointer_that_is_only_read_is_an_input(function: str, outputs: str) -> None:

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.call_trace import watched_calls
-from harness.call_trace.watched_calls import WatchedFunction
+from harness.call_trace.watched_calls import WatchedFunction, WatchedProgram
 from tests.support import watched_case
+
+
+def watch_own(folder: Path, *, line: int, interpret: bool = False) -> WatchedProgram:
+    """Run a folder's own.py, whose function `f` begins in a line, and watch its calls."""
+    return watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
+        file=str(folder / "own.py"), name="f", lines=(line,)), folder, interpret=interpret)
 
 
 def test_calls_are_counted_by_shape_with_their_values() -> None:
@@ -67,8 +73,7 @@ def test_method_shows_constructor_arguments_weights_and_mode_of_its_object() -> 
 
 def test_script_that_calls_its_own_function_is_watched(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def f(n):\n    return n\n\n\nf(3)\nf(3)\n")
-    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
-        file=str(tmp_path / "own.py"), name="f", lines=(1,)), tmp_path, interpret=False)
+    observed = watch_own(tmp_path, line=1)
     assert [(call.args["n"].value, call.calls) for call in observed.calls] == [(3, 2)]
 
 
@@ -78,8 +83,7 @@ def test_caller_is_recorded_when_it_returns_and_nothing_of_it_is_kept(tmp_path: 
         "def test(n):\n    large, twice = Large(), 2 * n\n    alive.append(weakref.ref(large))\n"
         "    f(n)\n    later = 5\n\n\nalive = []\ntest(3)\nkept = sum(ref() is not None for ref in "
         "alive)\nf(kept)\n")
-    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
-        file=str(tmp_path / "own.py"), name="f", lines=(3,)), tmp_path, interpret=False)
+    observed = watch_own(tmp_path, line=3)
     assert [call.args["n"].value for call in observed.calls] == [3, 0]
     caller = next(each for each in observed.callers if each.function == "test")
     assert {local.name: local.value.value for local in caller.locals} == {
@@ -91,8 +95,7 @@ def test_call_that_raises_in_a_with_block_is_recorded_as_failed(tmp_path: Path) 
     (tmp_path / "own.py").write_text(
         "import contextlib\n\ndef f(n):\n    with contextlib.nullcontext():\n"
         "        raise KeyError(n)\n\ntry:\n    f(3)\nexcept KeyError:\n    pass\n")
-    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
-        file=str(tmp_path / "own.py"), name="f", lines=(3,)), tmp_path, interpret=False)
+    observed = watch_own(tmp_path, line=3)
     assert observed.calls == () and len(observed.failed) == 1
 
 
@@ -106,8 +109,7 @@ def test_file_of_a_kernel_that_a_call_launches_is_recorded(tmp_path: Path) -> No
         "import torch\nfrom kernels import fill\n\ndef f(x):\n    fill[(1,)](x, 3)\n\n\n"
         "from triton.testing import do_bench\nx = torch.zeros(1)\n"
         "low, high = do_bench(lambda: f(x), quantiles=[0.2, 0.8])\nassert low > 0\n")
-    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
-        file=str(tmp_path / "own.py"), name="f", lines=(4,)), tmp_path, interpret=True)
+    observed = watch_own(tmp_path, line=4, interpret=True)
     assert observed.calls[0].written == ("x",)
     assert observed.kernels == (str(tmp_path / "kernels.py"),)
 
@@ -129,8 +131,7 @@ def test_callers_of_every_kind_of_call_are_kept(tmp_path: Path) -> None:
         "import torch\n\ndef f(x, mode):\n    return 2 * x\n\n\ndef test(mode, n):\n"
         "    x = torch.ones(n)\n    y = f(x, mode)\n    expected = x + x\n\n\n"
         "for mode in ('a', 'b', None):\n    for n in range(1, 9):\n        test(mode, n)\n")
-    observed = watched_calls.watch([sys.executable, "own.py"], WatchedFunction(
-        file=str(tmp_path / "own.py"), name="f", lines=(3,)), tmp_path, interpret=False)
+    observed = watch_own(tmp_path, line=3)
     kept = [caller.call.args["mode"].value for caller in observed.callers
             if caller.function == "test"]
     assert {*kept} == {"a", "b", None} and max(map(kept.count, kept)) <= 4

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-
-@pytest.fixture
-def load_python() -> Any:
-    from harness.child.run import load_python  # imports torch
-
-    return load_python
+from harness.child.run import import_tree
 
 
 @pytest.mark.parametrize(("package", "name"), [(True, "ops.norms.rms"), (False, "norms.rms")])
 def test_relative_imports_resolve_in_the_package(
-        package: bool, name: str, load_python: Any, tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch) -> None:
+        package: bool, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "ops" / "norms"
     folder.mkdir(parents=True)
     (folder / "rms.py").write_text("from .sizes import BLOCK\n")
@@ -27,22 +20,22 @@ def test_relative_imports_resolve_in_the_package(
     if package:
         (folder / "__init__.py").touch()
         (tmp_path / "ops" / "__init__.py").touch()
-    assert load_python.package_of(str(folder / "rms.py"), str(tmp_path)) == (
+    assert import_tree.package_of(str(folder / "rms.py"), str(tmp_path)) == (
         str(tmp_path if package else tmp_path / "ops"), name)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    monkeypatch.setattr(load_python, "_current_root", [""])
-    monkeypatch.setattr(load_python, "_parked", {})
-    assert load_python.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64
+    monkeypatch.setattr(import_tree, "_current_root", [""])
+    monkeypatch.setattr(import_tree, "_parked", {})
+    assert import_tree.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64
 
 
-def test_file_with_absolute_imports_belongs_to_no_package(load_python: Any, tmp_path: Path) -> None:
+def test_file_with_absolute_imports_belongs_to_no_package(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("import os\n")
-    assert load_python.package_of(str(tmp_path / "a.py"), str(tmp_path)) is None
+    assert import_tree.package_of(str(tmp_path / "a.py"), str(tmp_path)) is None
 
 
 def test_package_below_a_source_folder_is_importable(
-        load_python: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "src" / "fast_ops" / "norms"
     folder.mkdir(parents=True)
     for each in (folder, folder.parent):
@@ -51,6 +44,6 @@ def test_package_below_a_source_folder_is_importable(
     (folder / "sizes.py").write_text("BLOCK = 64\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
-    monkeypatch.setattr(load_python, "_current_root", [""])
-    monkeypatch.setattr(load_python, "_parked", {})
-    assert load_python.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64
+    monkeypatch.setattr(import_tree, "_current_root", [""])
+    monkeypatch.setattr(import_tree, "_parked", {})
+    assert import_tree.import_file(str(folder / "rms.py"), str(tmp_path)).BLOCK == 64
