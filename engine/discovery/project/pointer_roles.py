@@ -90,6 +90,17 @@ class _Pointers:
         if called in self.functions:
             names, written = self.of(called, above)
             given = [each for each, name in zip(given, names, strict=False) if name in written]
-        elif called in self.parsed.pure or READERS.fullmatch(called):
+        elif self._reads(called):
             given = given[:1] if called in FIRST_WRITTEN else []
-        return {name for each in given for name in self.parsed.names(each)}
+        return {name for each in given for name in self._passed(each)}
+
+    def _reads(self, called: str) -> bool:
+        return called in self.parsed.pure or READERS.fullmatch(called) is not None
+
+    def _passed(self, node: Node) -> set[str]:
+        """Return the names in an argument, but for those that only a reading function gets."""
+        if node.type == "identifier":
+            return {self.parsed.text(node)}
+        if node.type == "call_expression" and self._reads(self.parsed.text(node.children[0])):
+            return set()
+        return {name for child in node.children for name in self._passed(child)}
