@@ -17,6 +17,7 @@ import msgspec
 from engine.journal import database
 from engine.journal.database import OwnedConnection
 from engine.journal.liveness import Lease, alive, host_name, process_start, this_host
+from engine.journal.read import Reader, TransactionReader
 from engine.journal.records import Event, JournalRow
 from engine.journal.rows import Record, Value, fetch, payload, storable, store
 from harness.errors import Refused
@@ -69,6 +70,10 @@ class LeasedConnection:
         with self.transaction() as connection:
             self.check_lease(campaign)
             yield connection
+
+    def reader(self) -> Reader:
+        """Return a reader that also sees what the open transaction has written."""
+        return TransactionReader(self.workspace, self._connection)
 
     def lease(self, campaign: str) -> Lease | None:
         """Return the campaign's lease row; its pid is 0 after a release."""

@@ -262,6 +262,17 @@ class Reader:
         return connection
 
 
+class TransactionReader(Reader):
+    """Reads on a writer's connection, and so sees what its open transaction has written."""
+
+    def __init__(self, workspace: Path, connection: OwnedConnection) -> None:
+        self._shared = connection
+        super().__init__(workspace)
+
+    def _open(self) -> sqlite3.Connection:
+        return self._shared.get()
+
+
 def _marks(values: Collection[str]) -> str:
     return ", ".join("?" * len(values))
 

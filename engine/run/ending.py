@@ -8,6 +8,7 @@ import logging
 import msgspec
 
 from engine.context import EngineContext
+from engine.failpoint import failpoint
 from engine.history import waiting_line
 from engine.history.campaign_view import NOT_RUN
 from engine.journal.model_costs import ModelBill
@@ -117,11 +118,15 @@ def _restore_state(campaign: RunningCampaign, state: CampaignState) -> None:
 
 def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *,
                  cut: bool = False) -> None:
-    """Record the stop and what was spent; a stop that is `cut` short does not state a result."""
+    """Record the stop and what was spent; a stop that is `cut` short does not state a result.
+
+    The journal says so only once the files do: an engine killed in between ends the campaign again.
+    """
     doubt, setup = rollback.doubt(campaign.context), campaign.setup
     campaign.meter.note()
     spent = campaign.meter.spent
     models = campaign.context.reader.model_bills().get(setup.id, ModelBill())
+    campaign.write_records()  # most of it before the transaction, which holds up other writers
     with campaign.context.writer.transaction():
         campaign.context.writer.event(
             setup.id, "campaign.stop", setup.repo.best, reason=reason, doubt=doubt,
@@ -132,7 +137,8 @@ def _record_stop(campaign: RunningCampaign, state: CampaignState, reason: str, *
             nothing_left_on=campaign.nothing_left_on,
             **({rollback.CUT: True} if cut else {}))
         campaign.set_state(state, "", reason, doubt)
-    campaign.write_records()
+        failpoint("stop.recorded")
+        campaign.records.write_all(campaign.context.writer.reader())
 
 
 def _run_end_to_end(campaign: RunningCampaign) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import campaigns
-from tests.support.killed_campaign import create, host, records
+from tests.support.killed_campaign import create, host, is_killed, records
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 SEED = 20261122
@@ -56,3 +56,16 @@ def test_records_are_those_of_an_undisturbed_run(wanted: int, tmp_path: Path,
             assert found[name] == text, f"{name} after {kills} kills"
     print(f"{kills} kills over {number} campaigns in {time.monotonic() - began:.0f} s")
     assert kills == wanted
+
+
+def test_campaign_has_ended_only_if_its_report_is_written(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
+    setup = create(tmp_path)
+    assert is_killed(setup, "stop.recorded")
+    assert campaigns.campaign(setup).state not in ENDED
+    assert host(setup).wait(600) == 0
+    assert campaigns.campaign(setup).state == "finished"
+    assert setup.folder.page.is_file()
+    with campaigns.reading(setup) as reader:
+        assert len(reader.events_of(setup.id, "campaign.stop")) == 1
