@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +17,7 @@ from harness.call_trace.watched_calls import WatchedFunction, WatchedProgram
 from tests.support import once_per_run
 
 KERNELS = """\
+import atexit
 import functools
 import torch
 
@@ -108,6 +111,7 @@ def observe(function: str) -> tuple[EntrySource, WatchedProgram, Path]:
 
 def _observed(function: str) -> tuple[EntrySource, WatchedProgram, Path]:
     path = project(Path(tempfile.mkdtemp(prefix="kopt-watched-")))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
     entry = entry_source.find(KERNELS, function, "kernels.py")
     observed = watched_calls.watch(
         [sys.executable, "test_it.py"],
