@@ -14,7 +14,7 @@ from engine.discovery.new.parameters import Parameters
 from engine.discovery.project.sources import CFunction
 from engine.manifest.schema import Manifest
 from harness.compile.device_code import toolkits
-from harness.errors import EnvironmentFault, InputError
+from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.formats.expression import names_of
 from harness.formats.json_codec import to_builtins
@@ -126,12 +126,7 @@ def check_shape(function: CFunction, tensor: str, shape: str) -> None:
 
 def can_build(function: CFunction) -> bool:
     """Return whether this machine can build a function; a host function needs a toolkit."""
-    if function.is_global:
-        return True
-    try:
-        return bool(toolkits.compiler(function.language))
-    except EnvironmentFault:
-        return False
+    return function.is_global or bool(toolkits.find(function.language))
 
 
 def explain(task: Target, *, tries: bool = False) -> Iterator[str]:

@@ -1,16 +1,21 @@
-"""Reads CUDA C++ and HIP sources: functions that can be targets, and how they are launched."""
+"""Reads CUDA C++ and HIP sources: the functions that can be targets, and their arguments."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from engine.discovery.project.sources import C_TYPES, CFunction, arguments
+from engine.discovery.project.sources import (
+    C_TYPES,
+    CFunction,
+    arguments,
+    project_files,
+    read_source,
+)
 from harness.compile.device_code import source_constants
-from harness.formats import expression
-from harness.tasks.target import Arg, Language, Launch
+from harness.tasks.target import Arg, Language
 
 SUFFIXES = (".cu", ".hip", ".cpp", ".cc", ".cxx")
 TYPES = C_TYPES | {
@@ -63,8 +68,10 @@ class DeclaredFunction:
         match = re.search(rf"\b{name}\s*\[", self.body)
         if match is None:
             return False
-        after = self.body[_closing(self.body, match.end() - 1) + 1:].lstrip()
-        return not after.startswith("=") or after.startswith("==")
+        after = self.body[closing(self.body, match.end() - 1) + 1:].lstrip()
+        value = after.partition(";")[0]
+        return not after.startswith("=") or after.startswith("==") or \
+            re.search(rf"\b{name}\s*\[", value) is not None
 
 
 def language_of(path: str, source: str) -> Language:
@@ -75,31 +82,35 @@ def language_of(path: str, source: str) -> Language:
 
 
 def functions(path: str, source: str) -> list[CFunction]:
-    """Return `extern "C"` functions of the host, then `__global__` functions with their launches.
+    """Return `extern "C"` functions of the host, then `__global__` functions.
 
     A template counts only where the file launches an instance of it.
     """
-    language, text = language_of(path, source), _BOUNDS.sub(" ", _IGNORED.sub(" ", source))
-    declared = {each.name: each for each in _declared(text)}
-    sites = {site.kernel: site for site in reversed(find(text))}
+    language, text = language_of(path, source), plain_text(source)
+    by_name = {each.name: each for each in declared(text)}
+    sites = {site.kernel: site for site in reversed(launch_sites(text))}
     hosts, kernels = list[CFunction](), list[CFunction]()
-    for each in declared.values():
+    for each in by_name.values():
         site = sites.get(each.name)
         instance = site.instance if site is not None else ""
         if not (each.is_global or each.is_c) or bool(each.template) != bool(instance):
             continue
         args = _arguments(each.typed(each.instance_parameters(instance)))
         if each.is_global and args:
-            names = [arg.name for arg in args]
             kernels.append(CFunction(
-                f"{each.name}{instance}", _roles(args, each, {name: name for name in names}),
-                language=language, is_global=True, constants=source_constants.find(source),
-                launch=site.launch(names, source) if site is not None else None))
+                f"{each.name}{instance}", _roles(args, each, {arg.name: arg.name for arg in args}),
+                language=language, is_global=True, constants=source_constants.find(source)))
         elif args:
             inner = next((site for site in sites.values()
-                          if site.kernel in declared and f"{site.text}" in each.body), None)
-            hosts.append(CFunction(each.name, _launcher(args, declared, inner), language=language))
+                          if site.kernel in by_name and f"{site.text}" in each.body), None)
+            hosts.append(CFunction(each.name, _launcher(args, by_name, inner), language=language))
     return hosts + kernels
+
+
+def kernel_files(project: Path) -> list[Path]:
+    """Return the project's CUDA and HIP sources that have functions which can be targets."""
+    return [path for path in project_files(project) if path.suffix in (".cu", ".hip")
+            and functions(path.name, read_source(path))]
 
 
 def advice(source: str) -> str:
@@ -111,15 +122,21 @@ def advice(source: str) -> str:
             "name a __global__ function that is not a template")
 
 
-def _declared(text: str) -> Iterator[DeclaredFunction]:
-    blocks = [(match.end() - 1, _closing(text, match.end() - 1))
+def plain_text(source: str) -> str:
+    """Return a source without comments, preprocessor lines and launch bounds."""
+    return _BOUNDS.sub(" ", _IGNORED.sub(" ", source))
+
+
+def declared(text: str) -> Iterator[DeclaredFunction]:
+    """Yield the functions that a plain text defines."""
+    blocks = [(match.end() - 1, closing(text, match.end() - 1))
               for match in _BLOCK.finditer(text)]
     for match in _FUNCTION.finditer(text):
         head = match["head"].split()
         inside = any(start < match.start() < end for start, end in blocks)
-        if match["name"] in ("if", "for", "while", "switch", "main") or "return" in head:
+        if match["name"] in ("if", "for", "while", "switch") or "return" in head:
             continue
-        body = text[match.end() - 1:_closing(text, match.end() - 1) + 1]
+        body = text[match.end() - 1:closing(text, match.end() - 1) + 1]
         yield DeclaredFunction(
             name=match["name"], template=match["template"] or "", parameters=match["parameters"],
             body=body, is_global="__global__" in head, is_c="__global__" not in head
@@ -151,7 +168,7 @@ def _launcher(args: tuple[Arg, ...], declared: dict[str, DeclaredFunction],
     return _roles(args, kernel, dict(zip(site.values, inner, strict=False)))
 
 
-def _closing(text: str, at: int) -> int:
+def closing(text: str, at: int) -> int:
     """Return the index of the bracket that closes the one at an index."""
     pairs, depth = {"{": "}", "[": "]", "(": ")"}, 0
     opened, closed = text[at], pairs[text[at]]
@@ -162,90 +179,29 @@ def _closing(text: str, at: int) -> int:
     return len(text)
 
 
-MOST_STEPS = 8
 _SITE = re.compile(r"\b(?P<kernel>\w+)\s*(?P<instance><[^<>;]*>)?\s*<<<(?P<sizes>.*?)>>>\s*"
                    r"\((?P<values>[^;]*)\)\s*;", re.DOTALL)
-_VARIABLE = re.compile(r"\b(?P<name>[A-Za-z_]\w*)\s*(?:=\s*(?:dim3\s*)?(?P<value>[^;=]+)"
-                       r"|\((?P<sizes>[^;{}]*)\)|\{(?P<braced>[^;{}]*)\})\s*;")
-_CEILING = re.compile(r"\b(?:\w*::)?(?:ceil_?div|cdiv|div_?up|div_?ceil|ceil_?divide)\s*"
-                      r"\(([^(),]*),([^(),]*)\)", re.IGNORECASE)
-_CAST = re.compile(r"\((?:unsigned(?: int)?|int|size_t|int64_t|uint32_t|long long|long)\)"
-                   r"|\bstatic_cast<[^<>]*>")
-_SIZES = {"float": 4, "int": 4, "double": 8, "half": 2, "__half": 2, "__nv_bfloat16": 2,
-          "char": 1, "int64_t": 8, "float4": 16}
-_SIZEOF = re.compile(rf"\bsizeof\s*\(\s*({'|'.join(_SIZES)})\s*\)")
-_SYMBOL = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchSite:
-    """One launch: the kernel, its template arguments, and the texts between the brackets."""
+    """One launch: the kernel, its template arguments, its text, and the values that it passes."""
 
     kernel: str
     instance: str
     text: str
-    sizes: tuple[str, ...]
     values: tuple[str, ...]
-    variables: Mapping[str, str]
-
-    def launch(self, parameters: Sequence[str], source: str) -> Launch | None:
-        """Return the launch in terms of the kernel's parameters and the source's constants.
-
-        Other names, of the function that launches, stay; config classes have to define them.
-        Returns None if the launch cannot be expressed.
-        """
-        passed = {value: name for value, name in zip(self.values, parameters, strict=False)
-                  if _SYMBOL.fullmatch(value)}
-        known = {name: name for name in source_constants.find(source)} | passed
-        try:
-            grid, block, *rest = [self._axes(size, known) for size in self.sizes]
-        except (ValueError, SyntaxError):
-            return None
-        launch = Launch(grid=grid, block=block, shared_bytes=rest[0][0] if rest else 0)
-        return None if launch.fault() else launch
-
-    def _axes(self, text: str, known: Mapping[str, str]) -> tuple[int | str, ...]:
-        """Return the dimensions of a `dim3` or of a number."""
-        text = text.strip()
-        for _ in range(MOST_STEPS):
-            if text in known or text not in self.variables:
-                break
-            text = self.variables[text].strip()
-        text = re.sub(r"^dim3\s*(?=[({])", "", text)
-        if re.fullmatch(r"\(.*\)|\{.*\}", text, re.DOTALL) and \
-                _closing(text, 0) == len(text) - 1:
-            text = text[1:-1]
-        return tuple(self._expression(part, known) for part in _parts(text))
-
-    def _expression(self, text: str, known: Mapping[str, str]) -> int | str:
-        for _ in range(MOST_STEPS):
-            text = _SIZEOF.sub(lambda match: str(_SIZES[match[1]]), _CAST.sub("", text))
-            text = _CEILING.sub(lambda match: "(({0} + {1} - 1) / ({1}))".format(
-                *map(str.strip, match.groups())), text)
-            if all(name in known or name not in self.variables for name in _SYMBOL.findall(text)):
-                break
-            text = _SYMBOL.sub(lambda match: match[0] if match[0] in known
-                             or match[0] not in self.variables
-                             else f"({self.variables[match[0]]})", text)
-        text = _SYMBOL.sub(lambda match: known.get(match[0], match[0]),
-                         source_constants.python_expression(text))
-        text = " ".join(text.split())
-        expression.parse(text)
-        return int(text) if text.isdigit() else text
 
 
-def find(text: str) -> list[LaunchSite]:
-    """Return the launches in a text without comments, in their order."""
-    variables = {match["name"]: match["value"] or match["sizes"] or match["braced"] or ""
-                 for match in _VARIABLE.finditer(text)}
+def launch_sites(text: str) -> list[LaunchSite]:
+    """Return the launches in a plain text, in their order."""
     return [LaunchSite(
         kernel=match["kernel"], instance=re.sub(r"\s+", "", match["instance"] or ""),
-        text=match[0], sizes=tuple(_parts(match["sizes"]))[:3],
-        values=tuple(_parts(match["values"])), variables=variables)
+        text=match[0], values=tuple(split_parts(match["values"])))
         for match in _SITE.finditer(text)]
 
 
-def _parts(text: str) -> list[str]:
+def split_parts(text: str) -> list[str]:
     """Return the parts of a text between commas outside brackets."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):

@@ -20,6 +20,8 @@ MOST_DEEP = 8
 """How deep the modules of a Python package may lie."""
 MAX_FILES = 5000
 MAX_SOURCE = 1 << 20
+MAX_PROGRAMS = 40
+PROGRAM_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".h", ".cuh")
 C_TYPES = {
     "double": "float64", "float": "float32", "int64_t": "int64", "long": "int64",
     "long long": "int64", "ptrdiff_t": "int64", "size_t": "int64", "int": "int32",
@@ -97,6 +99,13 @@ def read_source(path: Path) -> str:
         return path.read_text(errors="replace") if path.stat().st_size <= MAX_SOURCE else ""
     except OSError:
         return ""
+
+
+def program_texts(project: Path, path: Path) -> list[str]:
+    """Return a source's text, then those of the first other C and C++ files of its project."""
+    others = [other for other in project_files(project)
+              if other.suffix in PROGRAM_SUFFIXES and other != path][:MAX_PROGRAMS]
+    return [read_source(path), *map(read_source, others)]
 
 
 def c_functions(source: str) -> list[CFunction]:

@@ -43,9 +43,22 @@ typedef unsigned long long uint64_t;
 typedef decltype(sizeof(0)) size_t;
 typedef unsigned long long uintptr_t;
 """
+MATH = """
+#ifndef INFINITY
+#define INFINITY __builtin_huge_valf()
+#endif
+#ifndef NAN
+#define NAN __builtin_nanf("")
+#endif
+#define M_PI 3.14159265358979323846
+#define M_SQRT2 1.41421356237309504880
+#define M_SQRT1_2 0.70710678118654752440
+#define M_2_SQRTPI 1.12837916709551257390
+#define M_LOG2E 1.4426950408889634074
+"""
 ASSERT = "#define assert(condition) ((void)0)\n"
 HEADERS = {"stdint.h": INTEGERS, "cstdint": INTEGERS, "float.h": FLOATS, "cfloat": FLOATS,
-           "limits.h": LIMITS, "climits": LIMITS, "math.h": "", "cmath": "", "stdio.h": "",
+           "limits.h": LIMITS, "climits": LIMITS, "math.h": MATH, "cmath": MATH, "stdio.h": "",
            "cstdio": "", "stddef.h": "", "cstddef": "", "stdlib.h": "", "cstdlib": "",
            "assert.h": ASSERT, "cassert": ASSERT, "cuda_runtime.h": "", "hip/hip_runtime.h": ""}
 """Stand-ins for headers that device code includes by habit, used where no folder has them: these

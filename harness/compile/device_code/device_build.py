@@ -1,7 +1,8 @@
 """Builds the source of a CUDA or HIP target, once per content.
 
-NVRTC or hiprtc, which come with torch, compile a `__global__` entry to machine code; without hiprtc
-clang's AMD target compiles HIP. An entry that runs on the host is built into a shared library by
+NVRTC or hiprtc, which come with torch, compile a `__global__` entry to machine code. What NVRTC
+refuses, such as functions of the host, nvcc compiles if it is installed; without hiprtc clang's AMD
+target compiles HIP. An entry that runs on the host is built into a shared library by
 nvcc or hipcc. Builds are kept below the scratch folder, where only this process writes.
 """
 
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 LIMITS = Limits(wall_s=300.0, output_bytes=8 << 20, memory_bytes=16 << 30, file_bytes=1 << 30)
 MAX_BYTES = 256 << 20
 """A tree with more bytes than this is built each time: hashing it costs more than it saves."""
+
+JIT = "host functions are not allowed in JIT mode"
+HOST_CODE = ("; NVRTC compiles no function of the host: install nvcc, or move the kernel to a "
+             "file of its own")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +130,25 @@ class DeviceCompiler:
         """Compile HIP without ROCm; return the entry's name in the code, and the report."""
         log = self._run(toolkits.clang_argv(clang, self.arch, self.target.flags, part, out,
                                             self.target.source), tree, part)
-        for kernel in parse_report(log, self.arch):
-            if plain_name(kernel.kernel) == self.target.entry:
-                return kernel.kernel, log
-        raise BuildError(f"{self.target.source} has no kernel {self.target.entry!r}")
+        return self._symbol(log), log
+
+    def _nvcc(self, nvcc: str, tree: Path, part: Path, out: Path) -> tuple[str, str]:
+        """Compile CUDA C++ with its host code; return the entry's name in it, and the report."""
+        log = self._run(toolkits.cubin_argv(nvcc, self.arch, self.target.flags, out,
+                                            self.target.source), tree, part)
+        return self._symbol(log), log
+
+    def _symbol(self, log: str) -> str:
+        """Return the entry's name in the code. Raises BuildError if there is not one instance."""
+        base = self.target.entry.partition("<")[0]
+        symbols = [name for name, _ in _kernels(log)
+                   if name == base or f"{len(base)}{base}" in name]
+        if len(symbols) > 1:
+            entry = f"{toolkits.demangled(self.target.entry)}("
+            symbols = [name for name in symbols if toolkits.demangled(name).startswith(entry)]
+        if len(symbols) != 1:
+            raise BuildError(f"{self.target.source} has no kernel {self.target.entry!r}")
+        return symbols[0]
 
     def _run(self, argv: list[str], tree: Path, part: Path) -> str:
         return run_compiler(argv, tree, part, env=self.place.env, limits=LIMITS,
@@ -137,6 +157,9 @@ class DeviceCompiler:
     def _code(self, tree: Path, part: Path, out: Path) -> tuple[str, str]:
         """Compile a `__global__` function; return its name in the code, and the report."""
         language, place = self.target.language, self.place
+        nvcc = toolkits.find("cuda") if language == "cuda" else ""
+        if nvcc and "<<<" in (tree / self.target.source).read_text(errors="replace"):
+            return self._nvcc(nvcc, tree, part, out)
         try:
             with Peer("compile.rtc", cwd=tree, limits=LIMITS, python=place.python,
                       env=guard.clean_env(place.env, home=part),
@@ -146,6 +169,8 @@ class DeviceCompiler:
                                       entry=self.target.entry, arch=self.arch, out=str(out),
                                       flags=self.target.flags)
         except PeerError as error:
+            if nvcc:
+                return self._nvcc(nvcc, tree, part, out)
             if language == "hip" and (clang := toolkits.find_clang()):
                 return self._clang(clang, tree, part, out)
             raise EnvironmentFault(
@@ -156,16 +181,18 @@ class DeviceCompiler:
         except PeerDied as error:
             raise BuildError(f"the compiler {error.what}") from None
         if refused := str(answer.get("refused", "")):
-            raise BuildError(first_error(refused))
+            if nvcc:
+                return self._nvcc(nvcc, tree, part, out)
+            raise BuildError(first_error(refused) + (HOST_CODE if JIT in refused else ""))
         return str(answer["symbol"]), str(answer["log"])
 
     def _compiler_id(self) -> list[object]:
         """Return what identifies the compiler: another version makes other code."""
         if self.target.launch is not None:
             clang = toolkits.find_clang() if self.target.language == "hip" else ""
-            return [self.place.python or "", clang]
-        path = os.path.realpath(toolkits.compiler(self.target.language))
-        return [path, os.stat(path).st_mtime_ns]
+            nvcc = toolkits.find("cuda") if self.target.language == "cuda" else ""
+            return [self.place.python or "", clang, *(_identity(nvcc) if nvcc else [])]
+        return _identity(toolkits.compiler(self.target.language))
 
     def _launches(self, source: str) -> dict[str, tuple[int, ...]]:
         """Return the launch sizes of each class. Raises BuildError if they cannot be evaluated."""
@@ -195,6 +222,10 @@ class DeviceCompiler:
             programs=math.prod(grid), shared_bytes=kernel.shared_bytes + shared))
             for name, (*grid, x, y, z, shared) in launches.items()
             for kernel in reported if kernel.kernel == kept.symbol) if launches else reported
+
+
+def _identity(compiler: str) -> list[object]:
+    return [os.path.realpath(compiler), os.stat(compiler).st_mtime_ns]
 
 
 def _digest(tree: Path) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +54,14 @@ def compiler(language: str) -> str:
         f"{kit.variable}; a __global__ function with `launch` in its task needs none")
 
 
+def find(language: str) -> str:
+    """Return the path of nvcc or hipcc, "" where there is none."""
+    try:
+        return compiler(language)
+    except EnvironmentFault:
+        return ""
+
+
 def arch_of(language: str, arch: str) -> str:
     """Return the architecture to compile for; a default where this machine has no such card."""
     arch = arch.partition(":")[0] or TOOLKITS[language].default_arch
@@ -67,6 +77,21 @@ def argv(language: str, path: str, arch: str, flags: tuple[str, ...], header: Pa
     return [path, f"{kit.arch_flag}{arch}", *kit.report, *(flags or ("-O3",)),
             *kit.position_independent, "-shared", "-include", str(header), "-o", str(out),
             "-x", kit.language, source]
+
+
+def cubin_argv(path: str, arch: str, flags: tuple[str, ...], out: Path, source: str) -> list[str]:
+    """Return nvcc's command that compiles a source's kernels and reports each one's resources."""
+    kit = TOOLKITS["cuda"]
+    return [path, "-cubin", f"{kit.arch_flag}{arch}", *kit.report, *(flags or ("-O3",)),
+            "-o", str(out), "-x", kit.language, source]
+
+
+def demangled(symbol: str) -> str:
+    """Return a C++ function with its template's arguments and parameters, without spaces."""
+    tool = shutil.which("c++filt") or shutil.which("cu++filt")
+    text = subprocess.run([tool, symbol], capture_output=True, text=True, check=False,
+                          timeout=10).stdout if tool else symbol
+    return re.sub(r"\s|\((?:unsigned )?(?:int|long|bool)\)", "", text).removeprefix("void")
 
 
 def errors_of(language: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from engine.discovery.new import draft_kernel
 from engine.discovery.new.draft_kernel import check_shape
 from engine.discovery.new.launch_constant import with_block_constant
-from engine.discovery.project import device_sources, sources
+from engine.discovery.project import device_sources, program_call, sources
 from engine.routing.source_language import top_level
 from harness.errors import InputError
 from harness.formats.quantities import listed
@@ -53,22 +53,25 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     source = _source(project, args, prompt)
     function = _function(project / source, args, prompt)
     reference = _reference(args.reference, project, function, prompt)
+    call = program_call.find(function, sources.program_texts(project, project / source))
     function = msgspec.structs.replace(function, launch=_launch(
-        function, args, prompt, sources.read_source(project / source)),
+        function, call.launch, args, prompt, sources.read_source(project / source)),
         flags=(*function.flags, *sources.header_flags(project, project / source))
         if function.language == "c" else ())
-    shapes, scalars = pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar")
+    shapes = {**call.shapes, **pairs(args.shape, "--shape")}
+    scalars = {**call.scalars, **pairs(args.scalar, "--scalar")}
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
     tensors = [arg.name for arg in function.args if arg.shape is not None
                and arg.name not in shapes]  # a C signature does not have their shapes
     values = [arg.name for arg in function.args if arg.shape is None and arg.value is None
               and arg.name not in scalars]
     free = [name for name in sizes if name not in scalars]
+    classes = args.classes or call.classes(free)
     example = _example_class([*free, *shapes.values()])
     default = sizes[0] if len(sizes) == 1 else ""
     if not prompt.interactive:
         _expect_all(function, [] if default else tensors, values,
-                    "" if args.classes else example)
+                    "" if classes else example)
     for name in tensors:
         shapes[name] = prompt.text(
             f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
@@ -80,12 +83,15 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
                                   pairs(args.role, "--role"))
 
-    task = drafted(args.classes or _classes(
+    task = drafted(classes or _classes(
         prompt, drafted, _example_class([*free, *shapes.values()])))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task, tries=args.first_check):
         print(f"  {line}", file=sys.stderr)
+    for each in [] if args.classes else classes:
+        name, _, text = each.partition(": ")
+        print(f"  {f'class {name}':18} {text}  (as the program calls it)", file=sys.stderr)
     print_text(f"wrote {path}; add a tolerance, flops or weights where the defaults do not fit",
                sys.stderr)
 
@@ -170,9 +176,10 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
         if not (project / args.source).is_file():
             raise InputError(f"the source {args.source!r} does not exist", where=str(project))
         return Path(args.source)
-    names = [path.relative_to(project).as_posix() for path in sources.kernel_sources(project)]
+    found = sources.kernel_sources(project) or device_sources.kernel_files(project)
+    names = [path.relative_to(project).as_posix() for path in found]
     if not names:
-        raise InputError("there is no task.yaml and no C kernel to write one for",
+        raise InputError("there is no task.yaml, and no C, CUDA or HIP kernel to write one for",
                          where=str(project),
                          fix="name a function, FILE:FUNCTION; or the project's benchmark: "
                          "--benchmark COMMAND --csv FILE")
@@ -203,23 +210,24 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
     return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
 
 
-def _launch(function: sources.CFunction, args: argparse.Namespace, prompt: Prompt,
-            source: str) -> Launch | None:
-    """Return the launch of a `__global__` function: the source's, except where flags override it.
+def _launch(function: sources.CFunction, known: Launch | None, args: argparse.Namespace,
+            prompt: Prompt, source: str) -> Launch | None:
+    """Return the launch of a `__global__` function: the program's, except where flags override it.
 
     If the source can define a constant for the block, a knob may change it.
     """
     if not function.is_global:
         return None
-    known, names = function.launch, "the sizes, scalars and constants of the source"
+    names = "the sizes, scalars and constants of the source"
     grid, block, shared = (
         draft_kernel.parse_dims(flag) if flag is not None else dims
         for flag, dims in ((args.grid, known and known.grid), (args.block, known and known.block),
                           (args.shared, (known.shared_bytes,) if known else (0,))))
     grid = grid or draft_kernel.parse_dims(prompt.text(f"grid (in {names})", "--grid DIMS"))
     block = block or draft_kernel.parse_dims(prompt.text(f"block (in {names})", "--block DIMS"))
-    return with_block_constant(Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0]),
-                               function.name, source)
+    return with_block_constant(
+        Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0],
+               defaults=known.defaults if known else {}), function.name, source)
 
 
 def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],

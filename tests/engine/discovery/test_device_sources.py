@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.discovery.project import device_sources
-from harness.tasks.target import Arg, Launch
+from harness.tasks.target import Arg
 
 KERNEL = """
 #include <cuda_fp16.h>
@@ -35,42 +35,21 @@ def test_pointers_scalars_and_sizes_are_inferred() -> None:
     [kernel] = device_sources.functions("kernel.cu", KERNEL)
     assert (kernel.name, kernel.language, kernel.is_global) == ("scale", "cuda", True)
     assert kernel.args == (*ARGS, Arg(name="cols", dtype="int32", value="cols"))
-    assert kernel.launch is None
 
 
 def test_launcher_comes_first_without_its_stream() -> None:
     host, kernel = device_sources.functions("kernel.cu", KERNEL + LAUNCHER)
-    assert (host.name, host.is_global, host.launch) == ("run", False, None)
+    assert (host.name, host.is_global) == ("run", False)
     assert host.args == (*ARGS, Arg(name="n", dtype="int32", value="n"))
     assert kernel.name == "scale"
 
 
-def test_launch_is_expressed_in_kernel_parameters_and_constants() -> None:
-    _, kernel = device_sources.functions("kernel.cu", KERNEL + LAUNCHER)
-    assert kernel.launch == Launch(grid=("(cols + TILE - 1) // TILE",), block=("TILE",),
-                                   shared_bytes="TILE * 4")
-
-
-@pytest.mark.parametrize(("declarations", "launch", "grid", "block"), [
-    ("dim3 grid(cdiv(n, TILE), 2);", "<<<grid, 32 * WARPS>>>",
-     ("((cols + TILE - 1) // (TILE))", 2), ("32 * WARPS",)),
-    ("dim3 grid = dim3(n, 1, 1); dim3 block{32, 8};", "<<<grid, block>>>", ("cols", 1, 1),
-     (32, 8)),
-    ("const int threads = 128;", "<<<(unsigned int)((n + threads - 1) / threads), threads>>>",
-     ("((cols + threads - 1) // threads)",), ("threads",))])
-def test_launch_is_read_through_dim3_casts_and_constants(
-        declarations: str, launch: str, grid: tuple[object, ...],
-        block: tuple[object, ...]) -> None:
-    text = KERNEL + f'void go(int n) {{ {declarations} scale{launch}(x, out, sum, 1.0f, n); }}'
-    [kernel] = device_sources.functions("kernel.cu", text)
-    assert kernel.launch == Launch(grid=grid, block=block)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("launch", ["<<<blocks_of(n), 256>>>", "<<<n > 5 ? 1 : 2, 256>>>"])
-def test_launch_that_is_not_arithmetic_is_not_read(launch: str) -> None:
-    text = KERNEL + f"void go(int n) {{ scale{launch}(x, out, sum, 1.0f, n); }}"
-    [kernel] = device_sources.functions("kernel.cu", text)
-    assert kernel.launch is None
+def test_array_is_read_first_where_its_new_value_needs_the_old_one() -> None:
+    [kernel] = device_sources.functions("a.cu", """__global__ void decay(float *m, float *out) {
+    m[threadIdx.x] = 0.9f * m[threadIdx.x];
+    out[threadIdx.x] = m[threadIdx.x];
+}""")
+    assert [arg.role for arg in kernel.args] == ["inout", "output"]
 
 
 def test_template_becomes_a_kernel_for_its_launched_instance() -> None:
@@ -97,12 +76,6 @@ def test_untyped_pointer_has_the_type_to_which_it_is_cast() -> None:
     [host] = device_sources.functions("a.cu", text)
     assert [(arg.dtype, arg.role) for arg in host.args[:2]] == [
         ("float32", None), ("float16", "output")]
-
-
-def test_launch_may_use_a_size_that_the_kernel_does_not_take() -> None:
-    text = KERNEL + "void go(int rows) { scale<<<rows * 2, 64>>>(x, out, sum, 1.0f, 7); }"
-    [kernel] = device_sources.functions("kernel.cu", text)
-    assert kernel.launch == Launch(grid=("rows * 2",), block=(64,))
 
 
 def test_extern_c_block_is_read_without_static_functions() -> None:

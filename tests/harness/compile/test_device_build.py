@@ -63,6 +63,51 @@ def test_headers_of_the_host_do_not_stop_nvrtc(tmp_path: Path, header: str) -> N
 
 
 @needs_nvrtc
+def test_infinity_needs_no_header_of_the_host(tmp_path: Path) -> None:
+    source = "#include <math.h>\n" + GLOBAL.replace("factor * x[i]", "fminf(x[i], INFINITY)")
+    assert build(tmp_path, source).symbol == "twice"
+
+
+PROGRAM = """
+#include <cstdio>
+#include <vector>
+#include <cuda_runtime.h>
+int main() {
+    std::vector<float> host(1024, 1.0f);
+    float *x, *out;
+    cudaMalloc(&x, 4096);
+    cudaMalloc(&out, 4096);
+    twice<<<4, TILE>>>(x, out, 2.0f, 1024);
+    printf("%s\\n", cudaGetErrorString(cudaDeviceSynchronize()));
+}
+"""
+"""The host code of a program that launches its own kernel, which NVRTC does not compile."""
+
+
+@needs_nvcc
+def test_kernel_of_a_whole_program_is_compiled_by_nvcc(tmp_path: Path) -> None:
+    made = build(tmp_path, GLOBAL.replace('extern "C" ', "static ") + PROGRAM)
+    assert "twice" in made.symbol and Path(made.path).read_bytes().startswith(b"\x7fELF")
+    assert made.resources[0].registers and made.launches["odd"][3] == 256
+
+
+@needs_nvcc
+def test_launched_instance_of_a_programs_template_is_the_entry(tmp_path: Path) -> None:
+    kernel = GLOBAL.replace('extern "C" ', "template <typename T, bool ODD> ").replace("float", "T")
+    program = PROGRAM.replace("twice<<<", "twice<float, false><<<") + PROGRAM.replace(
+        "main", "other").replace("twice<<<", "twice<float, true><<<")
+    made = build(tmp_path, kernel + program, device_case.target(entry="twice<float, true>"))
+    assert made.symbol.startswith("_Z5twiceIfLb1E")
+
+
+@needs_nvrtc
+def test_refused_host_code_names_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolkits, "find", lambda language: "")
+    with pytest.raises(BuildError, match=r"compiles no function of the host: install nvcc"):
+        build(tmp_path, GLOBAL + "int other() { return 1; }\n")
+
+
+@needs_nvrtc
 def test_error_names_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"kernel\.cu\(4\): error: .*undeclared"):
         build(tmp_path, GLOBAL.replace("factor * x[i]", "undeclared * x[i]"))

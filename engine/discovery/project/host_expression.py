@@ -1,0 +1,156 @@
+"""Resolves the names of a C expression in a program's text: to numbers, or to names that stay."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from engine.discovery.project.device_sources import split_parts
+from engine.discovery.project.host_program import BYTES, Frame
+from harness.compile.device_code import source_constants
+from harness.formats import expression
+
+MOST_STEPS = 20
+MATH: dict[str, Callable[..., float]] = {
+    "sqrt": math.sqrt, "rsqrt": lambda value: value ** -0.5, "pow": math.pow, "exp": math.exp,
+    "log": math.log, "min": min, "max": max}
+"""Functions of C whose values are computed, also as `sqrtf` and `std::sqrt`."""
+_CAST = re.compile(r"\(\s*(?:const\s+)?(?:unsigned(?:\s+int)?|int|size_t|u?int(?:32|64)_t"
+                   r"|(?:unsigned\s+)?long(?:\s+long)?|float|double)\s*\)"
+                   r"|\bstatic_cast\s*<[^<>]*>|\bstd::")
+_SIZEOF = re.compile(r"\bsizeof\s*(?:\(\s*(?P<type>[^()]*?)\s*\)|\*?\s*\w+)")
+_DEFAULT = re.compile(r"^.*\bargc\b[^?]*\?.*:\s*(?P<value>[^:]+)$", re.DOTALL)
+_SUFFIX = re.compile(r"\b(\d+\.?\d*(?:[eE][+-]?\d+)?)[fF]\b")
+_CEILING = re.compile(r"\b(?:\w*::)?(?:ceil_?div|cdiv|div_?up|div_?ceil|ceil_?divide)\s*"
+                      r"\(([^(),]*),([^(),]*)\)", re.IGNORECASE)
+DIM3 = re.compile(r"^dim3\s*[({](?P<sizes>.*)[)}]$", re.DOTALL)
+
+
+class UnknownValue(ValueError):
+    """The text does not say a value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostExpressions:
+    """Resolves expressions of one call's functions.
+
+    `symbols` are names that stay, by function and name, with what they are called then. Constants
+    in `stay` keep their names, and with `keeps_unknown` so does what the text does not say.
+    """
+
+    constants: Mapping[str, int]
+    symbols: Mapping[tuple[int, str], str] = field(default_factory=dict)
+    stay: frozenset[str] = frozenset()
+    keeps_unknown: bool = False
+
+    def number(self, text: str, frame: Frame) -> int | float:
+        """Return the value of an expression without names that stay. Raises UnknownValue."""
+        tree = self.resolve(text, frame)
+        try:
+            value: int | float = expression.evaluate(tree, {})
+        except (ArithmeticError, LookupError, TypeError) as error:
+            raise UnknownValue(text) from error
+        return value
+
+    def resolve(self, text: str, frame: Frame, item: int = 4, steps: int = MOST_STEPS) -> ast.expr:
+        """Return an expression with its names resolved; `item` is the size of an unknown type.
+
+        Raises UnknownValue.
+        """
+        if match := _DEFAULT.match(text):
+            text = match["value"]  # of an argument of the program that may be given
+        text = without_casts(_SIZEOF.sub(
+            lambda found: str(BYTES.get((found["type"] or "").strip(), item)), text))
+        text = _CEILING.sub(lambda match: "(({0} + {1} - 1) / ({1}))".format(
+            *map(str.strip, match.groups())), _SUFFIX.sub(r"\1", text))
+        try:
+            tree = ast.parse(source_constants.python_expression(text).replace("\n", " "),
+                             mode="eval").body
+        except (SyntaxError, ValueError) as error:
+            raise UnknownValue(text) from error
+        return self._resolved(tree, frame, item, steps)
+
+    def _resolved(self, node: ast.expr, frame: Frame, item: int, steps: int) -> ast.expr:
+        match node:
+            case ast.Constant(value=int() | float()):
+                return node
+            case ast.Name(id=name):
+                return self._name(name, frame, item, steps)
+            case ast.UnaryOp(op=ast.USub()):
+                return ast.UnaryOp(ast.USub(), self._resolved(node.operand, frame, item, steps))
+            case ast.BinOp():
+                return _joined(self._resolved(node.left, frame, item, steps), node.op,
+                               self._resolved(node.right, frame, item, steps))
+            case ast.Attribute(value=ast.Name(id=name), attr="x" | "y" | "z" as axis):
+                sides = DIM3.match(frame.variables.get(name, ""))
+                parts = split_parts(sides["sizes"]) if sides else []
+                return self.resolve([*parts, "1", "1", "1"]["xyz".index(axis)], frame, item,
+                                    steps - 1) if parts and steps else self._unknown(node)
+            case ast.Call(func=ast.Name(id="ceil" | "ceilf"), args=[ast.BinOp(
+                    left=left, op=ast.FloorDiv() | ast.Div(), right=right)]):
+                whole, part = (self._resolved(each, frame, item, steps) for each in (left, right))
+                more = ast.BinOp(part, ast.Sub(), ast.Constant(1))
+                return ast.BinOp(ast.BinOp(whole, ast.Add(), more), ast.FloorDiv(), part)
+            case ast.Call(func=ast.Name(id=name)):
+                known = MATH.get(name) or MATH.get(name.removesuffix("f"))
+                values = [self._resolved(arg, frame, item, steps) for arg in node.args]
+                if known and all(isinstance(value, ast.Constant) for value in values):
+                    try:
+                        return ast.Constant(known(*(value.value for value in values
+                                                    if isinstance(value, ast.Constant))))
+                    except (ArithmeticError, TypeError, ValueError) as error:
+                        raise UnknownValue(name) from error
+        return self._unknown(node)
+
+    def _depends(self, name: str, frame: Frame, item: int, steps: int) -> bool:
+        """Return whether a constant of the source is computed from names that stay."""
+        try:
+            return steps > 0 and name in frame.variables and bool(expression.names_in(self.resolve(
+                frame.variables[name], frame, item, steps - 1)) & set(self.symbols.values()))
+        except UnknownValue:
+            return False
+
+    def _unknown(self, node: ast.expr) -> ast.expr:
+        raise UnknownValue(ast.unparse(node))
+
+    def _name(self, name: str, frame: Frame, item: int, steps: int) -> ast.expr:
+        if symbol := self.symbols.get((id(frame), name)):
+            return ast.Name(id=symbol)
+        if name in self.stay and not self._depends(name, frame, item, steps):
+            return ast.Name(id=name)
+        try:
+            if name in frame.variables and steps > 0:
+                return self.resolve(frame.variables[name], frame, item, steps - 1)
+            if frame.caller is not None and steps > 0:
+                return self.resolve(frame.passed.get(name, name), frame.caller, item, steps - 1)
+        except UnknownValue:
+            if not self.keeps_unknown:
+                raise
+        if name in self.constants:
+            return ast.Constant(self.constants[name])
+        if not self.keeps_unknown or name in self.symbols.values():
+            raise UnknownValue(name)
+        return ast.Name(id=name)
+
+
+def without_casts(text: str) -> str:
+    """Return an expression without casts to numbers."""
+    return _CAST.sub("", text).strip()
+
+
+def _joined(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
+    """Return an operation; C divides whole numbers by `/`, which is `//` here, others exactly."""
+    numbers = isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
+    match op:
+        case ast.LShift() if numbers:
+            return ast.Constant(left.value << min(right.value, 62))  # type: ignore[attr-defined]
+        case ast.Add() | ast.Sub() | ast.Mult() | ast.Mod():
+            return ast.BinOp(left, op, right)
+        case ast.FloorDiv():
+            is_float = any(isinstance(part, ast.Constant) and isinstance(part.value, float)
+                           for side in (left, right) for part in ast.walk(side))
+            return ast.BinOp(left, ast.Div() if is_float else op, right)
+    raise UnknownValue(ast.unparse(ast.BinOp(left, op, right)))

@@ -1,0 +1,237 @@
+"""Infers the sizes, shapes and numbers of a kernel's task from the program that calls it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from engine.discovery.project import host_program
+from engine.discovery.project.device_sources import plain_text, split_parts
+from engine.discovery.project.host_expression import (
+    DIM3,
+    MOST_STEPS,
+    HostExpressions,
+    UnknownValue,
+    without_casts,
+)
+from engine.discovery.project.host_program import RETURNED, Frame, HostCall
+from engine.discovery.project.sources import CFunction
+from harness.compile.device_code import source_constants
+from harness.formats import expression
+from harness.tasks.target import DTYPE_BYTES, Arg, Launch
+
+MOST_CALLS = 4
+THREADS, SIDE = 256, 16
+"""The threads of a block, or of each of its sides, where the text does not say them."""
+_POINTER = re.compile(r"^(?:thrust::raw_pointer_cast\()?(?:\([^()]*\)\s*)?&?\s*"
+                      r"(?P<name>[A-Za-z_]\w*)\s*(?:\.data\(\)|\[0\])?\)?$")
+
+
+@dataclass(frozen=True)
+class ProgramCall:
+    """What the text of a program passes to a kernel.
+
+    `shapes` are in sizes of the kernel, `scalars` are the other numbers; `sizes` are those of each
+    call, by argument, if a call's text says them all. `launch` is in sizes, scalars and constants
+    of the kernel's source, and in other names of the host, which config classes have to define;
+    None for a plain call, or if it cannot be expressed.
+    """
+
+    launch: Launch | None = None
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    scalars: Mapping[str, str] = field(default_factory=dict)
+    sizes: tuple[Mapping[str, int], ...] = ()
+
+    def classes(self, names: Sequence[str]) -> list[str]:
+        """Return the calls' config classes of the sizes that are named, as `--class` takes them."""
+        shapes = [{name: each[name] for name in names} for each in self.sizes] if names else []
+        return [f"{'main' if len(shapes) == 1 else 'x'.join(map(str, shape.values()))}: "
+                + " ".join(f"{name}={value}" for name, value in shape.items())
+                for shape in shapes]
+
+
+def find(kernel: CFunction, texts: Sequence[str]) -> ProgramCall:
+    """Return what a program passes to a kernel; the first text is the kernel's, others may call it.
+
+    A shape that the first call does not show is left out.
+    """
+    own, *others = texts
+    found = ProgramCall()
+    for text in ("", *others):
+        call = _of_program(kernel, own, text)
+        if call.sizes:
+            return call
+        found = found if found.shapes else call
+    return found
+
+
+def _of_program(kernel: CFunction, own: str, other: str) -> ProgramCall:
+    name = kernel.name.partition("<")[0]
+    if other and not re.search(rf"\b(?:main|{re.escape(name)})\b", other):
+        return ProgramCall()
+    constants = source_constants.find(other) | source_constants.find(own)
+    program = plain_text(f"{own}\n{other}")
+    found = ProgramCall()
+    sizes: list[Mapping[str, int]] = []
+    for made in itertools.islice(host_program.calls(kernel.name, program), MOST_CALLS):
+        if len(made.values) < len(kernel.args) or bool(made.launch) != kernel.is_global:
+            continue
+        call = _Call(kernel, made, constants, program)
+        found = ProgramCall(launch=found.launch or call.launch(),
+                            shapes=found.shapes or call.shapes(),
+                            scalars=found.scalars or call.scalars())
+        if (of_call := call.sizes()) and of_call not in sizes:
+            sizes.append(of_call)
+    return replace(found, sizes=tuple(sizes))
+
+
+class _Call:
+    """One call of a kernel, as the innermost function of the host makes it."""
+
+    def __init__(self, kernel: CFunction, made: HostCall, constants: Mapping[str, int],
+                 program: str) -> None:
+        self._kernel, self._made, self._frame = kernel, made, made.frame
+        self._constants, self._program = constants, program
+        self._numbers = HostExpressions(constants=constants)
+        self._values = dict(zip((arg.name for arg in kernel.args), made.values, strict=False))
+        self._sizes = [arg.name for arg in kernel.args if isinstance(arg.value, str)]
+        self._symbols: dict[tuple[int, str], str] = {}
+        for size in self._sizes:
+            self._name(size, self._values[size], made.frame)
+        self._known = self.sizes()
+
+    def _name(self, size: str, text: str, frame: Frame | None) -> None:
+        """Let each plain name that a size has in the functions of the host stand for that size."""
+        while frame is not None and (text := without_casts(text)).isidentifier():
+            self._symbols.setdefault((id(frame), text), size)
+            if text in frame.variables:
+                text = frame.variables[text]
+            else:
+                text, frame = frame.passed.get(text, ""), frame.caller
+
+    def sizes(self) -> dict[str, int]:
+        """Return the value of each size, {} if the text does not say all."""
+        try:
+            found = {name: int(self._numbers.number(self._values[name], self._frame))
+                     for name in self._sizes}
+        except UnknownValue:
+            return {}
+        return found if all(value > 0 for value in found.values()) else {}
+
+    def scalars(self) -> dict[str, str]:
+        """Return the numbers that are no sizes and that the text says."""
+        found = {}
+        for arg in self._kernel.args:
+            if arg.shape is None and arg.value is None:
+                with contextlib.suppress(UnknownValue):
+                    found[arg.name] = repr(
+                        self._numbers.number(self._values[arg.name], self._frame))
+        return found
+
+    def launch(self) -> Launch | None:
+        """Return the launch, None for a plain call or one that cannot be expressed.
+
+        Where the text does not say how many threads a block has, it is a constant with a default.
+        """
+        names = HostExpressions(constants=self._constants, symbols=self._symbols,
+                                stay=frozenset(self._kernel.constants), keeps_unknown=True)
+        try:
+            grid, block, *rest = [self._axes(size, names) for size in self._made.launch]
+        except ValueError:  # of which UnknownValue is one
+            return None
+        known = {*self._kernel.constants, *(arg.name for arg in self._kernel.args)}
+        used = re.findall(r"[A-Za-z_]\w*", " ".join(map(str, block)))
+        free = [name for name in used if name not in known]
+        launch = Launch(grid=grid, block=block, shared_bytes=rest[0][0] if rest else 0,
+                        defaults=dict.fromkeys(free, THREADS if len(free) == 1 else SIDE))
+        return None if launch.fault() else launch
+
+    def _axes(self, text: str, names: HostExpressions) -> tuple[int | str, ...]:
+        """Return the dimensions of a `dim3` or of a number."""
+        frame: Frame | None = self._frame
+        inner = text.strip()
+        while frame is not None and inner.isidentifier() and inner not in names.stay:
+            if inner in frame.variables:
+                inner = frame.variables[inner].strip()
+            else:
+                inner, frame = frame.passed.get(inner, inner), frame.caller
+        if frame is None or not (match := DIM3.match(inner)):
+            return self._axis(text, self._frame, names),
+        return tuple(self._axis(part, frame, names) for part in split_parts(match["sizes"]))
+
+    def _axis(self, text: str, frame: Frame, names: HostExpressions) -> int | str:
+        tree = names.resolve(text, frame)
+        if isinstance(tree, ast.Constant) or not expression.names_in(tree):
+            return int(expression.evaluate(tree, {}))
+        return ast.unparse(tree)
+
+    def shapes(self) -> dict[str, str]:
+        """Return the shapes of the arrays whose allocation the text shows."""
+        found = {}
+        for arg in self._kernel.args:
+            if arg.shape is not None:
+                with contextlib.suppress(UnknownValue):
+                    found[arg.name] = self._shape(arg)
+        return found
+
+    def _shape(self, arg: Arg) -> str:
+        item = DTYPE_BYTES.get(arg.dtype, 1)
+        names = HostExpressions(constants=self._constants, symbols=self._symbols)
+        text, frame = self._values[arg.name], self._frame
+        for _ in range(MOST_STEPS):
+            match = _POINTER.match(text.strip())
+            if match is None:
+                break
+            name = match["name"]
+            if length := host_program.allocated(name, frame.body):
+                factors = list(_factors(names.resolve(length[0], frame, item)))
+                return self._dims(factors, item if length[1] else 1)
+            if name in frame.variables:
+                text = frame.variables[name]
+                if inner := host_program.returning(text, frame, self._program):
+                    text, frame = RETURNED, inner
+            elif frame.caller is not None:
+                text, frame = frame.passed.get(name, name), frame.caller
+            else:
+                break
+        raise UnknownValue(arg.name)
+
+    def _dims(self, factors: Sequence[ast.expr], item: int) -> str:
+        """Return the dimensions whose product, times the bytes of an item, is that of factors."""
+        dims: list[str | int] = []
+        for node in factors:
+            value = node.value if isinstance(node, ast.Constant) else ast.unparse(node)
+            if isinstance(value, int) and dims and isinstance(dims[-1], int):
+                dims[-1] *= value
+            else:
+                dims.append(value if isinstance(value, int) else str(value))
+        last = next((n for n in reversed(range(len(dims))) if dims[n] == item or
+                     (isinstance(number := dims[n], int) and number % item == 0)), None)
+        if last is None and item > 1:
+            raise UnknownValue("no whole number of elements")
+        if last is not None and item > 1:
+            dims[last] = int(dims[last]) // item
+        dims = [dim for dim in dims if dim != 1] or [1]
+        if any(len(str(dim)) > expression.MOST_CHARACTERS for dim in dims):
+            raise UnknownValue("too long")
+        return ", ".join(self._size_of(dim) if isinstance(dim, int) else dim for dim in dims)
+
+    def _size_of(self, number: int) -> str:
+        """Return the sizes whose product is a number, if only one product is, else the number."""
+        products = [names for count in (1, 2, 3)
+                    for names in itertools.combinations(self._known, count)
+                    if math.prod(self._known[name] for name in names) == number]
+        return ", ".join(products[0]) if len(products) == 1 else str(number)
+
+
+def _factors(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        yield from _factors(node.left)
+        yield from _factors(node.right)
+    else:
+        yield node

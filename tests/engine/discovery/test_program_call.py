@@ -1,0 +1,155 @@
+"""A program's own call of its kernel gives the task's sizes, shapes, numbers and launch."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.discovery.project import device_sources, program_call, sources
+from engine.discovery.project.program_call import ProgramCall
+from harness.tasks.target import Launch
+from tests.engine.discovery.test_device_sources import KERNEL, LAUNCHER
+
+ROWS = """
+#include <vector>
+// the launch in a comment is none: scale_rows<<<1, 1>>>(x, x, 1, 1, 1.0f);
+__global__ void scale_rows(const float *in, float *out, int rows, int cols, float factor) {
+    for (int c = threadIdx.x; c < cols; c += blockDim.x)
+        out[blockIdx.x * cols + c] = in[blockIdx.x * cols + c] * factor;
+}
+"""
+MAIN = """
+int main() {
+    const int rows = 512, cols = 1024;
+    size_t n = (size_t)rows * cols;
+    float *d_in, *d_out;
+    cudaMalloc((void **)&d_in, n * sizeof(float));
+    CHECK(cudaMalloc(&d_out, sizeof(float) * rows * cols));
+    scale_rows<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f / sqrtf(64));
+}
+"""
+WANTED = {"in": "rows, cols", "out": "rows, cols"}
+
+
+def called(source: str, *others: str, path: str = "kernel.cu") -> ProgramCall:
+    function = (device_sources.functions(path, source) if path.endswith(".cu")
+                else sources.c_functions(source))[-1]
+    return program_call.find(function, [source, *others])
+
+
+def test_program_gives_shapes_sizes_numbers_and_launch() -> None:
+    call = called(ROWS + MAIN)
+    assert (call.shapes, call.scalars) == (WANTED, {"factor": "0.125"})
+    assert call.sizes == ({"rows": 512, "cols": 1024},)
+    assert call.launch == Launch(grid=("rows",), block=(128,))
+    assert call.classes(["rows", "cols"]) == ["main: rows=512 cols=1024"]
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("cudaMalloc((void **)&d_in, n * sizeof(float));", "size_t b = n * 4; cudaMalloc(&d_in, b);"),
+    ("cudaMalloc((void **)&d_in, n * sizeof(float));", "hipMalloc(&d_in, n * sizeof *d_in);"),
+    ("float *d_in, *d_out;", "float *d_out; float *d_in = make(rows * cols);"),
+    ("(d_in, d_out, rows", "(thrust::raw_pointer_cast(v.data()), d_out, rows"),
+    ("cudaMalloc((void **)&d_in, n * sizeof(float));", "cudaMalloc(&d_in, 512 * 1024 * 4);"),
+    ("const int rows = 512", "int rows = argc > 1 ? atoi(argv[1]) : 1 << 9"),
+    ("int main() {", "int rows_of_file = 512; int main() { // {")])
+def test_length_of_an_array_is_read_from_its_allocation(before: str, after: str) -> None:
+    helpers = "float *make(int n) { float *p = (float *)malloc(n * sizeof(float)); return p; }\n"
+    main = MAIN.replace("size_t n", "thrust::device_vector<float> v(rows * cols);\n    size_t n")
+    assert before in main
+    call = called(ROWS + helpers + main.replace(before, after))
+    assert call.shapes == WANTED and call.sizes == ({"rows": 512, "cols": 1024},)
+
+
+WRAPPED = MAIN.replace("scale_rows<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f / sqrtf(64))",
+                       "run(7, d_in, d_out, rows, cols)")
+RUN = """
+void scale(const float *x, float *y, int n, int width, int threads, float factor = 0.5f) {
+    dim3 grid(n), block(threads);
+    scale_rows<<<grid, block, threads * sizeof(float), 0>>>(x, y, n, width, factor);
+}
+void run(int which, const float *x, float *y, int n, int width) {
+    for (int threads = 32; threads <= 1024; threads *= 2)
+        scale(x, y, n, width, threads);
+}
+"""
+
+
+def test_call_is_followed_through_functions_of_the_host() -> None:
+    """A loop changes the threads, so that they become a constant with a default."""
+    call = called(ROWS + RUN + WRAPPED)
+    assert (call.shapes, call.scalars) == (WANTED, {"factor": "0.5"})
+    assert call.sizes == ({"rows": 512, "cols": 1024},)
+    assert call.launch == Launch(grid=("rows",), block=("threads",), shared_bytes="threads * 4",
+                                 defaults={"threads": 256})
+
+
+def test_call_in_another_file_is_found() -> None:
+    assert called(ROWS, "int other(int n) { return n; }", MAIN).shapes == WANTED
+    assert called(ROWS + RUN, WRAPPED).sizes == ({"rows": 512, "cols": 1024},)
+
+
+def test_two_calls_give_two_classes() -> None:
+    text = MAIN.replace("scale_rows<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f / sqrtf(64));",
+                        "run(0, d_in, d_out, 64, 256); run(0, d_in, d_out, 512, 1024);")
+    assert called(ROWS + RUN + text).classes(["rows", "cols"]) == [
+        "64x256: rows=64 cols=256", "512x1024: rows=512 cols=1024"]
+
+
+def test_what_the_text_does_not_say_is_left_out() -> None:
+    text = MAIN.replace("rows = 512, cols = 1024", "rows = read(), cols = 1024").replace(
+        "CHECK(cudaMalloc(&d_out, sizeof(float) * rows * cols));", "d_out = pool(17);")
+    call = called(ROWS + text)
+    assert (call.shapes, call.sizes) == ({"in": "rows, cols"}, ())
+    assert called(ROWS) == ProgramCall()
+
+
+@pytest.mark.parametrize("allocation", [
+    "float *x = malloc(n * sizeof(float)), *y = malloc(n * sizeof *y);",
+    "float *x = (float *)aligned_alloc(64, n * 4); float *y = calloc(n, sizeof(float));",
+    "float x[512 * 64]; static float y[512][64];",
+    "std::vector<float> x(n), y(n);", "float *x = new float[n], *y = new float[n];"])
+def test_c_program_gives_shapes_and_sizes(allocation: str) -> None:
+    source = f"""
+#define COLS 64
+void twice(const float *in, float *out, int rows, int cols) {{
+    for (int i = 0; i < rows * cols; i++) out[i] = 2 * in[i];
+}}
+int main(void) {{
+    int rows = 512; int n = rows * COLS;
+    {allocation}
+    twice(x, y, rows, COLS);
+}}
+"""
+    call = called(source, path="twice.c")
+    assert call.shapes == WANTED and call.launch is None
+    assert call.classes(["rows", "cols"]) == ["main: rows=512 cols=64"]
+
+
+def test_launch_is_expressed_in_kernel_parameters_and_constants() -> None:
+    assert called(KERNEL + LAUNCHER).launch == Launch(
+        grid=("(cols + TILE - 1) // TILE",), block=("TILE",), shared_bytes="TILE * 4")
+
+
+@pytest.mark.parametrize(("declarations", "launch", "grid", "block"), [
+    ("dim3 grid(cdiv(n, TILE), 2);", "<<<grid, 32 * WARPS>>>",
+     ("(cols + TILE - 1) // TILE", 2), ("32 * WARPS",)),
+    ("dim3 grid = dim3(n, 1, 1); dim3 block{32, 8};", "<<<grid, block>>>", ("cols", 1, 1),
+     (32, 8)),
+    ("const int threads = 128;", "<<<(unsigned int)((n + threads - 1) / threads), threads>>>",
+     ("(cols + threads - 1) // threads",), ("threads",))])
+def test_launch_is_read_through_dim3_casts_and_constants(
+        declarations: str, launch: str, grid: tuple[object, ...],
+        block: tuple[object, ...]) -> None:
+    text = KERNEL + f'void go(int n) {{ {declarations} scale{launch}(x, out, sum, 1.0f, n); }}'
+    assert called(text).launch == Launch(grid=grid, block=block)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("launch", ["<<<blocks_of(n), 256>>>", "<<<n > 5 ? 1 : 2, 256>>>"])
+def test_launch_that_is_not_arithmetic_is_not_read(launch: str) -> None:
+    text = KERNEL + f"void go(int n) {{ scale{launch}(x, out, sum, 1.0f, n); }}"
+    assert called(text).launch is None
+
+
+def test_launch_may_use_a_size_that_the_kernel_does_not_take() -> None:
+    text = KERNEL + "void go(int rows) { scale<<<rows * 2, 64>>>(x, out, sum, 1.0f, 7); }"
+    assert called(text).launch == Launch(grid=("rows * 2",), block=(64,))
