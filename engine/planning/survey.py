@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -22,7 +23,7 @@ from engine.workers import inbox, template
 from engine.workers.template import Offer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler, triton_aot
-from harness.compile.device_code.device_build import DeviceCompiler
+from harness.compile.device_code.device_build import DeviceCompiler, plain_name
 from harness.compile.kernel import Place
 from harness.compile.triton_aot import KernelLimit
 from harness.errors import InputError, KoptError
@@ -127,7 +128,9 @@ def _compiled(setup: Setup, target: Target, context: EngineContext, tree: Path,
     arch = "" if setup.device.kind == "cpu" else setup.device.arch
     try:
         place = Place(scratch=str(scratch), python=python, env=env, arch=arch)
-        resources = DeviceCompiler(target, place).build(tree).resources \
+        resources = tuple(
+            replace(each, kernel=plain_name(each.kernel))
+            for each in DeviceCompiler(target, place).build(tree).resources) \
             if target.language in OF_CARD else triton_aot.inspect(
                 target, tree, arch or triton_aot.DEFAULT_ARCH, place).resources
         return triton_aot.bottlenecks_of(resources, rows)

@@ -61,20 +61,22 @@ def find(kernel: CFunction, texts: Sequence[str]) -> ProgramCall:
     A shape that the first call does not show is left out.
     """
     own, *others = texts
+    constants = {name: value for text in reversed(texts)
+                 for name, value in source_constants.find(text).items()}
     found = ProgramCall()
     for text in ("", *others):
-        call = _of_program(kernel, own, text)
+        call = _of_program(kernel, own, text, constants)
         if call.sizes:
             return call
         found = found if found.shapes else call
     return found
 
 
-def _of_program(kernel: CFunction, own: str, other: str) -> ProgramCall:
+def _of_program(kernel: CFunction, own: str, other: str,
+                constants: Mapping[str, int]) -> ProgramCall:
     name = kernel.name.partition("<")[0]
     if other and not re.search(rf"\b(?:main|{re.escape(name)})\b", other):
         return ProgramCall()
-    constants = source_constants.find(other) | source_constants.find(own)
     program = plain_text(f"{own}\n{other}")
     found = ProgramCall()
     sizes: list[Mapping[str, int]] = []

@@ -41,15 +41,22 @@ class NumberPlace:
     tied: tuple[tuple[int, int], ...] = ()
     less_one: tuple[tuple[int, int], ...] = ()
     is_constant: bool = False
+    is_of_launch: bool = False
+    """Whether it is a constant between `<<<` and `>>>`."""
     is_bound: bool = False
 
     @property
+    def is_block(self) -> bool:
+        """Whether it is the number of threads in a launch's block, and not a constant."""
+        return self.name == BLOCK and not self.is_constant
+
+    @property
     def choices(self) -> tuple[int, ...]:
-        """The choices of a launch bound or a block size; () for other numbers.
+        """The choices of a launch bound, a block size or a launch's constant; () for others.
 
         No launch bound gets fewer threads than it has, so that present launches stay legal.
         """
-        if self.name == BLOCK and not self.is_constant:
+        if self.is_block or (self.is_of_launch and WARP <= self.value <= MOST_THREADS):
             return threads(self.value)
         if not self.is_bound:
             return ()
@@ -65,9 +72,12 @@ def threads(value: int) -> tuple[int, ...]:
 def find(source: str) -> Iterator[NumberPlace]:
     """Yield the numbers of a source that could be knobs."""
     text = _IGNORED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
+    launches = " ".join(match[2] for match in _ANY_LAUNCH.finditer(text))
     for match in _CONSTANT.finditer(text):
-        yield NumberPlace(kernel="", name=match[1] or match[2], value=int(match[3]),
-                          why="a constant", at=(match.end(), match.end()), is_constant=True)
+        name = match[1] or match[2]
+        yield NumberPlace(kernel="", name=name, value=int(match[3]), why="a constant",
+                          at=(match.end(), match.end()), is_constant=True,
+                          is_of_launch=re.search(rf"\b{name}\b", launches) is not None)
     bounds = [(head[1], match) for match in _BOUNDS.finditer(text)
               if (head := _KERNEL.match(text, match.end()))]
     parameters = {match[2]: match[1].split(",") for match in _TEMPLATE.finditer(

@@ -237,7 +237,7 @@ def _of_c(source: str, launch: Mapping[str, int] | None) -> Iterator[KnobProposa
         if number.is_constant and (not SIZES.search(number.name) or number.value < 1):
             continue
         name = number.name if number.is_constant else _knob_name(number.kernel, number.name)
-        if number.name == c_knobs.BLOCK and launch is not None and name not in launch:
+        if number.is_block and launch is not None and name not in launch:
             continue
         proposal = KnobProposal(
             name=name, line=source.count("\n", 0, number.at[0]) + 1, value=number.value,

@@ -88,6 +88,13 @@ def test_call_in_another_file_is_found() -> None:
     assert called(ROWS + RUN, WRAPPED).sizes == ({"rows": 512, "cols": 1024},)
 
 
+def test_constant_of_another_file_is_a_number() -> None:
+    """A knob could not change it, since candidates change the kernel's file only."""
+    call = called(ROWS + MAIN.replace("rows, 128", "(rows * cols + BLOCK - 1) / BLOCK, BLOCK"),
+                  "#define BLOCK 128\n")
+    assert call.launch == Launch(grid=("(rows * cols + 128 - 1) // 128",), block=(128,))
+
+
 def test_two_calls_give_two_classes() -> None:
     text = MAIN.replace("scale_rows<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f / sqrtf(64));",
                         "run(0, d_in, d_out, 64, 256); run(0, d_in, d_out, 512, 1024);")

@@ -165,6 +165,13 @@ def test_one_knob_sets_template_argument_block_size_and_bounds_of_a_launch() -> 
     assert knob_proposals.inlined(text) == CUDA
 
 
+def test_constant_of_a_launch_gets_the_usual_numbers_of_threads() -> None:
+    """Also if it is called `block`, and the task has a launch without constants of its own."""
+    source = "const int block = 128;\nvoid go(int n) { f<<<n, block, block * 4>>>(x, n); }\n"
+    [proposal] = knob_proposals.propose(source, "cuda", {})
+    assert (proposal.name, proposal.choices) == ("block", (32, 64, 128, 256, 512, 1024))
+
+
 def test_chosen_values_are_inlined_in_c() -> None:
     declared = knob_proposals.declare(CUDA, knob_proposals.propose(CUDA, "cuda"), "cuda")
     text = knob_proposals.inlined(knobs.apply(declared, {"SCALE_KERNEL_BLOCK": 256},
