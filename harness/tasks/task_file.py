@@ -62,9 +62,6 @@ def check(target: Target) -> None:
             raise BadField(f"{path!r} must lie inside the project", (field,))
     if target.adapter is not None:
         _check_adapter(target)
-    if target.by_baseline and target.language == "c":
-        raise BadField("a C kernel needs a reference in Python", ("reference",),
-                       fix="write FILE:FUNCTION")
     if not any(a.kind in ("output", "inout") for a in target.args) and not target.returns:
         raise BadField("the task has no output", ("args",),
                        fix="mark an argument with role: output")

@@ -14,6 +14,8 @@ from harness.compile.device_code import source_constants
 from harness.formats import expression
 
 MOST_STEPS = 20
+EVERYWHERE = 0
+"""In place of a function's id: a constant stands for a size in all functions."""
 MATH: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt, "rsqrt": lambda value: value ** -0.5, "pow": math.pow, "exp": math.exp,
     "log": math.log, "min": min, "max": max}
@@ -117,7 +119,7 @@ class HostExpressions:
         raise UnknownValue(ast.unparse(node))
 
     def _name(self, name: str, frame: Frame, item: int, steps: int) -> ast.expr:
-        if symbol := self.symbols.get((id(frame), name)):
+        if symbol := self.symbols.get((id(frame), name), self.symbols.get((EVERYWHERE, name))):
             return ast.Name(id=symbol)
         if name in self.stay and not self._depends(name, frame, item, steps):
             return ast.Name(id=name)

@@ -92,7 +92,8 @@ def allocated(name: str, body: str) -> tuple[str, bool] | None:
             return split_parts(_rest(body, match.end()))[0], in_bytes
     if match := re.search(rf"{at}\s*=\s*{cast}calloc\s*\(", body):
         return "*".join(f"({part})" for part in split_parts(_rest(body, match.end()))[:2]), True
-    if match := re.search(rf"\b(?:{'|'.join(BYTES)})\s+{at}\s*((?:\[[^\[\]]+\]\s*)+)[;=]", body):
+    if match := re.search(rf"\b(?:{'|'.join(BYTES)})\s+[^;(){{}}*]*?{at}\s*"
+                          r"((?:\[[^\[\]]+\]\s*)+)[;=,]", body):
         return "*".join(f"({part})" for part in re.findall(r"\[([^\[\]]+)\]", match[1])), False
     return None
 

@@ -14,6 +14,7 @@ from engine.discovery.project import host_program
 from engine.discovery.project.device_sources import plain_text, split_parts
 from engine.discovery.project.host_expression import (
     DIM3,
+    EVERYWHERE,
     MOST_STEPS,
     HostExpressions,
     UnknownValue,
@@ -29,7 +30,7 @@ MOST_CALLS = 4
 THREADS, SIDE = 256, 16
 """The threads of a block, or of each of its sides, where the text does not say them."""
 _POINTER = re.compile(r"^(?:thrust::raw_pointer_cast\()?(?:\([^()]*\)\s*)?&?\s*"
-                      r"(?P<name>[A-Za-z_]\w*)\s*(?:\.data\(\)|\[0\])?\)?$")
+                      r"(?P<name>[A-Za-z_]\w*)\s*(?:\.data\(\)|(?:\[0\])+)?\)?$")
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class _Call:
     def _name(self, size: str, text: str, frame: Frame | None) -> None:
         """Let each plain name that a size has in the functions of the host stand for that size."""
         while frame is not None and (text := without_casts(text)).isidentifier():
-            self._symbols.setdefault((id(frame), text), size)
+            is_constant = text in self._constants and text not in frame.variables
+            self._symbols.setdefault((EVERYWHERE if is_constant else id(frame), text), size)
             if text in frame.variables:
                 text = frame.variables[text]
             else:
@@ -224,11 +226,13 @@ class _Call:
         return ", ".join(self._size_of(dim) if isinstance(dim, int) else dim for dim in dims)
 
     def _size_of(self, number: int) -> str:
-        """Return the sizes whose product is a number, if only one product is, else the number."""
-        products = [names for count in (1, 2, 3)
-                    for names in itertools.combinations(self._known, count)
-                    if math.prod(self._known[name] for name in names) == number]
-        return ", ".join(products[0]) if len(products) == 1 else str(number)
+        """Return the product of fewest sizes that is a number, if only one is, else the number."""
+        for count in (1, 2, 3):
+            products = [names for names in itertools.combinations_with_replacement(
+                self._known, count) if math.prod(map(self._known.__getitem__, names)) == number]
+            if products:
+                return ", ".join(products[0]) if len(products) == 1 else str(number)
+        return str(number)
 
 
 def _factors(node: ast.expr) -> Iterator[ast.expr]:

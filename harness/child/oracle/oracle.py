@@ -1,7 +1,8 @@
 """Draws secret inputs and keeps the expected outputs, in a process that no candidate can reach.
 
 Talks JSON lines over a socket. The reference is the baseline's: a Python function over float64
-arrays (numpy for C targets, torch for Python and Triton) that takes the inputs by name.
+arrays (numpy for C targets, torch for Python and Triton) that takes the inputs by name, or the
+baseline's own entry.
 Standard library, plus numpy or torch.
 """
 
@@ -15,7 +16,7 @@ from ..channel import serve
 from ..one_line import line_in, one_line
 from .expected import Contents, ExpectedValues, NoAnswer
 from .inputs import SPIKED, draw
-from .reference import BaselineReference, Reference
+from .reference import open_reference
 from .ring import Ring
 from .slot_memory import SlotMemory
 from .tape import Tape
@@ -29,9 +30,7 @@ class OracleProgram:
 
     def __init__(self, job: dict[str, Any]) -> None:
         self.arrays = open_arrays(job)
-        self.expected = ExpectedValues(
-            self.arrays, BaselineReference(self.arrays, job["baseline"]) if job["baseline"]
-            else Reference(self.arrays, job))
+        self.expected = ExpectedValues(self.arrays, open_reference(self.arrays, job))
         self.cases: dict[str, Contents] = {}
         self.tapes: dict[tuple[str, str], Tape] = {}
         self.kinds: dict[str, list[str]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import inspect
 import keyword
@@ -113,3 +114,46 @@ class BaselineReference:
         if not self.kernel.returns:
             return written
         return [*written, *(returned if isinstance(returned, tuple | list) else (returned,))]
+
+
+C_TYPES = {"float32": ctypes.c_float, "float64": ctypes.c_double, "int64": ctypes.c_int64,
+           "int32": ctypes.c_int32, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8}
+
+
+class LibraryReference:
+    """Calls the entry of the baseline's C library on numpy arrays of the declared dtypes."""
+
+    runs_on_host = False
+
+    def __init__(self, arrays: Any, kernel: dict[str, Any]) -> None:
+        self.arrays = arrays
+        self.function = getattr(ctypes.CDLL(kernel["artifact"]), kernel["entry"])
+        self.function.restype = None
+
+    def values(self, tensors: list[dict[str, Any]], drawn: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments by name in call order; outputs are zeros."""
+        return {tensor["name"]: tensor["value"] if tensor["role"] == "scalar" else
+                self.arrays.np.zeros(tensor["shape"], tensor["dtype"])
+                if tensor["role"] == "output" else
+                self.arrays.widen(drawn[tensor["name"]], tensor["shape"], wide=False)
+                for tensor in tensors}
+
+    def results(self, tensors: list[dict[str, Any]], values: dict[str, Any]) -> list[Any]:
+        """Call the entry; return its output and in-place arrays."""
+        arrays = {tensor["name"]: self.arrays.np.ascontiguousarray(
+            values[tensor["name"]], tensor["dtype"]) for tensor in tensors
+            if tensor["role"] != "scalar"}
+        self.function(*(
+            C_TYPES[tensor["dtype"]](values[tensor["name"]]) if tensor["role"] == "scalar"
+            else ctypes.c_void_p(arrays[tensor["name"]].ctypes.data) for tensor in tensors))
+        return [arrays[tensor["name"]] for tensor in tensors
+                if tensor["role"] in ("output", "inout")]
+
+
+def open_reference(arrays: Any, job: dict[str, Any]) -> Reference | BaselineReference | \
+        LibraryReference:
+    """Return the task's reference, or the baseline that serves as one."""
+    if not job["baseline"]:
+        return Reference(arrays, job)
+    kind = LibraryReference if job["baseline"]["language"] == "c" else BaselineReference
+    return kind(arrays, job["baseline"])

@@ -113,7 +113,7 @@ def _reference(given: str | None, project: Path, function: sources.CFunction,
                prompt: Prompt) -> str:
     """Return the reference as the task names it: given, found in reference.py, or asked for.
 
-    For a CUDA or HIP kernel it may be the baseline itself. Raises InputError.
+    It may be the baseline itself. Raises InputError.
     """
     entry = function.name.partition("<")[0]
     if given:
@@ -124,7 +124,7 @@ def _reference(given: str | None, project: Path, function: sources.CFunction,
                        if arg.kind != "output" and not isinstance(arg.value, str))
     answer = prompt.text(QUESTION, "--reference FILE:FUNCTION, or write "
                          f"`def {entry}({inputs})` in reference.py, which returns the outputs",
-                         target.BASELINE if function.language in target.OF_CARD else "",
+                         target.BASELINE,
                          check=lambda text: _checked(text, project, function))
     return _checked(answer, project, function)
 
@@ -135,7 +135,7 @@ def _checked(text: str, project: Path, function: sources.CFunction) -> str:
     `text` may name the file relative to the project or to the current folder. Raises InputError if
     it does not exist, or has parameters that are no arguments of the kernel.
     """
-    if text == target.BASELINE and function.language in target.OF_CARD:
+    if text == target.BASELINE:
         return text
     file, _, name = text.partition(":")
     name = name or function.name.partition("<")[0]

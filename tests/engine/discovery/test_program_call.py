@@ -113,7 +113,7 @@ def test_what_the_text_does_not_say_is_left_out() -> None:
 @pytest.mark.parametrize("allocation", [
     "float *x = malloc(n * sizeof(float)), *y = malloc(n * sizeof *y);",
     "float *x = (float *)aligned_alloc(64, n * 4); float *y = calloc(n, sizeof(float));",
-    "float x[512 * 64]; static float y[512][64];",
+    "float x[512 * 64]; static float y[512][64];", "float x[512][COLS], y[512][COLS];",
     "std::vector<float> x(n), y(n);", "float *x = new float[n], *y = new float[n];"])
 def test_c_program_gives_shapes_and_sizes(allocation: str) -> None:
     source = f"""
@@ -129,6 +129,8 @@ int main(void) {{
 """
     call = called(source, path="twice.c")
     assert call.shapes == WANTED and call.launch is None
+    inner = source.replace("twice(x, y,", "twice(&x[0], &y[0][0],")
+    assert called(inner, path="twice.c").shapes == WANTED
     assert call.classes(["rows", "cols"]) == ["main: rows=512 cols=64"]
 
 

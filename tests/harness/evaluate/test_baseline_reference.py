@@ -60,6 +60,40 @@ def test_candidate_that_differs_from_the_baseline_is_wrong(tmp_path: Path) -> No
     assert verdict.valid and not verdict.correct
 
 
+C_SOURCE = """
+void blend(int n, float share, const float *x, float *y, double *total) {
+    total[0] = 0;
+    for (int i = 0; i < n; i++) {
+        y[i] = share * x[i] + (1 - share) * y[i];
+        total[0] += y[i];
+    }
+}
+"""
+C_TARGET = Target(
+    op="blend", language="c", source="blend.c", entry="blend", reference="baseline", args=(
+        Arg(name="n", dtype="int32", value="n"), Arg(name="share", dtype="float32", value=0.25),
+        Arg(name="x", dtype="float32", shape=("n",)),
+        Arg(name="y", dtype="float32", shape=("n",), role="inout"),
+        Arg(name="total", dtype="float64", shape=(1,), role="output")),
+    classes=(ConfigClass(name="odd", shape={"n": 1001}),))
+
+
+@pytest.mark.parametrize(("candidate", "is_correct"), [
+    (C_SOURCE, True), (C_SOURCE.replace("(1 - share)", "share"), False),
+    (C_SOURCE.replace("i < n", "i < n - 1"), False)])
+def test_c_baseline_computes_what_is_expected(tmp_path: Path, candidate: str,
+                                              is_correct: bool) -> None:
+    for name, text in (("base", C_SOURCE), ("new", candidate)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "blend.c").write_text(text)
+    base = str(tmp_path / "base")
+    verdict = evaluate(
+        C_TARGET, Trees(candidate=str(tmp_path / "new"), incumbent=base, reference=base),
+        inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
+    assert (verdict.valid, verdict.correct) == (True, is_correct), verdict
+    assert "reference-baseline" in {finding.rule for finding in verdict.audit}
+
+
 @pytest.mark.parametrize("arg", [
     Arg(name="a", dtype="bool", literal="yes"), Arg(name="a", dtype="tuple", literal="x"),
     Arg(name="a", dtype="float32", shape=("rows",), literal=True),
