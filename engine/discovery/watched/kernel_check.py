@@ -33,7 +33,7 @@ def judge(task: Target, project: Path, device: Device, *, python: str | None,
 
     With `settles`, the result's task has ranges of integer inputs with which the kernel and its own
     reference agree. Where the baseline is the reference, nothing would notice an index that is out
-    of bounds, so these ranges stay.
+    of bounds, so these ranges stay; outputs of which it writes a part only become `inout`.
     """
     began, drafted = time.monotonic(), DraftedTarget(target=task, files={})
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
@@ -52,7 +52,17 @@ def judge(task: Target, project: Path, device: Device, *, python: str | None,
 
         if settles and result.correct and not task.by_baseline:
             integer_ranges.settle(task, accepts)
+        if settles and task.by_baseline and result.verdict and not result.correct:
+            accepts(replace(task, args=tuple(
+                replace(arg, role="inout") if arg.kind == "output" else arg for arg in task.args)))
     return replace(result, seconds=time.monotonic() - began)
+
+
+def describe_roles(before: Target, settled: Target) -> list[str]:
+    """Return a line on each output that became `inout`."""
+    return [f"{arg.name}: inout, since the kernel reads it first or does not write all of it"
+            for arg, was in zip(settled.args, before.args, strict=True)
+            if (arg.kind, was.kind) == ("inout", "output")]
 
 
 def describe(result: FirstCheck) -> str:

@@ -170,7 +170,8 @@ def _first_check(project: Path, task_path: str, task: target.Target, known: Para
     settled = check.drafted.target
     if is_drafted:
         (project / task_path).write_text(draft_kernel.dump_task(settled), encoding="utf-8")
-        for line in integer_ranges.describe(task, settled):
+        for line in (*integer_ranges.describe(task, settled),
+                     *kernel_check.describe_roles(task, settled)):
             print_text(clean(line), to)
     print_text(clean(kernel_check.describe(check)), to)
     return check

@@ -233,7 +233,7 @@ def test_several_tasks_need_a_choice(project: Path) -> None:
 
 def test_empty_project_is_refused(tmp_path: Path) -> None:
     done = kopt("new", "--project", str(tmp_path))
-    assert done.returncode == 2 and "no task.yaml and no C kernel" in error_text(done)
+    assert done.returncode == 2 and "no task.yaml, and no C, CUDA or HIP kernel" in error_text(done)
     assert kopt("new", "--project", str(tmp_path / "gone")).returncode == 2
 
 
