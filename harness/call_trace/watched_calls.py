@@ -23,8 +23,7 @@ from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 Scalar = int | float | str | bool | None
 ValueKind = Literal["tensor", "number", "literal", "tuple", "dtype", "device", "other"]
-RUN = Path(__file__).parents[1] / "child" / "run"
-INTERPRETER_PATCHES = "interpret.py", "store_bounds.py"
+INTERPRETER = Path(__file__).parents[1] / "child" / "interpreter"
 FAULTHANDLER = "PYTHONFAULTHANDLER"
 """Makes a Python program print where it crashes."""
 PROGRAM_LIMITS = Limits(wall_s=900.0, output_bytes=64 << 20)
@@ -162,8 +161,8 @@ def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, inter
             folder, {FAULTHANDLER: "1", **os.environ, **(env or {}), **variables}, BEGIN="watch",
             FILE=function.file, FUNCTION=function.name, LINES=function.lines,
             INTERPRET=interpret, OWNER=function.owner)
-        for patch in INTERPRETER_PATCHES:
-            shutil.copy(RUN / patch, folder / counts.PACKAGE / patch)
+        for patch in INTERPRETER.glob("[a-z]*.py"):
+            shutil.copy(patch, folder / counts.PACKAGE / patch.name)
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
         outcome = guard.run(command, cwd=cwd, env=environment, limits=PROGRAM_LIMITS,

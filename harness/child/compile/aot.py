@@ -25,7 +25,7 @@ from typing import Any
 
 from ..channel import serve
 from ..one_line import one_line
-from ..run.interpret import driver_of
+from ..interpreter.interpret import driver_of
 from .assembly import resources
 
 Signature = list[str]

@@ -79,7 +79,7 @@ class BaselineReference:
 
         self.arrays, self.device, self.interpret = arrays, arrays.device, kernel["interpret"]
         if self.interpret:
-            from ..run import interpret
+            from ..interpreter import interpret
 
             interpret.install()
         kind = DeviceKernel if kernel["language"] in ("cuda", "hip") else PythonKernel

@@ -122,7 +122,7 @@ class PythonKernel:
             call.returned = self.function(*call.arguments)
         except Exception as error:
             if self.interpret:
-                from .interpret import explained
+                from ..interpreter.interpret import explained
 
                 if (known := explained(error)) is not None:
                     raise known from None
@@ -219,7 +219,7 @@ def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
 
         answer["triton"] = triton.__version__
         if interpret:
-            from .interpret import install
+            from ..interpreter.interpret import install
 
             install()
     return answer

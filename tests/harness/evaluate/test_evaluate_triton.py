@@ -41,8 +41,18 @@ SCALED = DOUBLE.replace("2 *", "s.to(tl.float32) *").replace(
     "x, out, n,", "x, out, n, s,").replace("(x, out, n)", "(x, out, n, 2.0)")
 
 
-@pytest.mark.parametrize("source", [DOUBLE, TUNED, ASKING, SCALED],
-                         ids=["plain", "autotuned", "asking which card this is", "float scalar"])
+LIBDEVICE = DOUBLE.replace("@triton.jit", """from triton.language.extra import libdevice
+from triton.language.extra.cuda.libdevice import tanh
+@triton.jit""").replace("    tl.store", """    t = tanh(tl.load(x + at, mask=at < n))
+    even = libdevice.pow(t, 2) + libdevice.rint(t) * libdevice.fast_expf(t) * 0.0
+    odd = libdevice.fma(t, t, libdevice.div_rn(t, 2.0) * 0.0)
+    one = tl.where(libdevice.isnan(t) | (odd < even - 0.001), 0.0, 1.0)
+    tl.store""").replace("2 *", "2 * one *")
+
+
+@pytest.mark.parametrize("source", [DOUBLE, TUNED, ASKING, SCALED, LIBDEVICE],
+                         ids=["plain", "autotuned", "asking which card this is", "float scalar",
+                              "libdevice"])
 def test_interpreted_kernel_is_correct_and_has_no_latency(tmp_path: Path, source: str) -> None:
     verdict = judge(tmp_path, source)
     assert verdict.valid and verdict.correct, verdict
@@ -74,6 +84,8 @@ NEEDS_GPU = {
     "inline PTX": (DOUBLE.replace(LOAD, "tl.inline_asm_elementwise('add.f32 $0, $1, $1;', '=r,r', "
                                   "[tl.load(x + at, mask=at < n)], dtype=tl.float32, is_pure=True,"
                                   " pack=1)"), "inline_asm not supported"),
+    "a rounding of libdevice": (DOUBLE.replace("    tl.store", "    t = tl.extra.cuda.libdevice."
+                                "add_rz(0.1, 0.2)\n    tl.store"), "fadd_rz of libdevice"),
     "an extra library": (DOUBLE.replace("    tl.store", "    t = tl.extra.cuda.globaltimer()\n"
                                         "    tl.store"), "extra libraries"),
 }

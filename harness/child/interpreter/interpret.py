@@ -133,9 +133,10 @@ def prepare() -> None:
 
     Kernels may store only in their tensors, and get floats as scalars of float32.
     """
-    from . import store_bounds
+    from . import libdevice, store_bounds
 
     store_bounds.install()
+    libdevice.install()
     pass_floats_as_scalars()
     use_first_configs()
     do_without_card()
