@@ -18,3 +18,5 @@ INTERPRET: bool = False
 """Whether Triton runs in its interpreter, where an autotuner takes its first config."""
 OWNER: str = ""
 """The class whose method is watched; its constructor is watched too."""
+PARTS: dict[str, list[str]] = {}
+"""The names that the watched function gives to the parts of an argument that is a container."""

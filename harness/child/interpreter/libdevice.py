@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 MODULES = "triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"
-"""The second one's functions know which dtypes each takes and returns; those of the first are empty.
-"""
+"""Those of the second know which dtypes they take and return; those of the first are empty."""
 PREFIX = "__nv_"
 
 

@@ -173,7 +173,7 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
     """Run the program, or one of our own that calls the function. Raises KoptError."""
     function = WatchedFunction(file=os.path.realpath(kernel.project / kernel.source),
                                name=kernel.entry.name, lines=kernel.entry.lines,
-                               owner=kernel.entry.owner)
+                               owner=kernel.entry.owner, parts=kernel.entry.parts)
     command = list(args.command)
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, _lock_device(kernel.device) as held:
         if not command:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from harness.call_trace.watched_calls import ObservedCaller, ObservedLocal, ObservedValue
 
@@ -16,15 +16,22 @@ class NoValue(Exception):
 
 
 class MemberNames(ast.NodeTransformer):
-    """Replaces an object's members by arguments: `layer.weight`, `layer.state_dict()`.
+    """Replaces members of a caller's objects by names: `layer.weight`, `layer.state_dict()`.
 
-    `owner` is the caller's variable that holds the object, and `members` are its members (see
-    ObservedCall). `others` gives the argument for members of other variables, as `other.weight`.
-    `used` are the arguments that occur in the result.
+    `owner` is the variable that holds the object whose method is watched; its members, and those of
+    other modules, become arguments, of which `used` occur in the result. What the caller reads of
+    its own object, as `self.dtype`, becomes one of `variables`.
     """
 
-    def __init__(self, owner: str, members: Mapping[str, str], others: Mapping[str, str]) -> None:
-        self.owner, self.others, self.used = owner, others, set[str]()
+    def __init__(self, caller: ObservedCaller, names: Collection[str]) -> None:
+        self.used = set[str]()
+        self.owner = next((local.name for local in caller.locals
+                           if local.argument and local.value.kind == "other"), "")
+        self.others = {local.name: local.argument for local in caller.locals
+                       if "." in local.name and local.argument in names}
+        self.variables = {local.name: local.name.replace(".", "_") for local in caller.locals
+                          if local.name.startswith("self.")}
+        members = caller.call.members
         self.weights = {what.removeprefix("weight:"): name for name, what in members.items()
                         if what.startswith("weight:")}
         self.names = self.weights | {name.removeprefix("init_"): name for name, what
@@ -32,6 +39,8 @@ class MemberNames(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         text = ast.unparse(node)
+        if (variable := self.variables.get(text)) is not None:
+            return ast.copy_location(ast.Name(variable, node.ctx), node)
         name = self.names.get(text.removeprefix(f"{self.owner}.")) if text.startswith(
             f"{self.owner}.") else self.others.get(text)
         if name is None:
@@ -77,6 +86,12 @@ class LocalValues:
             return "(" + "".join(f"{self._size(local.name, each, tensors)}, "
                                  for each in value.value) + ")"
         return self._size(local.name, value.value, tensors)
+
+    def container(self, local: ObservedLocal) -> str:
+        """Return a container of arguments as an expression."""
+        text = str(local.value.value)
+        self.used |= {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+        return text
 
     def device(self) -> str:
         """Return the arguments' device. Raises NoValue if none is a tensor."""
