@@ -152,7 +152,7 @@ class WatchedProgram:
 class WatchedFunction:
     """A function of a file: the name and the first lines of its definitions, decorators included.
 
-    `owner` is the class of which it is a method. `parts` are its names for the parts of an argument.
+    `owner` is the class of which it is a method, `parts` its names for the parts of arguments.
     """
 
     file: str
@@ -163,11 +163,12 @@ class WatchedFunction:
 
 
 def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, interpret: bool,
-          env: Mapping[str, str] | None = None,
+          on_cpu: bool = False, env: Mapping[str, str] | None = None,
           lock: DeviceLock | None = None) -> WatchedProgram:
     """Run a program and return what it showed, however it ends.
 
     Variables before it, as in `PYTHONPATH=src python test.py`, also after `env`, are set for it.
+    With `on_cpu`, it gets the CPU where it asks for CUDA, unless there is a GPU.
     """
     variables, command = shell_command.split_words(command)
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
@@ -175,7 +176,7 @@ def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, inter
         environment = counts.inject(
             folder, {FAULTHANDLER: "1", **os.environ, **(env or {}), **variables}, BEGIN="watch",
             FILE=function.file, FUNCTION=function.name, LINES=function.lines,
-            INTERPRET=interpret, OWNER=function.owner,
+            INTERPRET=interpret, ON_CPU=on_cpu or interpret, OWNER=function.owner,
             PARTS={name: list(parts) for name, parts in function.parts.items()})
         for patch in INTERPRETER.glob("[a-z]*.py"):
             shutil.copy(patch, folder / counts.PACKAGE / patch.name)

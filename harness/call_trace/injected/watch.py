@@ -49,18 +49,21 @@ _made: weakref.WeakKeyDictionary[Any, tuple[list[str], list[Any], list[str]]] = 
 
 def begin() -> None:
     """Start to watch this process."""
+    if job.ON_CPU:
+        _prepare("cpu_as_cuda", "install")
     if job.INTERPRET:
-        _prepare_interpreter()
+        _prepare("interpret", "prepare")
     os.close(os.open(os.path.join(job.FOLDER, "begun"), os.O_CREAT | os.O_WRONLY, 0o600))
     atexit.register(_finish)
     sys.settrace(_trace)
 
 
-def _prepare_interpreter() -> None:
+def _prepare(module: str, function: str) -> None:
     try:
-        __import__(f"{__package__}.interpret", fromlist=["interpret"]).prepare()
-    except ImportError:  # no Triton here
+        patches = __import__(f"{__package__}.{module}", fromlist=[module])
+    except ImportError:  # no torch or no Triton here
         return
+    getattr(patches, function)()
 
 
 def _trace(frame: Any, event: str, argument: Any) -> Any:

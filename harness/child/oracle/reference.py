@@ -17,6 +17,10 @@ class Reference:
 
     def __init__(self, arrays: Any, job: dict[str, Any]) -> None:
         self.arrays, self.wide, self.library = arrays, job["float64"], job["library"]
+        if self.library != "numpy" and arrays.device == "cpu":
+            from ..interpreter import cpu_as_cuda
+
+            cpu_as_cuda.install()
         path = job["reference"]
         sys.path.insert(0, os.path.dirname(path))
         spec = importlib.util.spec_from_file_location("kopt_reference", path)

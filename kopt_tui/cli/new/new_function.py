@@ -101,7 +101,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     if kernel.interpret:
         print_text("no GPU here: Triton runs in its interpreter on the CPU (TRITON_INTERPRET=1), "
-                   "also in the program", to)
+                   "also in the program, which gets the CPU where it asks for CUDA", to)
     if args.command:
         print(f"running {clean(shlex.join(args.command))}", file=to, flush=True)
     observed = _observe(kernel, args)
@@ -179,7 +179,8 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
         if not command:
             command = [sys.executable, _write_program(kernel, args, Path(folder))]
         observed = watched_calls.watch(command, function, Path.cwd(), lock=held,
-                                       interpret=kernel.interpret, env=kernel.device.visible_env)
+                                       interpret=kernel.interpret, env=kernel.device.visible_env,
+                                       on_cpu=kernel.device.kind == "cpu")
     if not observed.calls:
         raise first_check.fault(observed, kernel.title, kernel.project,
                                    on_gpu=kernel.device.kind != "cpu")

@@ -81,8 +81,7 @@ class CallerSource:
         self.file = os.path.relpath(caller.file, project)
         tree = ast.parse(read_source(Path(caller.file)))
         members = MemberNames(caller, names)
-        self.owner = members.owner
-        self.tree: ast.Module = members.visit(tree)
+        self.owner, self.tree = members.owner, members.visit(tree)
         self.args = {name: value for name, value in caller.call.args.items() if name in names}
         self.locals = {members.variables.get(local.name, local.name): local
                        for local in caller.locals}
@@ -104,9 +103,7 @@ class CallerSource:
         if not expected:
             raise NoReference(f"{self._place()} compares the result with nothing")
         body: list[ast.stmt] = []
-        needed: set[str] = set()
-        for _, expression in expected.values():
-            needed |= loads(expression)
+        needed = {name for _, expression in expected.values() for name in loads(expression)}
         last = max(at for at, _ in expected.values())
         needed = self._sliced(needed, last, body)
         head, preamble = self._leaves(needed)
@@ -261,8 +258,7 @@ class CallerSource:
 
     def _leaves(self, needed: set[str]) -> tuple[list[str], list[ast.stmt]]:
         """Return lines that define names from arguments, and the file's definitions of others."""
-        head: list[str] = []
-        last: list[str] = []
+        head, last = list[str](), list[str]()
         preamble: dict[ast.stmt, None] = {}
         for name in sorted(needed - BUILT_IN):
             if (argument := self.argument_of.get(name)) is not None:
