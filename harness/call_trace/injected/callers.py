@@ -98,7 +98,7 @@ def _locals(frame: Any, call: Any) -> Any:
                 for index, passed in enumerate(call.values):
                     if is_tensor(passed) and (passed is tensor or same_memory(passed, tensor)):
                         yield f"{name}.{member}", describe(tensor), index, -1, -1
-        if containers.holds_tensors(value) and (
+        if containers.has_parts(value) and (
                 text := containers.of_arguments(value, argument_name)):
             yield name, ("packed", text), -1, -1, -1
         if name.startswith("__") or described[0] == "other":

@@ -12,28 +12,31 @@ if TYPE_CHECKING:
 MOST_DEEP, MOST_PARTS = 3, 64
 
 
-def holds_tensors(value: Any, depth: int = 1) -> bool:
-    """Return whether a value is a tuple, a list or a dict of strings with a tensor in it."""
-    if depth > MOST_DEEP or type(value) not in (tuple, list, dict) or len(value) > MOST_PARTS or (
-            type(value) is dict and not all(isinstance(key, str) for key in value)):
+def has_parts(value: Any, depth: int = 1) -> bool:
+    """Return whether a value is a tuple or list with a tensor in it, or a dict by strings."""
+    if depth > MOST_DEEP or type(value) not in (tuple, list, dict) or len(value) > MOST_PARTS:
         return False
-    parts = value.values() if type(value) is dict else value
-    return any(is_tensor(part) or holds_tensors(part, depth + 1) for part in parts)
+    if type(value) is dict:
+        return bool(value) and all(isinstance(key, str) for key in value)
+    return any(is_tensor(part) or has_parts(part, depth + 1) for part in value)
 
 
-def expression(value: Any, name: str, leaf: Callable[[str, Any], str]) -> str:
+def expression(value: Any, name: str, leaf: Callable[[str, Any], str],
+               known: dict[str, str] | None = None) -> str:
     """Return Python that makes a container of its parts; `leaf` gives the source of each part.
 
-    `leaf` gets a proposed name, such as `data_0`, and the part.
+    `leaf` gets a proposed name, such as `data_0`, and the part. `known` are better names.
     """
-    if not holds_tensors(value):
+    if not has_parts(value):
         return leaf(name, value)
+
+    def of(key: Any, part: Any) -> str:
+        proposed = f"{name}_{key}"
+        return expression(part, (known or {}).get(proposed, proposed), leaf, known)
+
     if type(value) is dict:
-        pairs = [f"{key!r}: {expression(part, f'{name}_{key}', leaf)}"
-                 for key, part in value.items()]
-        return f"{{{', '.join(pairs)}}}"
-    parts = "".join(f"{expression(part, f'{name}_{index}', leaf)}, "
-                    for index, part in enumerate(value))
+        return f"{{{', '.join(f'{key!r}: {of(key, part)}' for key, part in value.items())}}}"
+    parts = "".join(f"{of(index, part)}, " for index, part in enumerate(value))
     return f"[{parts}]" if type(value) is list else f"({parts})"
 
 
@@ -44,7 +47,7 @@ def take_apart(names: list[str], values: list[Any], parts: dict[str, list[str]])
     """
     packed: dict[str, str] = {}
     for name, value in list(zip(names, values, strict=True)):
-        if not holds_tensors(value):
+        if not has_parts(value):
             continue
         at = names.index(name)
         del names[at], values[at]
@@ -52,10 +55,9 @@ def take_apart(names: list[str], values: list[Any], parts: dict[str, list[str]])
         known = known if type(value) is not dict and len(known) == len(value) else []
         own = {f"{name}_{index}": part for index, part in enumerate(known)}
 
-        def leaf(proposed: str, part: Any, own: dict[str, str] = own) -> str:
+        def leaf(proposed: str, part: Any) -> str:
             nonlocal at
-            found = own.get(proposed, proposed)
-            found = "".join(letter if letter.isalnum() else "_" for letter in found)
+            found = "".join(letter if letter.isalnum() else "_" for letter in proposed)
             while found in names:
                 found += "_"
             names.insert(at, found)
@@ -63,7 +65,7 @@ def take_apart(names: list[str], values: list[Any], parts: dict[str, list[str]])
             at += 1
             return found
 
-        packed[name] = expression(value, name, leaf)
+        packed[name] = expression(value, name, leaf, own)
     return packed
 
 

@@ -81,7 +81,8 @@ class CallerSource:
         self.file = os.path.relpath(caller.file, project)
         tree = ast.parse(read_source(Path(caller.file)))
         members = MemberNames(caller, names)
-        self.owner, self.tree = members.owner, members.visit(tree)
+        self.owner = members.owner
+        self.tree: ast.Module = members.visit(tree)
         self.args = {name: value for name, value in caller.call.args.items() if name in names}
         self.locals = {members.variables.get(local.name, local.name): local
                        for local in caller.locals}
