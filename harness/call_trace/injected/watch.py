@@ -50,7 +50,7 @@ _made: weakref.WeakKeyDictionary[Any, tuple[list[str], list[Any], list[str]]] = 
 def begin() -> None:
     """Start to watch this process."""
     if job.ON_CPU:
-        _prepare("cpu_as_cuda", "install")
+        _prepare("cpu_as_cuda", "use_always")
     if job.INTERPRET:
         _prepare("interpret", "prepare")
     os.close(os.open(os.path.join(job.FOLDER, "begun"), os.O_CREAT | os.O_WRONLY, 0o600))

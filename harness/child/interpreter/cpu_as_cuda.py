@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 CAPABILITY = 8, 0
 PROPERTIES = {"multi_processor_count": 1, "multiprocessor_count": 1, "warp_size": 32,
@@ -59,7 +59,10 @@ def _is_available() -> bool:
 
 
 def install() -> bool:
-    """Let this process use the CPU as its CUDA device unless it has one; return whether it does."""
+    """Let torch.cuda describe the CPU unless there is a GPU; return whether it describes the CPU.
+
+    Code that names the device runs with CpuAsCuda.
+    """
     cuda: Any = import_module("torch.cuda")
     if cuda.is_available is _is_available or cuda.is_available():
         return cuda.is_available is _is_available
@@ -73,5 +76,11 @@ def install() -> bool:
         setattr(cuda, name, lambda *_, **__: None)
     module: Any = torch
     module.Generator = CpuGenerator
-    CpuAsCuda().__enter__()
     return True
+
+
+def use_always() -> None:
+    """Let all further code of this process use the CPU as its CUDA device, unless it has one."""
+    if install() and not any(isinstance(mode, CpuAsCuda)
+                             for mode in _get_current_function_mode_stack()):
+        CpuAsCuda().__enter__()

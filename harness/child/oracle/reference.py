@@ -20,7 +20,7 @@ class Reference:
         if self.library != "numpy" and arrays.device == "cpu":
             from ..interpreter import cpu_as_cuda
 
-            cpu_as_cuda.install()
+            cpu_as_cuda.use_always()
         path = job["reference"]
         sys.path.insert(0, os.path.dirname(path))
         spec = importlib.util.spec_from_file_location("kopt_reference", path)

@@ -6,6 +6,7 @@ Its tensors lie in slots of shared memory, which the oracle fills and reads.
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Any
 
@@ -85,7 +86,13 @@ class PythonKernel:
         if self.on_gpu:
             torch.cuda.set_device(self.device)
             self.facts["card"] = torch.cuda.get_device_name()
-        self.module, self.function = self.opened(job)
+        self.as_cuda: Any = nullcontext()
+        if self.interpret:
+            from ..interpreter.cpu_as_cuda import CpuAsCuda, install
+
+            self.as_cuda = CpuAsCuda() if install() else self.as_cuda
+        with self.as_cuda:
+            self.module, self.function = self.opened(job)
 
     def opened(self, job: dict[str, Any]) -> tuple[Any, Any]:
         """Return what was loaded, and the function that is called with a call's arguments."""
@@ -119,7 +126,8 @@ class PythonKernel:
 
     def call(self, call: Call) -> None:
         try:
-            call.returned = self.function(*call.arguments)
+            with self.as_cuda:
+                call.returned = self.function(*call.arguments)
         except Exception as error:
             if self.interpret:
                 from ..interpreter.interpret import explained

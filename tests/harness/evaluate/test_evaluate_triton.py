@@ -32,6 +32,7 @@ ASKING = DOUBLE.replace("def double(x, out):\n", """def double(x, out):
     import torch
     assert triton.runtime.driver.active.get_current_target().backend != "hip"
     assert torch.cuda.get_device_properties(x.device).multi_processor_count
+    assert x.is_cuda and torch.empty(1, device="cuda").is_cuda
     with torch.cuda.device(x.device.index):
         assert torch.cuda.get_device_capability()[0] > 6
 """)
@@ -59,6 +60,18 @@ def test_interpreted_kernel_is_correct_and_has_no_latency(tmp_path: Path, source
     assert verdict.latency_us is None and verdict.speedup is None
     assert verdict.rows[0].outcome == "unmeasured"
     assert "interpreter" in verdict.notes[0]
+
+
+RETURNING = DOUBLE.replace("def double(x, out):\n", """def double(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device="cuda")
+""") + "    return out\n"
+
+
+def test_kernel_that_returns_memory_of_cuda_is_judged_without_a_gpu(tmp_path: Path) -> None:
+    of = target(args=(Arg(name="x", dtype="float32", shape=("n",)),), returns=True,
+                return_dtypes=("float32",))
+    verdict = judge(tmp_path, RETURNING, of=of)
+    assert verdict.correct, verdict
 
 
 def test_note_names_classes_checked_on_smaller_shapes() -> None:

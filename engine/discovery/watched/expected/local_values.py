@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Mapping, Sequence
 
+from engine.discovery.watched.expected.lifted_methods import OWN, name_of
 from harness.call_trace.watched_calls import ObservedCaller, ObservedLocal, ObservedValue
 
 SMALL = 1
@@ -20,7 +21,7 @@ class MemberNames(ast.NodeTransformer):
 
     `owner` is the variable that holds the object whose method is watched; its members, and those of
     other modules, become arguments, of which `used` occur in the result. What the caller reads of
-    its own object, as `self.dtype`, becomes one of `variables`.
+    its own object, as `self.dtype`, becomes one of `variables`, and its methods functions.
     """
 
     def __init__(self, caller: ObservedCaller, names: Collection[str]) -> None:
@@ -29,8 +30,8 @@ class MemberNames(ast.NodeTransformer):
                            if local.argument and local.value.kind == "other"), "")
         self.others = {local.name: local.argument for local in caller.locals
                        if "." in local.name and local.argument in names}
-        self.variables = {local.name: local.name.replace(".", "_") for local in caller.locals
-                          if local.name.startswith("self.")}
+        self.variables = {local.name: name_of(local.name) for local in caller.locals
+                          if local.name.startswith(OWN)}
         members = caller.call.members
         self.weights = {what.removeprefix("weight:"): name for name, what in members.items()
                         if what.startswith("weight:")}
@@ -49,6 +50,9 @@ class MemberNames(ast.NodeTransformer):
         return ast.copy_location(ast.Name(name, node.ctx), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) + "." == OWN:
+            node.func = ast.copy_location(
+                ast.Name(name_of(ast.unparse(node.func)), ast.Load()), node.func)
         if ast.unparse(node) != f"{self.owner}.state_dict()":
             return self.generic_visit(node)
         self.used |= set(self.weights.values())

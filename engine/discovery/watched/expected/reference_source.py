@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.discovery.project.sources import read_source
 from engine.discovery.watched.entry_source import EntrySource, Function, statements
-from engine.discovery.watched.expected import reference_imports
+from engine.discovery.watched.expected import lifted_methods, reference_imports
 from engine.discovery.watched.expected.local_values import LocalValues, MemberNames, NoValue
 from engine.discovery.watched.expected.statement_names import (
     COMPARISONS,
@@ -84,17 +84,17 @@ class CallerSource:
         self.owner = members.owner
         self.tree: ast.Module = members.visit(tree)
         self.args = {name: value for name, value in caller.call.args.items() if name in names}
-        self.locals = {members.variables.get(local.name, local.name): local
-                       for local in caller.locals}
+        self.locals = {members.variables.get(each.name, each.name): each for each in caller.locals}
         self.values = LocalValues(self.args, same, entry.sizes)
         self.top = list(statements(self.tree.body))
         self.assigned = {name for node in self.top if isinstance(node, ast.Assign)
                          for name in stores(node)}
         self.imported = {name for node in ast.walk(self.tree)
                          if isinstance(node, ast.Import | ast.ImportFrom) for name in stores(node)}
-        self.body = list(self._flat(self._function()))
-        self.containers = {name for name, local in self.locals.items()
-                           if local.value.kind == "packed"}
+        function = self._function()
+        self.methods = lifted_methods.lifted(self.tree, function)
+        self.body = [*self.methods, *self._flat(function)]
+        self.containers = {name for name, each in self.locals.items() if each.value.kind == "packed"}
         self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
         self.given = {*self.argument_of, *self.containers}
 
@@ -105,10 +105,10 @@ class CallerSource:
             raise NoReference(f"{self._place()} compares the result with nothing")
         body: list[ast.stmt] = []
         needed = {name for _, expression in expected.values() for name in loads(expression)}
-        last = max(at for at, _ in expected.values())
-        needed = self._sliced(needed, last, body)
+        needed = self._sliced(needed, max(at for at, _ in expected.values()), body)
         head, preamble = self._leaves(needed)
-        definitions = [node for node in body if isinstance(node, DEFINITIONS)]
+        definitions = [each for each in body if isinstance(each, DEFINITIONS)
+                       and each not in self.methods]
         body = [node for node in body if node not in definitions]
         preamble = [*definitions, *(node for node in preamble if node not in definitions)]
         if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
@@ -116,7 +116,7 @@ class CallerSource:
         used = [name for name in self.args if name in self.values.used]
         if not used:
             raise NoReference(f"{self._place()}: the expected result does not depend on arguments")
-        results = [ast.unparse(expression) for _, expression in expected.values()]
+        results = [ast.unparse(each) for _, each in expected.values()]
         lines = [*head, *(line for node in body for line in ast.unparse(node).splitlines()),
                  f"return {', '.join(results)}"]
         if any(GRADIENTS in line for line in lines):
