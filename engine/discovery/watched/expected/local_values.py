@@ -87,6 +87,9 @@ class LocalValues:
             whole = [name for name, arg in tensors.items() if arg.shape == value.value]
             if whole:
                 return f"tuple({self._of(whole[0], 'shape')})"
+            recorded = [name for name in tensors if self._always_holds(local.name, name)]
+            if recorded:
+                return self._of(recorded[0], "tolist()")
             return "(" + "".join(f"{self._size(local.name, each, tensors)}, "
                                  for each in value.value) + ")"
         return self._size(local.name, value.value, tensors)
@@ -131,6 +134,11 @@ class LocalValues:
                     axis >= len(shape) or shape[axis] != values[0]):
                 return False
         return True
+
+    def _always_holds(self, local: str, argument: str) -> bool:
+        """Return whether a sequence has the integers of an argument in every call by the caller."""
+        return all(each.value.value == caller.call.integers.get(argument)
+                   for caller in self.same for each in caller.locals if each.name == local)
 
     def _of(self, argument: str, attribute: str) -> str:
         self.used.add(argument)

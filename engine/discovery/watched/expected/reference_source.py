@@ -94,7 +94,7 @@ class CallerSource:
         function = self._function()
         self.methods = lifted_methods.lifted(self.tree, function)
         self.body = [*self.methods, *self._flat(function)]
-        self.containers = {name for name, each in self.locals.items() if each.value.kind == "packed"}
+        self.containers = {name for name in self.locals if self.locals[name].value.kind == "packed"}
         self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
         self.given = {*self.argument_of, *self.containers}
 

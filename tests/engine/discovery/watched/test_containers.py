@@ -77,7 +77,8 @@ for size in (4, 9):
     ("blend", ["tensors_0", "tensors_1", "options_weight", "options_axis", "scale"],
      "module.blend([tensors_0, tensors_1, ], {'weight': options_weight, 'axis': options_axis}, "
      "scale=scale)",
-     ["a = tensors_0", "b = tensors_1", "rows = tensors_0.shape[0]", "self_device = tensors_0.device",
+     ["a = tensors_0", "b = tensors_1", "rows = tensors_0.shape[0]",
+      "self_device = tensors_0.device",
       "self_dtype = tensors_0.dtype", "self_scale = scale", "weight = options_weight",
       "def self_scaled(x):", "return x * self_scale", "wanted = torch.zeros_like(a)",
       "for row in range(rows):", "part = a[row] * weight + b[row]",
