@@ -20,11 +20,18 @@ MOST_DEEP = 8
 """How deep the modules of a Python package may lie."""
 MAX_FILES = 5000
 MAX_SOURCE = 1 << 20
+BOOLS = ("bool", "_Bool")
 C_TYPES = {
     "double": "float64", "float": "float32", "int64_t": "int64", "long": "int64",
     "long long": "int64", "ptrdiff_t": "int64", "size_t": "int64", "int": "int32",
-    "int32_t": "int32", "int8_t": "int8", "uint8_t": "uint8", "unsigned char": "uint8",
+    "int32_t": "int32", "int16_t": "int16", "short": "int16", "int8_t": "int8", "char": "int8",
+    "signed char": "int8", "uint8_t": "uint8", "unsigned char": "uint8", "unsigned": "int32",
+    "unsigned int": "int32", "uint32_t": "int32", "uint16_t": "int16", "unsigned short": "int16",
+    "uint64_t": "int64", "unsigned long": "int64", "unsigned long long": "int64",
+    "long long int": "int64", "long int": "int64", "_Float16": "float16",
+    **dict.fromkeys(BOOLS, "uint8"),
 }
+"""Unsigned types are passed as signed ones of that width: kopt draws no value that differs."""
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _FUNCTION = re.compile(r"^([A-Za-z_][\w \t*]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.MULTILINE)
@@ -151,7 +158,9 @@ def _argument(part: str, types: Mapping[str, str]) -> Arg | None:
         return None
     name = match[3]
     if match[2] or match[4]:
-        is_written = not re.search(r"\bconst\b", part)
-        return Arg(name=name, dtype=dtype, shape=(), role="output" if is_written else None)
+        if not re.search(r"\bconst\b", part):
+            return Arg(name=name, dtype=dtype, shape=(), role="output")
+        low, high = (0, 2) if match[1].strip() in BOOLS else (None, None)
+        return Arg(name=name, dtype=dtype, shape=(), low=low, high=high)
     is_size = dtype.startswith(("int", "uint"))
     return Arg(name=name, dtype=dtype, value=name if is_size else None)
