@@ -87,7 +87,9 @@ def install() -> None:
     from triton.language import core
     from triton.runtime import interpreter
 
-    if not hasattr(interpreter, "interpreter_semantic"):  # Triton before 3.4
+    builder: Any = interpreter.InterpreterBuilder
+    if not hasattr(interpreter, "interpreter_semantic") or (  # Triton before 3.4
+            builder.create_extern_elementwise.__module__ == __name__):
         return
 
     def create_extern_elementwise(self: Any, library: str, path: str, symbol: str,
@@ -108,9 +110,20 @@ def install() -> None:
 
         return call
 
-    interpreter.InterpreterBuilder.create_extern_elementwise = create_extern_elementwise
     modules = [import_module(name) for name in MODULES]
-    for name, function in list(vars(modules[-1]).items()):
-        if core.is_builtin(function):
-            for module in modules:
-                setattr(module, name, interpreted(function))
+    known = {name: interpreted(function) for name, function in vars(modules[-1]).items()
+             if core.is_builtin(function)}
+    original = interpreter._patch_lang
+
+    def patch_lang(kernel: Any) -> Any:
+        names = kernel.__globals__  # it may have functions of a copy of the module
+        names.update({name: known[value.__name__] for name, value in names.items()
+                      if getattr(value, "__module__", "") in MODULES
+                      and getattr(value, "__name__", "") in known})
+        return original(kernel)
+
+    builder.create_extern_elementwise = create_extern_elementwise
+    interpreter._patch_lang = patch_lang
+    for module in modules:
+        for name, function in known.items():
+            setattr(module, name, function)

@@ -43,10 +43,15 @@ SCALED = DOUBLE.replace("2 *", "s.to(tl.float32) *").replace(
 
 
 LIBDEVICE = DOUBLE.replace("@triton.jit", """from triton.language.extra import libdevice
-from triton.language.extra.cuda.libdevice import tanh
+import importlib.util
+spec = importlib.util.find_spec("triton.language.extra.libdevice")
+copy = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(copy)
+tanh = copy.tanh
+from triton.language.extra.cuda.libdevice import div_rn
 @triton.jit""").replace("    tl.store", """    t = tanh(tl.load(x + at, mask=at < n))
     even = libdevice.pow(t, 2) + libdevice.rint(t) * libdevice.fast_expf(t) * 0.0
-    odd = libdevice.fma(t, t, libdevice.div_rn(t, 2.0) * 0.0)
+    odd = libdevice.fma(t, t, div_rn(t, 2.0) * 0.0)
     one = tl.where(libdevice.isnan(t) | (odd < even - 0.001), 0.0, 1.0)
     tl.store""").replace("2 *", "2 * one *")
 
