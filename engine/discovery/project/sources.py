@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.discovery.project.pointer_roles import only_read
+from engine.discovery.project.pointer_roles import only_read, read_first
 from engine.routing import source_language
 from harness.tasks.target import Arg, Language, Launch
 
@@ -116,9 +116,11 @@ def c_functions(source: str) -> list[CFunction]:
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            read = only_read(source, name) if any(arg.role for arg in args) else frozenset()
-            functions.append(CFunction(name, tuple(
-                replace(arg, role=None) if arg.name in read else arg for arg in args), flags=flags))
+            if any(arg.role for arg in args):
+                read, first = only_read(source, name), read_first(source, name)
+                args = tuple(replace(arg, role=None) if arg.name in read else replace(
+                    arg, role="inout") if arg.role and arg.name in first else arg for arg in args)
+            functions.append(CFunction(name, args, flags=flags))
     return functions
 
 

@@ -26,6 +26,7 @@ class MemberNames(ast.NodeTransformer):
 
     def __init__(self, caller: ObservedCaller, names: Collection[str]) -> None:
         self.used = set[str]()
+        self.line, self.is_inside = caller.line, False
         self.owner = next((local.name for local in caller.locals
                            if local.argument and local.value.kind == "other"), "")
         self.others = {local.name: local.argument for local in caller.locals
@@ -38,9 +39,16 @@ class MemberNames(ast.NodeTransformer):
         self.names = self.weights | {name.removeprefix("init_"): name for name, what
                                      in members.items() if what.startswith("init:")}
 
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        outside = self.is_inside
+        self.is_inside = node.lineno <= self.line <= (node.end_lineno or node.lineno)
+        self.generic_visit(node)
+        self.is_inside = outside
+        return node
+
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         text = ast.unparse(node)
-        if (variable := self.variables.get(text)) is not None:
+        if self.is_inside and (variable := self.variables.get(text)) is not None:
             return ast.copy_location(ast.Name(variable, node.ctx), node)
         name = self.names.get(text.removeprefix(f"{self.owner}.")) if text.startswith(
             f"{self.owner}.") else self.others.get(text)
@@ -50,7 +58,8 @@ class MemberNames(ast.NodeTransformer):
         return ast.copy_location(ast.Name(name, node.ctx), node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) + "." == OWN:
+        if self.is_inside and isinstance(node.func, ast.Attribute) \
+                and ast.unparse(node.func.value) + "." == OWN:
             node.func = ast.copy_location(
                 ast.Name(name_of(ast.unparse(node.func)), ast.Load()), node.func)
         if ast.unparse(node) != f"{self.owner}.state_dict()":
