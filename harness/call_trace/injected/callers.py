@@ -95,9 +95,8 @@ def _locals(frame: Any, call: Any) -> Any:
             yield name, described, 0, -1, -1
         elif described[0] == "other" and is_module(value):
             for member, tensor in list(value.named_parameters())[:MOST_LOCALS]:
-                for index, passed in enumerate(call.values):
-                    if is_tensor(passed) and (passed is tensor or same_memory(passed, tensor)):
-                        yield f"{name}.{member}", describe(tensor), index, -1, -1
+                if (index := argument_of(tensor)) >= 0:
+                    yield f"{name}.{member}", describe(tensor), index, -1, -1
         if containers.has_parts(value) and (
                 text := containers.of_arguments(value, argument_name)):
             yield name, ("packed", text), -1, -1, -1

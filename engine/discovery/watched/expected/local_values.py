@@ -21,11 +21,12 @@ class MemberNames(ast.NodeTransformer):
 
     `owner` is the variable that holds the object whose method is watched; its members, and those of
     other modules, become arguments, of which `used` occur in the result. What the caller reads of
-    its own object, as `self.dtype`, becomes one of `variables`, and its methods functions.
+    its own object, as `self.dtype`, becomes one of `variables`, and its methods functions. Calls of
+    `modules` get arguments as parameters.
     """
 
     def __init__(self, caller: ObservedCaller, names: Collection[str]) -> None:
-        self.used = set[str]()
+        self.used, self.modules = set[str](), set[str]()
         self.line, self.is_inside = caller.line, False
         self.owner = next((local.name for local in caller.locals
                            if local.argument and local.value.kind == "other"), "")
@@ -62,11 +63,33 @@ class MemberNames(ast.NodeTransformer):
                 and ast.unparse(node.func.value) + "." == OWN:
             node.func = ast.copy_location(
                 ast.Name(name_of(ast.unparse(node.func)), ast.Load()), node.func)
+        if isinstance(node.func, ast.Name) and node.func.id != self.owner and (
+                weights := self._weights_of(node.func.id)):
+            return self._with_weights(node, weights)
         if ast.unparse(node) != f"{self.owner}.state_dict()":
             return self.generic_visit(node)
         self.used |= set(self.weights.values())
         return ast.copy_location(ast.Dict([ast.Constant(weight) for weight in self.weights], [
             ast.Name(name, ast.Load()) for name in self.weights.values()]), node)
+
+
+    def _weights_of(self, module: str) -> dict[str, str]:
+        """Return the arguments that are parameters of a caller's module, by parameter."""
+        return {name.removeprefix(f"{module}."): argument for name, argument
+                in self.others.items() if name.startswith(f"{module}.")}
+
+    def _with_weights(self, node: ast.Call, weights: Mapping[str, str]) -> ast.AST:
+        """Return the call of a module with arguments of the reference as its parameters."""
+        self.used |= {*weights.values()}
+        self.modules.add(ast.unparse(node.func))
+        positional = [self.visit(each) for each in node.args]
+        named = [(each.arg, self.visit(each.value)) for each in node.keywords]
+        made = ast.Call(ast.parse("torch.func.functional_call", mode="eval").body, [
+            node.func, ast.Dict([ast.Constant(name) for name in weights], [
+                ast.Name(argument, ast.Load()) for argument in weights.values()]),
+            ast.Tuple(positional, ast.Load()), ast.Dict(
+                [ast.Constant(name) for name, _ in named], [value for _, value in named])], [])
+        return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
 class LocalValues:

@@ -89,8 +89,8 @@ class CallerSource:
         self.top = list(statements(self.tree.body))
         self.assigned = {name for node in self.top if isinstance(node, ast.Assign)
                          for name in stores(node)}
-        self.imported = {name for node in ast.walk(self.tree)
-                         if isinstance(node, ast.Import | ast.ImportFrom) for name in stores(node)}
+        self.unchanged = members.modules | {name for node in ast.walk(self.tree) for name in (
+            stores(node) if isinstance(node, ast.Import | ast.ImportFrom) else ())}
         function = self._function()
         self.methods = lifted_methods.lifted(self.tree, function)
         self.body = [*self.methods, *self._flat(function)]
@@ -246,7 +246,7 @@ class CallerSource:
             is_of_result = any(self.locals[name].output >= 0 for name in loads(statement)
                                if name in self.locals)
             if not missing & (defined - {GRADIENTS} if is_of_result else
-                              defined | (changed(statement) - self.imported)):
+                              defined | (changed(statement) - self.unchanged)):
                 continue
             if defined & missing:
                 needed -= defined - updated(statement)

@@ -22,10 +22,14 @@ def submit(data):
 
 def blend(tensors, options, *, scale):
     return (tensors[0] * options["weight"] + tensors[1]).to(tensors[0].dtype) * scale
+
+
+def scale_rows(x, weight):
+    return x * weight
 """
 PROGRAM = """\
 import torch
-from kernels import blend, submit
+from kernels import blend, scale_rows, submit
 
 
 class Sum(torch.nn.Module):
@@ -36,6 +40,15 @@ class Sum(torch.nn.Module):
 
     def scaled(self, x):
         return x * self.scale
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(size))
+
+    def forward(self, x, bias):
+        return x * self.weight + bias
 
 
 def expected_of(data):
@@ -73,7 +86,17 @@ class TestBlend:
         assert torch.allclose(y, wanted)
 
 
+def test_scaled(rows):
+    layer = Sum()
+    layer.weight = torch.nn.Parameter(torch.randn(32))
+    copy = Scaled(32)
+    copy.load_state_dict(layer.state_dict())
+    x = torch.randn(rows, 32)
+    torch.testing.assert_close(scale_rows(x, layer.weight), copy(x, bias=0.0))
+
+
 for size in (4, 9):
+    test_scaled(size)
     test_submit(size)
     case = TestBlend()
     case.setup_method()
@@ -82,6 +105,9 @@ for size in (4, 9):
 
 
 @pytest.mark.parametrize(("name", "args", "call", "reference"), [
+    ("scale_rows", ["x", "weight"], "", [
+        "copy = Scaled(32)",
+        "return torch.func.functional_call(copy, {'weight': weight}, (x,), {'bias': 0.0})"]),
     ("submit", ["data_0", "data_1", "data_2"], "module.submit((data_0, data_1, data_2, ))",
      ["copy = (data_0, data_1, data_2, )", "wanted = expected_of(copy)", "return wanted"]),
     ("blend", ["tensors_0", "tensors_1", "options_weight", "options_axis", "scale"],
@@ -109,7 +135,7 @@ def test_parts_of_a_container_are_arguments_of_the_task_and_of_its_reference(
     found, why = reference_source.find(observed.callers, entry, args, tmp_path)
     assert found is not None, why
     drafted = drafted_target.make(draft, entry, "kernels.py", "python", found=found)
-    assert drafted is not None and call in str(drafted.files[drafted_target.ADAPTER])
+    assert drafted is not None and call in str(drafted.files.get(drafted_target.ADAPTER))
     body = found.source.partition(f"def {name}(")[2].splitlines()[1:]
     assert [line.strip() for line in body] == reference
     if name == "submit":
