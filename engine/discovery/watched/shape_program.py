@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 
+from engine.discovery.project import sources
 from engine.discovery.watched.entry_source import EntrySource
 from harness.errors import InputError
 from harness.formats import yaml_document
@@ -61,6 +63,17 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
         f"spec = importlib.util.spec_from_file_location('kopt_kernel', {source!r})",
         "module = importlib.util.module_from_spec(spec)", "sys.modules['kopt_kernel'] = module",
         "spec.loader.exec_module(module)", f"function = module.{entry.entry}", *calls, ""])
+
+
+def example(entry: EntrySource, project: Path) -> str:
+    """Return a command that likely calls the function: a test of the project that names it."""
+    name = entry.entry.split(".")[0]
+    for path in sources.project_files(project, sources.MOST_DEEP):
+        if path.suffix == ".py" and re.search(r"(^|_)tests?(_|$)", path.stem) and re.search(
+                rf"\b{re.escape(name)}\b", text := sources.read_source(path)):
+            runner = "python -m pytest -q" if "def test_" in text else "python"
+            return f"{runner} {path.relative_to(project).as_posix()}"
+    return "python test_it.py"
 
 
 def _expect_sizes(shapes: Mapping[str, str], scalars: Set[str],

@@ -195,8 +195,9 @@ def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> l
                                         small=kernel.device.kind == "cpu")
         if not text:
             raise InputError("no program is given", where=kernel.title, fix=(
-                "add one that calls the function, such as: -- python test_it.py; or give --shape "
-                "NAME=DIMS for each tensor"))
+                "add one that calls the function, such as: -- "
+                f"{shape_program.example(kernel.entry, kernel.project)}; or give --shape NAME=DIMS "
+                "for each tensor"))
         path = kernel.project / submission_program.FILE
         path.parent.mkdir(exist_ok=True)
     else:

@@ -16,8 +16,8 @@ def lifted(tree: ast.Module, function: Sequence[ast.stmt]) -> list[ast.stmt]:
     `self.expected` becomes `self_expected`, as calls of it do in MemberNames.
     """
     for owner in ast.walk(tree):
-        methods = [node for node in getattr(owner, "body", [])
-                   if isinstance(owner, ast.ClassDef) and isinstance(node, Function)]
+        methods = [node for node in owner.body if isinstance(node, Function)] \
+            if isinstance(owner, ast.ClassDef) else []
         if any(node.body is function for node in methods):
             return [_function(node) for node in methods
                     if node.body is not function and isinstance(node, ast.FunctionDef)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.discovery.watched import submission_program
+from engine.discovery.watched import entry_source, shape_program, submission_program
 from harness.errors import InputError
 
 REFERENCE = """\
@@ -68,6 +68,19 @@ def test_other_sources_have_no_such_program(tmp_path: Path) -> None:
     assert not submission_program.write(tmp_path, "kernel.py", "custom_kernel", small=True)
     path = project(tmp_path, "name: scale\n")
     assert not submission_program.write(path, "scale/submission.py", "custom_kernel", small=True)
+
+
+def test_missing_program_is_suggested_from_the_tests_that_name_the_function(
+        tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    entry = entry_source.find(SUBMISSION, "custom_kernel", "kernel.py")
+    (tmp_path / "kernel.py").write_text(SUBMISSION)
+    (tmp_path / "tests" / "test_other.py").write_text("def test_custom_kernels(): pass\n")
+    assert shape_program.example(entry, tmp_path) == "python test_it.py"
+    (tmp_path / "tests" / "test_scale.py").write_text("def test_it():\n    custom_kernel(1)\n")
+    assert shape_program.example(entry, tmp_path) == "python -m pytest -q tests/test_scale.py"
+    (tmp_path / "test_first.py").write_text("custom_kernel(1)\n")
+    assert shape_program.example(entry, tmp_path) == "python test_first.py"
 
 
 def test_specs_that_are_no_yaml_are_named(tmp_path: Path) -> None:
