@@ -44,14 +44,15 @@ class CpuAsCuda(TorchFunctionMode):
                         **{name: _on_cpu(value) for name, value in (kwargs or {}).items()})
 
 
-_IS_CUDA: Any = torch.Tensor.is_cuda.__get__
+_IS_CUDA: Any = vars(torch._C.TensorBase)["is_cuda"].__get__
+_Generator: Any = torch.Generator
 
 
-class CpuGenerator(torch.Generator):
+class CpuGenerator(_Generator):  # type: ignore[misc]
     """A generator of random numbers on the CPU, whatever device is asked for."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        return super().__new__(cls, _on_cpu(device))
+        return _Generator.__new__(cls, _on_cpu(device))
 
 
 def _is_available() -> bool:
