@@ -29,6 +29,7 @@ from engine.transformations.triton.rows_per_program import RowsPerProgram
 from engine.transformations.triton.scalars import BlockReciprocal, NarrowOffsets
 from engine.transformations.triton.unmasked_loops import UnmaskedLoops
 from harness.errors import InputError
+from harness.search.space import python_entry
 
 BY_LANGUAGE: dict[str, tuple[Transformation, ...]] = {
     "c": (LoopOrder(), RelaxedMath(), UnrollAndJam(), VectorMath(), Blocking(), Accumulators(),
@@ -76,10 +77,13 @@ def language_of(source: str, language: str) -> str:
 
 
 def apply(transformation: Transformation, source: str, language: str, entry: str) -> Transformed:
-    """Return the changed source. Of a C source only the function `entry` and what it needs change.
+    """Return the changed source. Only `entry` and what it needs change, if it is known.
 
     Raises DoesNotApply, or InputError if it cannot be parsed.
     """
+    if language in ("triton", "python"):
+        changed = transformation.apply(python_entry.shown(source, entry))
+        return msgspec.structs.replace(changed, source=python_entry.restored(changed.source))
     if language != "c" or not entry:
         return transformation.apply(source)
     shown = EntryOnly(source, entry)

@@ -6,6 +6,7 @@ The watching code is the package harness/call_trace/injected, copied into the pr
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,8 @@ from harness.isolation.device_lock import DeviceLock
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 
 Scalar = int | float | str | bool | None
-ValueKind = Literal["tensor", "number", "literal", "tuple", "dtype", "device", "other"]
-RUN = Path(__file__).parents[1] / "child" / "run"
-INTERPRETER_PATCHES = "interpret.py", "store_bounds.py"
+ValueKind = Literal["tensor", "number", "literal", "tuple", "dtype", "device", "packed", "other"]
+INTERPRETER = Path(__file__).parents[1] / "child" / "interpreter"
 FAULTHANDLER = "PYTHONFAULTHANDLER"
 """Makes a Python program print where it crashes."""
 PROGRAM_LIMITS = Limits(wall_s=900.0, output_bytes=64 << 20)
@@ -69,7 +69,8 @@ class ObservedCall:
     whether one value was returned instead of a tuple. `grads` are tensors that require a gradient.
     `members` are arguments that the caller does not pass, and where they come from: "init:" of the
     object's constructor ("init:NAME=" by name only), "unseen" if its creation was not seen,
-    "training", "weight:NAME" of the module.
+    "training", "weight:NAME" of the module. `packed` are containers of tensors that the caller
+    passes, as Python that makes each of arguments.
     """
 
     args: Mapping[str, ObservedValue]
@@ -81,8 +82,14 @@ class ObservedCall:
     single: bool = True
     grads: tuple[str, ...] = ()
     members: Mapping[str, str] = field(default_factory=dict)
+    packed: Mapping[str, str] = field(default_factory=dict)
     integers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The values of tensors of integers in the first of these calls, unless they are large."""
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """What the caller passes: arguments, and containers of them."""
+        return passed([name for name in self.args if name not in self.members], self.packed)
 
     @property
     def outputs(self) -> tuple[str | int, ...]:
@@ -90,6 +97,12 @@ class ObservedCall:
         """
         return (*self.written, *(self.same[place] or place for place, value in enumerate(
             self.returned) if value.kind == "tensor"))
+
+
+def passed(names: Sequence[str], packed: Mapping[str, str]) -> tuple[str, ...]:
+    """Return arguments in order, each container in place of its parts."""
+    whole = {part: name for name, text in packed.items() for part in re.findall(r"\w+", text)}
+    return tuple(dict.fromkeys(whole.get(name, name) for name in names))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,21 +152,23 @@ class WatchedProgram:
 class WatchedFunction:
     """A function of a file: the name and the first lines of its definitions, decorators included.
 
-    `owner` is the class of which it is a method.
+    `owner` is the class of which it is a method, `parts` its names for the parts of arguments.
     """
 
     file: str
     name: str
     lines: tuple[int, ...]
     owner: str = ""
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, interpret: bool,
-          env: Mapping[str, str] | None = None,
+          on_cpu: bool = False, env: Mapping[str, str] | None = None,
           lock: DeviceLock | None = None) -> WatchedProgram:
     """Run a program and return what it showed, however it ends.
 
     Variables before it, as in `PYTHONPATH=src python test.py`, also after `env`, are set for it.
+    With `on_cpu`, it gets the CPU where it asks for CUDA, unless there is a GPU.
     """
     variables, command = shell_command.split_words(command)
     with tempfile.TemporaryDirectory(prefix="kopt-", ignore_cleanup_errors=True) as name:
@@ -161,9 +176,10 @@ def watch(command: Sequence[str], function: WatchedFunction, cwd: Path, *, inter
         environment = counts.inject(
             folder, {FAULTHANDLER: "1", **os.environ, **(env or {}), **variables}, BEGIN="watch",
             FILE=function.file, FUNCTION=function.name, LINES=function.lines,
-            INTERPRET=interpret, OWNER=function.owner)
-        for patch in INTERPRETER_PATCHES:
-            shutil.copy(RUN / patch, folder / counts.PACKAGE / patch)
+            INTERPRET=interpret, ON_CPU=on_cpu or interpret, OWNER=function.owner,
+            PARTS={name: list(parts) for name, parts in function.parts.items()})
+        for patch in INTERPRETER.glob("[a-z]*.py"):
+            shutil.copy(patch, folder / counts.PACKAGE / patch.name)
         if interpret:
             environment["TRITON_INTERPRET"] = "1"
         outcome = guard.run(command, cwd=cwd, env=environment, limits=PROGRAM_LIMITS,
@@ -217,6 +233,7 @@ def _call(line: dict[str, Any]) -> ObservedCall:
         args=_values(names, line["args"], line["contents"]), calls=1,
         keywords=convert(line["keywords"], tuple[str, ...]),
         members=convert(line["members"], dict[str, str]),
+        packed=convert(line["packed"], dict[str, str]),
         grads=tuple(names[index] for index in line["grads"]),
         integers={name: convert(values, tuple[int, ...]) for name, values in zip(
             names, line["integers"], strict=True) if values is not None},

@@ -46,7 +46,7 @@ class NotJudgedHere(PeerError):
 
 
 NEEDS_GPU = "NeedsGpu"
-"""The exception of `harness/child/run/interpret.py`."""
+"""The exception of `harness/child/interpreter/interpret.py`."""
 
 
 class PeerDied(KoptError):

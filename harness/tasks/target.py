@@ -62,7 +62,7 @@ OF_ROWS = ("probabilities", "log_probabilities")
 DTYPE_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4,
                "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
 BUILD_FLAGS: dict[str, tuple[str, ...]] = {"c": ("-O3", "-march=native")}
-TORCH_ONLY = ("float8_e4m3fn", "float8_e5m2", "bool", "int16")
+TORCH_ONLY = ("float8_e4m3fn", "float8_e5m2", "bool")
 CONSTANTS = ("none", "bool", "str", "tuple", "dtype", "device")
 """What an argument without a shape may be besides a number: its `literal` is passed as it is."""
 BASELINE = "baseline"

@@ -48,7 +48,8 @@ def declare(target: Target, project: Path, device: Device, *, python: str | None
     path.unlink(missing_ok=True)
     text = sources.read_source(project / target.source)
     proposals = knob_proposals.propose(text, target.language,
-                                       target.launch.defaults if target.launch else None)
+                                       target.launch.defaults if target.launch else None,
+                                       target.entry)
     kept = _try_all(target, project, device, text, proposals, python, progress) \
         if proposals else ()
     if kept:

@@ -22,10 +22,8 @@ TYPES = C_TYPES | {
     "half": "float16", "__half": "float16", "half2": "float16", "__half2": "float16",
     "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "hip_bfloat16": "bfloat16",
     "__hip_bfloat16": "bfloat16", "__nv_fp8_e4m3": "float8_e4m3fn",
-    "__nv_fp8_e5m2": "float8_e5m2", "float2": "float32", "float4": "float32", "int4": "int32",
-    "unsigned": "int32", "unsigned int": "int32", "uint32_t": "int32", "bool": "uint8",
-    "signed char": "int8", "char": "int8", "long long int": "int64"}
-"""A vector has its elements' dtype; unsigned sizes are passed as signed ones of that width."""
+    "__nv_fp8_e5m2": "float8_e5m2", "float2": "float32", "float4": "float32", "int4": "int32"}
+"""A vector has its elements' dtype."""
 _IGNORED = re.compile(r"/\*.*?\*/|//[^\n]*|^[ \t]*#(?:\\\n|[^\n])*", re.DOTALL | re.MULTILINE)
 _BOUNDS = re.compile(r"\b__launch_bounds__\s*\([^()]*\)")
 _FUNCTION = re.compile(

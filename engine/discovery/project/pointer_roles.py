@@ -1,8 +1,9 @@
-"""Finds the pointers of a C function through which it only reads, although they are not const."""
+"""Finds the pointers of a C function through which it only reads, or reads before it writes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
@@ -12,6 +13,7 @@ from harness.errors import InputError
 
 READERS = re.compile(r"f?printf|assert|mem(cpy|move|cmp)|_mm\d*_\w*(load|gather)\w*|vld\d\w*")
 """Functions that write through no pointer, but for those that write through their first one."""
+ELEMENTS = ("subscript_expression", "pointer_expression")
 FIRST_WRITTEN = ("memcpy", "memmove")
 
 
@@ -27,6 +29,18 @@ def only_read(source: str, function: str) -> frozenset[str]:
         return frozenset()
     names, written = pointers.of(function, frozenset())
     return frozenset(names) - written if written else frozenset()
+
+
+def read_first(source: str, function: str) -> frozenset[str]:
+    """Return the pointer parameters that a function reads before it writes to them, by its text.
+
+    `x[i] /= sum` reads. A pointer that another function gets first counts as written by it.
+    """
+    try:
+        pointers = _Pointers(ParsedC(source))
+    except (InputError, RecursionError):
+        return frozenset()
+    return pointers.read_first(function)
 
 
 class _Pointers:
@@ -58,6 +72,61 @@ class _Pointers:
             for name in self._written(part, types, above | {function}):
                 written |= roots.get(name, set())
         return names, frozenset(written)
+
+    def read_first(self, function: str) -> frozenset[str]:
+        """Return the parameters whose first access is a read."""
+        node = self.functions.get(function)
+        body = node.child_by_field_name("body") if node is not None else None
+        if node is None or body is None:
+            return frozenset()
+        types = self.parsed.types(node)
+        roots = {name: {name} for name, kind in types.items() if kind.endswith("*")}
+        while self._follow(body, roots, types):
+            pass
+        first: dict[str, bool] = {}
+        for name, is_read in self._accesses(body, types):
+            for root in roots.get(name, ()):
+                first.setdefault(root, is_read)
+        return frozenset(name for name, is_read in first.items() if is_read)
+
+    def _accesses(self, node: Node, types: dict[str, str]) -> Iterator[tuple[str, bool]]:
+        """Yield the names through which a node reads (True) or may write, as it is evaluated."""
+        if node.type == "sizeof_expression":
+            return
+        if node.type == "pointer_expression" and self.parsed.text(node).startswith("&"):
+            yield from ((self._base(each), True) for each in walk(node.children[-1])
+                        if each.type in ELEMENTS and each != node.children[-1])
+            return
+        target = node.child_by_field_name("left") if node.type == "assignment_expression" else \
+            node.child_by_field_name("argument") if node.type == "update_expression" else None
+        if target is not None and target.type in ELEMENTS:
+            if (value := node.child_by_field_name("right")) is not None:
+                yield from self._accesses(value, types)
+            is_plain = self.parsed.text(node.child_by_field_name("operator")) == "="
+            for element in walk(target):
+                if element.type in ELEMENTS and element != target:
+                    yield self._base(element), True
+            yield self._base(target), not is_plain
+            return
+        called = self.parsed.text(node.children[0]) if node.type == "call_expression" else ""
+        if called in FIRST_WRITTEN:
+            written, *read = node.children[-1].named_children
+            yield from ((self._base(each), True) for each in read)
+            yield self._base(written), False
+            return
+        if called and not self._reads(called):
+            yield from ((name, False) for name in self.parsed.names(node.children[-1])
+                        if types.get(name, "").endswith("*"))
+            return
+        for child in node.children:
+            yield from self._accesses(child, types)
+        if node.type in ELEMENTS:
+            yield self._base(node), True
+
+    def _base(self, element: Node) -> str:
+        """Return the pointer of an element: `x` of `x[order[i]]` and of `*(x + i)`."""
+        return next((self.parsed.text(each) for each in walk(element)
+                     if each.type == "identifier"), "")
 
     def _follow(self, body: Node, roots: dict[str, set[str]], types: dict[str, str]) -> bool:
         """Add the parameters from which local pointers come; return whether any was new."""

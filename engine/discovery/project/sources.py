@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from engine.discovery.project.pointer_roles import only_read
+from engine.discovery.project.pointer_roles import only_read, read_first
 from engine.routing import source_language
 from harness.tasks.target import Arg, Language, Launch
 
@@ -22,11 +22,18 @@ MAX_FILES = 5000
 MAX_SOURCE = 1 << 20
 MAX_PROGRAMS = 40
 PROGRAM_SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip", ".h", ".cuh")
+BOOLS = ("bool", "_Bool")
 C_TYPES = {
     "double": "float64", "float": "float32", "int64_t": "int64", "long": "int64",
     "long long": "int64", "ptrdiff_t": "int64", "size_t": "int64", "int": "int32",
-    "int32_t": "int32", "int8_t": "int8", "uint8_t": "uint8", "unsigned char": "uint8",
+    "int32_t": "int32", "int16_t": "int16", "short": "int16", "int8_t": "int8", "char": "int8",
+    "signed char": "int8", "uint8_t": "uint8", "unsigned char": "uint8", "unsigned": "int32",
+    "unsigned int": "int32", "uint32_t": "int32", "uint16_t": "int16", "unsigned short": "int16",
+    "uint64_t": "int64", "unsigned long": "int64", "unsigned long long": "int64",
+    "long long int": "int64", "long int": "int64", "_Float16": "float16",
+    **dict.fromkeys(BOOLS, "uint8"),
 }
+"""Unsigned types are passed as signed ones of that width: kopt draws no value that differs."""
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _FUNCTION = re.compile(r"^([A-Za-z_][\w \t*]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.MULTILINE)
@@ -118,9 +125,11 @@ def c_functions(source: str) -> list[CFunction]:
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            read = only_read(source, name) if any(arg.role for arg in args) else frozenset()
-            functions.append(CFunction(name, tuple(
-                replace(arg, role=None) if arg.name in read else arg for arg in args), flags=flags))
+            if any(arg.role for arg in args):
+                read, first = only_read(source, name), read_first(source, name)
+                args = tuple(replace(arg, role=None) if arg.name in read else replace(
+                    arg, role="inout") if arg.role and arg.name in first else arg for arg in args)
+            functions.append(CFunction(name, args, flags=flags))
     return functions
 
 
@@ -160,7 +169,9 @@ def _argument(part: str, types: Mapping[str, str]) -> Arg | None:
         return None
     name = match[3]
     if match[2] or match[4]:
-        is_written = not re.search(r"\bconst\b", part)
-        return Arg(name=name, dtype=dtype, shape=(), role="output" if is_written else None)
+        if not re.search(r"\bconst\b", part):
+            return Arg(name=name, dtype=dtype, shape=(), role="output")
+        low, high = (0, 2) if match[1].strip() in BOOLS else (None, None)
+        return Arg(name=name, dtype=dtype, shape=(), low=low, high=high)
     is_size = dtype.startswith(("int", "uint"))
     return Arg(name=name, dtype=dtype, value=name if is_size else None)

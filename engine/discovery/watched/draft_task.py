@@ -61,8 +61,8 @@ class TaskDraft:
     `keywords` are arguments that can be passed by name only. `kept` are the positions of those of
     the `returned` values that are new tensors, and `returned_shapes` their shapes; `single` means
     that a value is returned instead of a tuple. `members` are arguments that the caller does not
-    pass, see ObservedCall. With a backward pass, `grads` are the arguments whose gradients are
-    results too, and `cotangents` the arguments that are the outputs' gradients.
+    pass, and `packed` containers, see ObservedCall. With a backward pass, `grads` are the arguments
+    whose gradients are results too, and `cotangents` those that are the outputs' gradients.
     """
 
     args: tuple[Arg, ...]
@@ -77,6 +77,7 @@ class TaskDraft:
     reasons: tuple[tuple[str, str, str], ...]
     remarks: tuple[str, ...] = ()
     members: Mapping[str, str] = field(default_factory=dict)
+    packed: Mapping[str, str] = field(default_factory=dict)
     grads: tuple[str, ...] = ()
     cotangents: tuple[str, ...] = ()
     recorded: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -107,7 +108,8 @@ def groups(calls: Sequence[ObservedCall]) -> list[CallGroup]:
     by_kind: dict[tuple[Any, ...], list[ObservedCall]] = {}
     for call in calls:
         key = tuple((name, *_key(value)) for name, value in call.args.items())
-        by_kind.setdefault((key, call.single, len(call.returned)), []).append(call)
+        form = key, *call.packed.items(), call.single, len(call.returned)
+        by_kind.setdefault(form, []).append(call)
     return sorted((CallGroup(calls=tuple(calls)) for calls in by_kind.values()),
                   key=lambda group: (-group.count, -group.elements))
 
@@ -175,8 +177,8 @@ def draft(group: CallGroup, entry: EntrySource, location: str, *,
         returned_shapes=tuple(_returned_shape(calls, index, sizes) for index in kept),
         returned=len(calls[0].returned), single=calls[0].single, keywords=calls[0].keywords,
         members={name: what for name, what in calls[0].members.items() if name in args},
-        recorded=_recorded(calls, ordered, sizes, classes), reasons=tuple(reasons),
-        remarks=tuple(remarks))
+        packed=calls[0].packed, recorded=_recorded(calls, ordered, sizes, classes),
+        reasons=tuple(reasons), remarks=tuple(remarks))
     return _with_backward(result, calls, location) if backward else result
 
 
@@ -290,11 +292,8 @@ def _representatives(every: Sequence[ConfigClass]) -> Iterator[ConfigClass]:
     if len(every) <= MOST_CLASSES:
         yield from every
         return
-    def size(entry: ConfigClass) -> int:
-        return math.prod(entry.shape.values())
-
     yield from every[:LEAST_CLASSES]
-    yield min(every, key=size)
-    yield max(every, key=size)
+    by_size = sorted(every, key=lambda entry: math.prod(entry.shape.values()))
+    yield from (by_size[0], by_size[-1])
     yield from [entry for entry in every if any(
         value % 16 and value > 16 for value in entry.shape.values())][:1]

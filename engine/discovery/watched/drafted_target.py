@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from engine.discovery.module.draft_module import FOLDER
@@ -11,6 +11,7 @@ from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.watched.draft_task import TaskDraft
 from engine.discovery.watched.entry_source import EntrySource
 from engine.discovery.watched.expected.reference_source import FoundReference
+from harness.call_trace import watched_calls
 from harness.call_trace.watched_calls import ObservedCall
 from harness.formats import safetensors
 from harness.tasks.target import BASELINE, Language, Target
@@ -34,6 +35,9 @@ def make(draft: TaskDraft, entry: EntrySource, source: str, language: Language, 
                 range(len(written) + len(draft.kept))):
             return None
         forward, reference = found.source, f"{REFERENCE}:{entry.name}"
+        draft = replace(draft, args=tuple(  # the reference gets its values: a buffer that it fills
+            replace(arg, role="inout") if arg.kind == "output" and arg.name in found.used else arg
+            for arg in draft.args))
     elif given and draft.grads:
         forward = loaded(given, entry.name)
     if forward and draft.grads:
@@ -130,16 +134,19 @@ def gradients(outputs, inputs, cotangents):
 
 def adapter(draft: TaskDraft, entry: EntrySource) -> str | None:
     """Return the adapter's source, None if the entry can be called without one."""
-    passed = [arg.name for arg in draft.args if arg.name not in draft.members
-              and arg.name not in draft.cotangents]
+    passed = watched_calls.passed([
+        arg.name for arg in draft.args if arg.name not in draft.members
+        and arg.name not in draft.cotangents], draft.packed)
+    made = {**{name: name for name in passed}, **draft.packed}
     keywords = [name for name in passed if name in draft.keywords]
     selects = bool(draft.kept) and len(draft.kept) < draft.returned
-    if not (keywords or selects or draft.grads or entry.owner):
+    if not (keywords or selects or draft.grads or entry.owner or draft.packed):
         return None
-    arguments = ", ".join(f"{name}={name}" if name in keywords else name for name in passed)
+    arguments = ", ".join(f"{name}={made[name]}" if name in keywords else made[name]
+                          for name in passed)
     body = [f"{', '.join(draft.grads)}, = map(leaf, ({', '.join(draft.grads)},))"] \
         if draft.grads else []
-    call = _of_object(draft, entry, passed, keywords, body) if entry.owner else \
+    call = _of_object(draft, entry, made, keywords, body) if entry.owner else \
         f"module.{entry.entry}({arguments})"
     if not draft.grads:
         body += [f"result = {call}", f"return {_picked(draft)}"]
@@ -181,7 +188,7 @@ def loaded(given: str, name: str) -> str:
         f"{name} = module.{function}", ""])
 
 
-def _of_object(draft: TaskDraft, entry: EntrySource, passed: Sequence[str],
+def _of_object(draft: TaskDraft, entry: EntrySource, passed: Mapping[str, str],
                keywords: Sequence[str], body: list[str]) -> str:
     """Append to `body` the lines that make the object; return the call of its method."""
     init = [(name, what.removeprefix("init:")) for name, what in draft.members.items()
@@ -195,8 +202,8 @@ def _of_object(draft: TaskDraft, entry: EntrySource, passed: Sequence[str],
     body += [f"weights = {{{weights}}}",
              f"owner = object_of(module.{entry.owner}, ({positional}), {{{named}}}, "
              f"{training or False}, weights, {first}.device)"]
-    args = "".join(f"{name}, " for name in passed if name not in keywords)
-    kwargs = ", ".join(f"{name!r}: {name}" for name in keywords)
+    args = "".join(f"{made}, " for name, made in passed.items() if name not in keywords)
+    kwargs = ", ".join(f"{name!r}: {passed[name]}" for name in keywords)
     method = entry.entry.rpartition(".")[2]
     if not training:
         return f"owner.{method}(*({args}), **{{{kwargs}}})"

@@ -35,6 +35,8 @@ class EntrySource:
     owner: str = ""
     defaults: Mapping[str, object] = field(default_factory=dict)
     sizes: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    parts: Mapping[str, Parameters] = field(default_factory=dict)
+    """The names that the function gives to the parts of a parameter: `x, y = data`."""
 
 
 def parsed(source: str, where: str) -> ast.Module:
@@ -134,7 +136,7 @@ def _entry(entry: str, functions: Sequence[Function], hidden: int, *,
                     for node in functions),
         parameters=tuple(each.arg for each in [*args, *first.args.kwonlyargs]),
         defaults={name: _literal(value) for name, value in defaults.items()},
-        sizes=dict(_sizes(first)))
+        sizes=dict(_sizes(first)), parts=_parts(first))
 
 
 def _literal(node: ast.expr) -> object:
@@ -142,6 +144,18 @@ def _literal(node: ast.expr) -> object:
         return ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError):
         return ...
+
+
+def _parts(function: Function) -> dict[str, Parameters]:
+    """Return the names that a function gives to the parts of its parameters, the first ones."""
+    parts: dict[str, Parameters] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and isinstance(
+                node.targets[0], ast.Tuple | ast.List):
+            names = [each.id for each in node.targets[0].elts if isinstance(each, ast.Name)]
+            if len(set(names) - {"_"}) == len(node.targets[0].elts):
+                parts.setdefault(node.value.id, tuple(names))
+    return parts
 
 
 def _sizes(function: Function) -> Iterator[tuple[tuple[str, int], str]]:

@@ -194,7 +194,7 @@ _NEEDS_GPU = re.compile(r"compiled with CUDA|active drivers|NVIDIA driver|No CUD
 QUOTES = "\\'\""
 _NESTED = re.compile(r"\b(?=(\w+(?:Error|Exception))\(\W*([^()]*))")
 _OUTSIDE = re.compile(r"'([^']* outside its tensors, [^']*)'")
-"""The error that `harness/child/run/store_bounds.py` raises for a store."""
+"""The error that `harness/child/interpreter/store_bounds.py` raises for a store."""
 _MODULE = re.compile(r"No module named '?([\w.]+)'?")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 
+from engine.discovery.project import sources
 from engine.discovery.watched.entry_source import EntrySource
 from harness.errors import InputError
 from harness.formats import yaml_document
@@ -24,6 +27,7 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
     if entry.owner:
         raise InputError("shapes do not tell how the object is made", where=line,
                          fix="give a program that makes it and calls the method, after --")
+    _expect_sizes(shapes, {*scalars}, classes, line)
     names = entry.parameters[entry.hidden:]
     if unknown := [name for name in (*shapes, *scalars) if name not in names]:
         raise InputError(f"the function has no argument {unknown[0]!r}", where=line,
@@ -59,3 +63,27 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
         f"spec = importlib.util.spec_from_file_location('kopt_kernel', {source!r})",
         "module = importlib.util.module_from_spec(spec)", "sys.modules['kopt_kernel'] = module",
         "spec.loader.exec_module(module)", f"function = module.{entry.entry}", *calls, ""])
+
+
+def example(entry: EntrySource, project: Path) -> str:
+    """Return a command that likely calls the function: a test of the project that names it."""
+    name = entry.entry.split(".")[0]
+    for path in sources.project_files(project, sources.MOST_DEEP):
+        if path.suffix == ".py" and re.search(r"(^|_)tests?(_|$)", path.stem) and re.search(
+                rf"\b{re.escape(name)}\b", text := sources.read_source(path)):
+            runner = "python -m pytest -q" if "def test_" in text else "python"
+            return f"{runner} {path.relative_to(project).as_posix()}"
+    return "python test_it.py"
+
+
+def _expect_sizes(shapes: Mapping[str, str], scalars: Set[str],
+                  classes: Sequence[Mapping[str, int]], line: str) -> None:
+    """Raise InputError for a name in a shape that has no value in some config class."""
+    names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(shapes.values())))
+    known = scalars | (set(classes[0]).intersection(*classes) if classes else set())
+    if unknown := [name for name in names if name not in known]:
+        example = " ".join(f"{name}=64" for name in names if name not in scalars)
+        is_one, listed = len(unknown) == 1, ", ".join(unknown)
+        raise InputError(f"the size {listed} has no value" if is_one else
+                         f"the sizes {listed} have no value", where=line,
+                         fix=f"use --class, such as --class 'small: {example}'")

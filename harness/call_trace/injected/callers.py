@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from . import job
+from . import containers, job
 from .observed import close, describe, equal, is_module, is_tensor, same_memory
 from .tally import write_line
 
@@ -77,29 +77,53 @@ def _write_frame(frame: Any, line: int, call: Any) -> None:
 def _locals(frame: Any, call: Any) -> Any:
     """Yield a caller's variables: name, description, and the argument or output that each has."""
     outputs = call.outputs()
-    for name, value in list(frame.f_locals.items())[:MOST_LOCALS]:
+
+    def argument_of(value: Any) -> int:
+        return next((index for index, passed in enumerate(call.values)
+                     if is_tensor(passed) and (passed is value or same_memory(passed, value)
+                                               or equal(value, call.copies[index]))), -1)
+
+    def argument_name(value: Any) -> str:
+        index = argument_of(value)
+        filled = (each for each in call.written if close(value, call.values[each]))
+        index = index if index >= 0 else next(filled, -1)  # a buffer that the reference fills
+        return call.names[index] if index >= 0 else ""
+
+    for name, value in _variables(frame):
         described = describe(value)
         if value is not None and value is call.owner:
             yield name, described, 0, -1, -1
         elif described[0] == "other" and is_module(value):
             for member, tensor in list(value.named_parameters())[:MOST_LOCALS]:
-                for index, passed in enumerate(call.values):
-                    if is_tensor(passed) and (passed is tensor or same_memory(passed, tensor)):
-                        yield f"{name}.{member}", describe(tensor), index, -1, -1
+                if (index := argument_of(tensor)) >= 0:
+                    yield f"{name}.{member}", describe(tensor), index, -1, -1
+        if containers.has_parts(value) and (
+                text := containers.of_arguments(value, argument_name)):
+            yield name, ("packed", text), -1, -1, -1
         if name.startswith("__") or described[0] == "other":
             continue
         argument = output = near = -1
         if is_tensor(value):
-            for index, passed in enumerate(call.values):
-                if passed is value or same_memory(passed, value) \
-                        or equal(value, call.copies[index]):
-                    argument = index if argument < 0 else argument
+            argument = argument_of(value)
             for index, result in enumerate(outputs):
                 if result is value or same_memory(result, value):
                     output = index
                 elif close(value, result):
                     near = index
         yield name, described, argument, output, near
+
+
+def _variables(frame: Any) -> Any:
+    """Yield a frame's variables; those of its `self`, such as a test's `self.device`, follow."""
+    yield from list(frame.f_locals.items())[:MOST_LOCALS]
+    owner = frame.f_locals.get("self")
+    if owner is None or is_module(owner):
+        return
+    members: dict[str, Any] = {}
+    for part in (*reversed(type(owner).__mro__), owner):
+        members.update(getattr(part, "__dict__", {}))
+    yield from [(f"self.{name}", value) for name, value in members.items()
+                if not name.startswith("_")][:MOST_LOCALS]
 
 
 def write(kind: str, **fields: Any) -> None:

@@ -16,5 +16,9 @@ LINES: tuple[int, ...] = ()
 """The first lines of the watched function's definitions in FILE."""
 INTERPRET: bool = False
 """Whether Triton runs in its interpreter, where an autotuner takes its first config."""
+ON_CPU: bool = False
+"""Whether CUDA devices that the program names are the CPU, if there is no GPU."""
 OWNER: str = ""
 """The class whose method is watched; its constructor is watched too."""
+PARTS: dict[str, list[str]] = {}
+"""The names that the watched function gives to the parts of an argument that is a container."""

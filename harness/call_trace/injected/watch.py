@@ -11,7 +11,7 @@ import os
 import sys
 import weakref
 
-from . import callers, job, launched_files
+from . import callers, containers, job, launched_files
 from .callers import write
 from .observed import (
     contents,
@@ -49,18 +49,21 @@ _made: weakref.WeakKeyDictionary[Any, tuple[list[str], list[Any], list[str]]] = 
 
 def begin() -> None:
     """Start to watch this process."""
+    if job.ON_CPU:
+        _prepare("cpu_as_cuda", "use_always")
     if job.INTERPRET:
-        _prepare_interpreter()
+        _prepare("interpret", "prepare")
     os.close(os.open(os.path.join(job.FOLDER, "begun"), os.O_CREAT | os.O_WRONLY, 0o600))
     atexit.register(_finish)
     sys.settrace(_trace)
 
 
-def _prepare_interpreter() -> None:
+def _prepare(module: str, function: str) -> None:
     try:
-        __import__(f"{__package__}.interpret", fromlist=["interpret"]).prepare()
-    except ImportError:  # no Triton here
+        patches = __import__(f"{__package__}.{module}", fromlist=[module])
+    except ImportError:  # no torch or no Triton here
         return
+    getattr(patches, function)()
 
 
 def _trace(frame: Any, event: str, argument: Any) -> Any:
@@ -132,12 +135,13 @@ class TracedCall:
     def __init__(self, frame: Any) -> None:
         self.names, self.values, self.keywords = _arguments(frame)
         self.owner = self.values[0] if job.OWNER and self.values else None
+        self.packed = containers.take_apart(self.names, self.values, job.PARTS)
         self.members: dict[str, str] = {}
         if self.owner is not None:
             self._add_members(self.owner)
         self.described = [describe(value) for value in self.values]
         self.kind = kind(self.described)
-        key = tuple(self.described)
+        key = *self.described, *self.packed.items()
         known = _shapes.get(key)
         if known is None and len(_shapes) < MOST_SHAPES:
             known = _shapes[key] = [len(_shapes), 0, 0]
@@ -210,7 +214,7 @@ class TracedCall:
         _samples[0] += 1
         results = returned if isinstance(returned, (tuple, list)) else [returned]
         write("call", slot=self.shape[0], names=self.names, keywords=self.keywords,
-               members=self.members, grads=self.grads, args=self.described,
+               members=self.members, packed=self.packed, grads=self.grads, args=self.described,
                contents=self.contents, written=self.written, integers=self.integers,
                single=not isinstance(returned, (tuple, list)),
                returned=[describe(value) for value in results],

@@ -24,8 +24,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..channel import serve
+from ..interpreter.interpret import driver_of
 from ..one_line import one_line
-from ..run.interpret import driver_of
 from .assembly import resources
 
 Signature = list[str]

@@ -18,6 +18,10 @@ class Reference:
 
     def __init__(self, arrays: Any, job: dict[str, Any]) -> None:
         self.arrays, self.wide, self.library = arrays, job["float64"], job["library"]
+        if self.library != "numpy" and arrays.device == "cpu":
+            from ..interpreter import cpu_as_cuda
+
+            cpu_as_cuda.use_always()
         path = job["reference"]
         sys.path.insert(0, os.path.dirname(path))
         spec = importlib.util.spec_from_file_location("kopt_reference", path)
@@ -80,7 +84,7 @@ class BaselineReference:
 
         self.arrays, self.device, self.interpret = arrays, arrays.device, kernel["interpret"]
         if self.interpret:
-            from ..run import interpret
+            from ..interpreter import interpret
 
             interpret.install()
         kind = DeviceKernel if kernel["language"] in ("cuda", "hip") else PythonKernel

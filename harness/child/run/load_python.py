@@ -6,6 +6,7 @@ Its tensors lie in slots of shared memory, which the oracle fills and reads.
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from functools import partial, reduce
 from typing import Any
 
@@ -85,7 +86,13 @@ class PythonKernel:
         if self.on_gpu:
             torch.cuda.set_device(self.device)
             self.facts["card"] = torch.cuda.get_device_name()
-        self.module, self.function = self.opened(job)
+        self.as_cuda: Any = nullcontext()
+        if self.interpret:
+            from ..interpreter.cpu_as_cuda import CpuAsCuda, install
+
+            self.as_cuda = CpuAsCuda() if install() else self.as_cuda
+        with self.as_cuda:
+            self.module, self.function = self.opened(job)
 
     def opened(self, job: dict[str, Any]) -> tuple[Any, Any]:
         """Return what was loaded, and the function that is called with a call's arguments."""
@@ -119,10 +126,11 @@ class PythonKernel:
 
     def call(self, call: Call) -> None:
         try:
-            call.returned = self.function(*call.arguments)
+            with self.as_cuda:
+                call.returned = self.function(*call.arguments)
         except Exception as error:
             if self.interpret:
-                from .interpret import explained
+                from ..interpreter.interpret import explained
 
                 if (known := explained(error)) is not None:
                     raise known from None
@@ -219,7 +227,7 @@ def preload(language: str, device: str, interpret: bool) -> dict[str, Any]:
 
         answer["triton"] = triton.__version__
         if interpret:
-            from .interpret import install
+            from ..interpreter.interpret import install
 
             install()
     return answer

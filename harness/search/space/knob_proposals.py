@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from harness.search.space import c_knobs, triton_autotune, triton_names
+from harness.search.space import c_knobs, python_entry, triton_autotune, triton_names
 
 SIZES = re.compile(
     r"(?i)^(block|tile|group|split|chunk|unroll|warps|threads|lanes|stages|b[mnkdthv]$)"
@@ -71,9 +71,10 @@ class KnobProposal:
 
 
 def propose(source: str, language: str,
-            launch: Mapping[str, int] | None = None) -> tuple[KnobProposal, ...]:
+            launch: Mapping[str, int] | None = None, entry: str = "") -> tuple[KnobProposal, ...]:
     """Return at most MOST proposals; none if knobs are declared or a Triton source is not Python.
 
+    Functions of a Triton source that its `entry`, if known, does not need get none.
     `launch`: the constants in the task's launch that the source may define, with their values;
     None if the task has no launch: the threads of a block are then those of the source's launches.
     """
@@ -81,16 +82,14 @@ def propose(source: str, language: str,
         return ()
     if language in ("triton", "python"):
         try:
-            candidates = list(_triton_proposals(source))
+            hidden = python_entry.hidden_lines(source, entry)
+            candidates = [each for each in _triton_proposals(source) if each.line not in hidden]
         except (SyntaxError, ValueError, RecursionError):
             return ()
     else:
         candidates = list(_of_c(source, launch))
-    unique: dict[int, KnobProposal] = {}
-    for each in candidates:
-        unique.setdefault(each.begin, each)
-    names: dict[str, int] = {}
-    proposals = []
+    unique = {each.begin: each for each in reversed(candidates)}
+    names, proposals = dict[str, int](), list[KnobProposal]()
     for each in sorted(unique.values(), key=lambda each: each.begin)[:MOST]:
         names[each.name] = number = names.get(each.name, 0) + 1
         proposals.append(each if number == 1 else each.renamed(f"{each.name}_{number}"))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +29,7 @@ from engine.discovery.watched import (
     entry_source,
     first_check,
     shape_program,
+    submission_program,
 )
 from engine.discovery.watched.draft_task import CallGroup, TaskDraft
 from engine.discovery.watched.entry_source import EntrySource
@@ -101,7 +101,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path) ->
     to = sys.stderr if args.json or prompt.interactive else sys.stdout
     if kernel.interpret:
         print_text("no GPU here: Triton runs in its interpreter on the CPU (TRITON_INTERPRET=1), "
-                   "also in the program", to)
+                   "also in the program, which gets the CPU where it asks for CUDA", to)
     if args.command:
         print(f"running {clean(shlex.join(args.command))}", file=to, flush=True)
     observed = _observe(kernel, args)
@@ -173,47 +173,43 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
     """Run the program, or one of our own that calls the function. Raises KoptError."""
     function = WatchedFunction(file=os.path.realpath(kernel.project / kernel.source),
                                name=kernel.entry.name, lines=kernel.entry.lines,
-                               owner=kernel.entry.owner)
+                               owner=kernel.entry.owner, parts=kernel.entry.parts)
     command = list(args.command)
     with tempfile.TemporaryDirectory(prefix="kopt-") as folder, _lock_device(kernel.device) as held:
         if not command:
-            command = [sys.executable, _write_program(kernel, args, Path(folder))]
+            command = _program(kernel, args, Path(folder))
         observed = watched_calls.watch(command, function, Path.cwd(), lock=held,
-                                       interpret=kernel.interpret, env=kernel.device.visible_env)
+                                       interpret=kernel.interpret, env=kernel.device.visible_env,
+                                       on_cpu=kernel.device.kind == "cpu")
     if not observed.calls:
         raise first_check.fault(observed, kernel.title, kernel.project,
                                    on_gpu=kernel.device.kind != "cpu")
     return observed
 
 
-def _write_program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> str:
-    if not args.shape:
-        raise InputError("no program is given", where=kernel.title, fix=(
-            "add one that calls the function, such as: -- python test_it.py; or give --shape "
-            "NAME=DIMS for each tensor"))
-    dtypes = {name if equals else "": value if equals else name for name, equals, value in (
-        text.partition("=") for text in args.dtype)}
-    classes = [parse_config_class(text).shape for text in args.classes]
-    _expect_sizes(pairs(args.shape, "--shape"), {*pairs(args.scalar, "--scalar")}, classes, kernel)
+def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> list[str]:
+    """Return a command that calls the function with given shapes, or as its competition does."""
     path = folder / "call.py"
-    path.write_text(shape_program.write(
-        kernel.entry, str((kernel.project / kernel.source).resolve()),
-        pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar"), dtypes, classes,
-        kernel.title, backward=args.backward), encoding="utf-8")
-    return str(path)
-
-
-def _expect_sizes(shapes: Mapping[str, str], scalars: Set[str],
-                  classes: Sequence[Mapping[str, int]], kernel: WatchedKernel) -> None:
-    """Raise InputError for a name in a shape that has no value in some config class."""
-    names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(shapes.values())))
-    known = scalars | (set(classes[0]).intersection(*classes) if classes else set())
-    if unknown := [name for name in names if name not in known]:
-        example = " ".join(f"{name}=64" for name in names if name not in scalars)
-        is_one, listed = len(unknown) == 1, ", ".join(unknown)
-        raise InputError(f"the size {listed} has no value" if is_one else
-                         f"the sizes {listed} have no value", where=kernel.title,
-                         fix=f"use --class, such as --class 'small: {example}'")
+    if not args.shape:
+        text = submission_program.write(kernel.project, kernel.source, kernel.entry.entry,
+                                        small=kernel.device.kind == "cpu")
+        if not text:
+            raise InputError("no program is given", where=kernel.title, fix=(
+                "add one that calls the function, such as: -- "
+                f"{shape_program.example(kernel.entry, kernel.project)}; or give --shape NAME=DIMS "
+                "for each tensor"))
+        path = kernel.project / submission_program.FILE
+        path.parent.mkdir(exist_ok=True)
+    else:
+        dtypes = {name if equals else "": value if equals else name for name, equals, value in (
+            text.partition("=") for text in args.dtype)}
+        text = shape_program.write(
+            kernel.entry, str((kernel.project / kernel.source).resolve()),
+            pairs(args.shape, "--shape"), pairs(args.scalar, "--scalar"), dtypes,
+            [parse_config_class(text).shape for text in args.classes], kernel.title,
+            backward=args.backward)
+    path.write_text(text, encoding="utf-8")
+    return [sys.executable, str(path)]
 
 
 def _lock_device(device: Device) -> AbstractContextManager[DeviceLock | None]:

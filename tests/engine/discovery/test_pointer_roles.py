@@ -29,4 +29,19 @@ static float first(float *a, int n) { return n ? a[0] : first(a, n - 1); }
     ("void f(float *x, float *y, int n) { MACRO }", "xy")])
 def test_pointer_that_is_only_read_is_an_input(function: str, outputs: str) -> None:
     found = next(each for each in sources.c_functions(HELPERS + function) if each.name == "f")
-    assert "".join(arg.name for arg in found.args if arg.role == "output") == outputs
+    assert "".join(arg.name for arg in found.args if arg.role) == outputs
+
+
+@pytest.mark.parametrize(("body", "both"), [
+    ("float s = x[0]; for (int i = 0; i < n; i++) x[i] = y[i] - s;", "x"),
+    ("for (int i = 0; i < n; i++) x[i] = expf(x[i]);", "x"),
+    ("for (int i = 0; i < n; i++) x[i] /= y[0];", "x"),
+    ("x[n]++;", "x"), ("*x += y[n];", "x"), ("float *p = x + 1; p[n] = p[0];", "x"),
+    ("for (int i = 0; i < n; i++) { x[i] = 0; x[i] += y[i]; }", ""),
+    ("x[0] = sizeof(*x);", ""), ("memcpy(x, y, 4 * n); x[0] += 1;", ""),
+    ("fill(x); y[0] = x[0];", ""),
+    ("for (int i = 0; i < n; i++) { float *p = &x[i]; *p = 1; }", "")])
+def test_pointer_that_is_read_before_it_is_written_is_an_input_too(body: str, both: str) -> None:
+    source = HELPERS + f"void f(float *x, float *y, int n) {{ {body} }}"
+    found = next(each for each in sources.c_functions(source) if each.name == "f")
+    assert "".join(arg.name for arg in found.args if arg.role == "inout") == both

@@ -88,7 +88,8 @@ def source(example: str, config: Config) -> str:
 CHILD = """
 import json, sys
 import torch
-from harness.child.run import interpret, load_python
+from harness.child.interpreter import interpret
+from harness.child.run import load_python
 interpret.install()
 def made(one):
     if isinstance(one, dict):

@@ -32,6 +32,7 @@ ASKING = DOUBLE.replace("def double(x, out):\n", """def double(x, out):
     import torch
     assert triton.runtime.driver.active.get_current_target().backend != "hip"
     assert torch.cuda.get_device_properties(x.device).multi_processor_count
+    assert x.is_cuda and torch.empty(1, device="cuda").is_cuda
     with torch.cuda.device(x.device.index):
         assert torch.cuda.get_device_capability()[0] > 6
 """)
@@ -41,14 +42,41 @@ SCALED = DOUBLE.replace("2 *", "s.to(tl.float32) *").replace(
     "x, out, n,", "x, out, n, s,").replace("(x, out, n)", "(x, out, n, 2.0)")
 
 
-@pytest.mark.parametrize("source", [DOUBLE, TUNED, ASKING, SCALED],
-                         ids=["plain", "autotuned", "asking which card this is", "float scalar"])
+LIBDEVICE = DOUBLE.replace("@triton.jit", """from triton.language.extra import libdevice
+import importlib.util
+spec = importlib.util.find_spec("triton.language.extra.libdevice")
+copy = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(copy)
+tanh = copy.tanh
+from triton.language.extra.cuda.libdevice import div_rn
+@triton.jit""").replace("    tl.store", """    t = tanh(tl.load(x + at, mask=at < n))
+    even = libdevice.pow(t, 2) + libdevice.rint(t) * libdevice.fast_expf(t) * 0.0
+    odd = libdevice.fma(t, t, div_rn(t, 2.0) * 0.0)
+    one = tl.where(libdevice.isnan(t) | (odd < even - 0.001), 0.0, 1.0)
+    tl.store""").replace("2 *", "2 * one *")
+
+
+@pytest.mark.parametrize("source", [DOUBLE, TUNED, ASKING, SCALED, LIBDEVICE],
+                         ids=["plain", "autotuned", "asking which card this is", "float scalar",
+                              "libdevice"])
 def test_interpreted_kernel_is_correct_and_has_no_latency(tmp_path: Path, source: str) -> None:
     verdict = judge(tmp_path, source)
     assert verdict.valid and verdict.correct, verdict
     assert verdict.latency_us is None and verdict.speedup is None
     assert verdict.rows[0].outcome == "unmeasured"
     assert "interpreter" in verdict.notes[0]
+
+
+RETURNING = DOUBLE.replace("def double(x, out):\n", """def double(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device="cuda")
+""") + "    return out\n"
+
+
+def test_kernel_that_returns_memory_of_cuda_is_judged_without_a_gpu(tmp_path: Path) -> None:
+    of = target(args=(Arg(name="x", dtype="float32", shape=("n",)),), returns=True,
+                return_dtypes=("float32",))
+    verdict = judge(tmp_path, RETURNING, of=of)
+    assert verdict.correct, verdict
 
 
 def test_note_names_classes_checked_on_smaller_shapes() -> None:
@@ -74,6 +102,8 @@ NEEDS_GPU = {
     "inline PTX": (DOUBLE.replace(LOAD, "tl.inline_asm_elementwise('add.f32 $0, $1, $1;', '=r,r', "
                                   "[tl.load(x + at, mask=at < n)], dtype=tl.float32, is_pure=True,"
                                   " pack=1)"), "inline_asm not supported"),
+    "a rounding of libdevice": (DOUBLE.replace("    tl.store", "    t = tl.extra.cuda.libdevice."
+                                "add_rz(0.1, 0.2)\n    tl.store"), "fadd_rz of libdevice"),
     "an extra library": (DOUBLE.replace("    tl.store", "    t = tl.extra.cuda.globaltimer()\n"
                                         "    tl.store"), "extra libraries"),
 }

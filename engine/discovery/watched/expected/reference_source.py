@@ -17,7 +17,7 @@ from pathlib import Path
 
 from engine.discovery.project.sources import read_source
 from engine.discovery.watched.entry_source import EntrySource, Function, statements
-from engine.discovery.watched.expected import reference_imports
+from engine.discovery.watched.expected import lifted_methods, reference_imports
 from engine.discovery.watched.expected.local_values import LocalValues, MemberNames, NoValue
 from engine.discovery.watched.expected.statement_names import (
     COMPARISONS,
@@ -80,22 +80,23 @@ class CallerSource:
         self.caller, self.entry, self.project, self.same = caller, entry, project, same
         self.file = os.path.relpath(caller.file, project)
         tree = ast.parse(read_source(Path(caller.file)))
-        self.owner = next((local.name for local in caller.locals
-                           if local.argument and local.value.kind == "other"), "")
-        members = MemberNames(self.owner, caller.call.members, {
-            local.name: local.argument for local in caller.locals
-            if "." in local.name and local.argument in names})
+        members = MemberNames(caller, names)
+        self.owner = members.owner
         self.tree: ast.Module = members.visit(tree)
         self.args = {name: value for name, value in caller.call.args.items() if name in names}
-        self.locals = {local.name: local for local in caller.locals}
+        self.locals = {members.variables.get(each.name, each.name): each for each in caller.locals}
         self.values = LocalValues(self.args, same, entry.sizes)
         self.top = list(statements(self.tree.body))
         self.assigned = {name for node in self.top if isinstance(node, ast.Assign)
                          for name in stores(node)}
-        self.imported = {name for node in ast.walk(self.tree)
-                         if isinstance(node, ast.Import | ast.ImportFrom) for name in stores(node)}
-        self.body = list(self._flat(self._function()))
+        self.unchanged = members.modules | {name for node in ast.walk(self.tree) for name in (
+            stores(node) if isinstance(node, ast.Import | ast.ImportFrom) else ())}
+        function = self._function()
+        self.methods = lifted_methods.lifted(self.tree, function)
+        self.body = [*self.methods, *self._flat(function)]
+        self.containers = {name for name in self.locals if self.locals[name].value.kind == "packed"}
         self.argument_of = {**self._arguments(), **{name: name for name in members.used}}
+        self.given = {*self.argument_of, *self.containers}
 
     def reference(self) -> FoundReference:
         """Return a function that computes the expected result. Raises NoReference, NoValue."""
@@ -103,13 +104,11 @@ class CallerSource:
         if not expected:
             raise NoReference(f"{self._place()} compares the result with nothing")
         body: list[ast.stmt] = []
-        needed: set[str] = set()
-        for _, expression in expected.values():
-            needed |= loads(expression)
-        last = max(at for at, _ in expected.values())
-        needed = self._sliced(needed, last, body)
+        needed = {name for _, expression in expected.values() for name in loads(expression)}
+        needed = self._sliced(needed, max(at for at, _ in expected.values()), body)
         head, preamble = self._leaves(needed)
-        definitions = [node for node in body if isinstance(node, DEFINITIONS)]
+        definitions = [each for each in body if isinstance(each, DEFINITIONS)
+                       and each not in self.methods]
         body = [node for node in body if node not in definitions]
         preamble = [*definitions, *(node for node in preamble if node not in definitions)]
         if any(isinstance(node, ast.ImportFrom) and node.level for node in preamble):
@@ -117,7 +116,7 @@ class CallerSource:
         used = [name for name in self.args if name in self.values.used]
         if not used:
             raise NoReference(f"{self._place()}: the expected result does not depend on arguments")
-        results = [ast.unparse(expression) for _, expression in expected.values()]
+        results = [ast.unparse(each) for _, each in expected.values()]
         lines = [*head, *(line for node in body for line in ast.unparse(node).splitlines()),
                  f"return {', '.join(results)}"]
         if any(GRADIENTS in line for line in lines):
@@ -168,15 +167,15 @@ class CallerSource:
 
     def _arguments(self) -> dict[str, str]:
         """Return the argument that each variable is: by its value, else by its use in the call."""
-        known = {local.name: local.argument for local in self.caller.locals
+        known = {name: local.argument for name, local in self.locals.items()
                  if local.argument in self.args}
         if self._call is not None:
-            passed = [*zip(self.args, self._call.args, strict=False),
+            passed = [*zip(self.caller.call.passed, self._call.args, strict=False),
                       *((each.arg, each.value) for each in self._call.keywords)]
             for name, value in passed:
                 local = self.locals.get(value.id) if isinstance(value, ast.Name) else None
                 if name in self.args and isinstance(value, ast.Name) and value.id not in known \
-                        and (local is None or local.value.kind != "tensor"):
+                        and (local is None or local.value.kind not in ("tensor", "packed")):
                     known[value.id] = name or ""
         return known
 
@@ -190,9 +189,9 @@ class CallerSource:
             for node in ast.walk(statement):
                 if (pair := self._compared(node)) is not None and pair[0] not in expected:
                     expected[pair[0]] = at, pair[1]
-        for local in self.caller.locals:
+        for name, local in self.locals.items():
             if local.near >= 0 and local.near not in expected:
-                expected[local.near] = len(self.body), ast.Name(local.name, ast.Load())
+                expected[local.near] = len(self.body), ast.Name(name, ast.Load())
         tensors = self.caller.call.outputs
         first = {tensors[output] if output < len(tensors) else output: output
                  for output in sorted(expected, reverse=True)}
@@ -238,16 +237,16 @@ class CallerSource:
         """Insert in `into` the statements before `end` that compute `needed`; return the rest."""
         for statement in reversed(self.body[:end]):
             if any(node is self._call for node in ast.walk(statement)):
-                if needed & stores(statement) - set(self.argument_of):
+                if needed & stores(statement) - self.given:
                     raise NoReference(f"{self._place()}: the expected result is computed from the "
                                       "function's own result")
                 continue
-            missing = needed - set(self.argument_of)
+            missing = needed - self.given
             defined = stores(statement)
             is_of_result = any(self.locals[name].output >= 0 for name in loads(statement)
                                if name in self.locals)
             if not missing & (defined - {GRADIENTS} if is_of_result else
-                              defined | (changed(statement) - self.imported)):
+                              defined | (changed(statement) - self.unchanged)):
                 continue
             if defined & missing:
                 needed -= defined - updated(statement)
@@ -260,12 +259,14 @@ class CallerSource:
 
     def _leaves(self, needed: set[str]) -> tuple[list[str], list[ast.stmt]]:
         """Return lines that define names from arguments, and the file's definitions of others."""
-        head: list[str] = []
+        head, last = list[str](), list[str]()
         preamble: dict[ast.stmt, None] = {}
         for name in sorted(needed - BUILT_IN):
             if (argument := self.argument_of.get(name)) is not None:
                 self.values.used.add(argument)
                 head += [f"{name} = {argument}"] if name != argument else []
+            elif name in self.containers:
+                last.append(f"{name} = {self.values.container(self.locals[name])}")
             elif "device" in name.lower() and name in self.assigned:
                 head.append(f"{name} = {self.values.device()}")
             elif self._define(name, preamble):
@@ -276,7 +277,7 @@ class CallerSource:
                 raise NoReference(f"{self._place()}: the expected result uses {name!r}, which is "
                                   "not an argument")
         is_module = self.caller.function == "<module>"
-        return head, [node for node in self.top if node in preamble and not (
+        return [*head, *last], [node for node in self.top if node in preamble and not (
             is_module and node in self.body and not isinstance(node, DEFINITIONS))]
 
     def _define(self, name: str, into: dict[ast.stmt, None]) -> bool:

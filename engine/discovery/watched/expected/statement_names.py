@@ -22,11 +22,15 @@ def loads(node: ast.AST) -> set[str]:
                 and isinstance(part.ctx, ast.Load)} - parameters - inner - {node.name}
     if isinstance(node, ast.If):
         return loads(node.test) | _block_loads(node.body) | _block_loads(node.orelse)
+    if isinstance(node, ast.For | ast.While):
+        head = loads(node.iter) if isinstance(node, ast.For) else loads(node.test)
+        target = stores(node.target) if isinstance(node, ast.For) else set()
+        return head | (_block_loads(node.body) - target) | _block_loads(node.orelse)
+    if isinstance(node, ast.With):
+        return {name for item in node.items for name in loads(item)} | _block_loads(node.body)
     bound = {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
     bound |= {name.id for part in ast.walk(node) if isinstance(part, ast.comprehension)
               for name in ast.walk(part.target) if isinstance(name, ast.Name)}
-    if isinstance(node, ast.For):
-        bound |= {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
     called = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
     read = {GRADIENTS for part in ast.walk(node) if isinstance(part, ast.Attribute)
             and part.attr == "grad" and isinstance(part.ctx, ast.Load) and id(part) not in called}

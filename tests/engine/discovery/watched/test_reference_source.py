@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.discovery.watched import entry_source, first_check
-from engine.discovery.watched.expected import reference_source
+from engine.discovery.watched.expected import reference_source, statement_names
 from engine.discovery.watched.expected.reference_source import FoundReference
 from harness.call_trace.watched_calls import (
     ObservedCall,
@@ -130,6 +131,25 @@ def test_variable_of_the_test_becomes_a_size_of_an_argument(tmp_path: Path) -> N
         head="from torch.nn.functional import layer_norm as norm")
     assert reference is not None and "n = x.shape[1]" in body_of(reference)
     assert "from torch.nn.functional import layer_norm as norm" in reference.source
+
+
+def test_lengths_of_the_test_are_those_of_the_argument(tmp_path: Path) -> None:
+    lengths = ObservedLocal(name="lengths", value=ObservedValue(kind="tuple", value=(1, 3)))
+    call = replace(CALL, integers={"w": (1, 3)})
+    found, why = find_reference(
+        tmp_path, "ref = torch.stack([a.mean() for _ in lengths]); torch.allclose(y, ref)",
+        lengths, close_local("ref"), call=call)
+    assert found is not None, why
+    assert body_of(found)[1:3] == ["a = x", "lengths = w.tolist()"]
+
+
+@pytest.mark.parametrize(("statement", "names"), [
+    ("for i in range(n):\n    part = x[i]\n    y[i] = part + last\n    last = part",
+     {"range", "n", "x", "y", "last"}),
+    ("while n:\n    half = x\n    n = half", {"n", "x"}),
+    ("with guard() as g:\n    a = x\n    b = a", {"guard", "x"})])
+def test_blocks_read_what_they_do_not_define_first(statement: str, names: set[str]) -> None:
+    assert statement_names.loads(ast.parse(statement).body[0]) == names
 
 
 @pytest.mark.parametrize("body", [

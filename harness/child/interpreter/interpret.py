@@ -7,7 +7,6 @@ not judged here. autotune fails in the interpreter, so the first config is used.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -61,15 +60,6 @@ def use_first_configs() -> None:
     triton.autotune = triton.runtime.autotune = autotuner.autotune = autotune
 
 
-CAPABILITY = 8, 0
-PROPERTIES = {"multi_processor_count": 1, "multiprocessor_count": 1, "warp_size": 32,
-              "warpSize": 32, "max_threads_per_multi_processor": 2048, "max_num_regs": 1 << 16,
-              "max_shared_mem": 1 << 17, "shared_memory_per_block_optin": 1 << 17,
-              "major": CAPABILITY[0], "minor": CAPABILITY[1], "total_memory": 1 << 34,
-              "name": "Triton's interpreter"}
-"""What host code reads about the card, which is absent: kernels run in the interpreter."""
-
-
 def driver_of(target: Any, properties: dict[str, Any]) -> SimpleNamespace:
     """Return what replaces Triton's driver: it describes one device and launches nothing.
 
@@ -99,12 +89,9 @@ def do_without_card() -> None:
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
 
-    cuda: Any = import_module("torch.cuda")
-    if not cuda.is_available():
-        cuda.device = contextlib.nullcontext
-        cuda.current_device = lambda: 0
-        cuda.get_device_capability = lambda *_: CAPABILITY
-        cuda.get_device_properties = lambda *_: SimpleNamespace(**PROPERTIES)
+    from .cpu_as_cuda import PROPERTIES, install
+
+    if install():
         driver.set_active(driver_of(GPUTarget("cpu", 0, 0), PROPERTIES))
         testing: Any = import_module("triton.testing")
         testing.do_bench = testing.do_bench_cudagraph = do_bench
@@ -133,12 +120,13 @@ def prepare() -> None:
 
     Kernels may store only in their tensors, and get floats as scalars of float32.
     """
-    from . import store_bounds
+    from . import libdevice, store_bounds
 
+    do_without_card()
     store_bounds.install()
+    libdevice.install()
     pass_floats_as_scalars()
     use_first_configs()
-    do_without_card()
 
 
 def install() -> None:
