@@ -13,6 +13,7 @@ from engine.transformations.c.entry_only import EntryOnly
 from engine.transformations.c.invariants import Hoist, Reciprocal
 from engine.transformations.c.loop_order import Blocking, LoopOrder
 from engine.transformations.c.unroll_and_jam import UnrollAndJam
+from engine.transformations.cuda import needed_kernels
 from engine.transformations.cuda.device_code import (
     CudaAccumulators,
     CudaReciprocal,
@@ -30,6 +31,7 @@ from engine.transformations.triton.scalars import BlockReciprocal, NarrowOffsets
 from engine.transformations.triton.unmasked_loops import UnmaskedLoops
 from harness.errors import InputError
 from harness.search.space import python_entry
+from harness.tasks.target import OF_CARD
 
 BY_LANGUAGE: dict[str, tuple[Transformation, ...]] = {
     "c": (LoopOrder(), RelaxedMath(), UnrollAndJam(), VectorMath(), Blocking(), Accumulators(),
@@ -84,8 +86,11 @@ def apply(transformation: Transformation, source: str, language: str, entry: str
     if language in ("triton", "python"):
         changed = transformation.apply(python_entry.shown(source, entry))
         return msgspec.structs.replace(changed, source=python_entry.restored(changed.source))
-    if language != "c" or not entry:
+    if not entry:
         return transformation.apply(source)
+    if language in OF_CARD:
+        changed = transformation.apply(needed_kernels.shown(source, entry))
+        return msgspec.structs.replace(changed, source=needed_kernels.restored(changed.source))
     shown = EntryOnly(source, entry)
     changed = transformation.apply(shown.source)
     return msgspec.structs.replace(changed, source=shown.restored(changed.source))

@@ -145,3 +145,30 @@ void start(const float *x, float *out, int n, cudaStream_t stream) {
 """
     assert "cuda-unrolled-loops" in {
         each.name for each in transformation_registry.applicable(source, "cuda")}
+
+
+SEVERAL = """
+__device__ float total(const float *x, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i];
+    return sum;
+}
+template <int N> __global__ void other(float *x, float *y) {
+    for (int i = 0; i < N; i++) y[i] = x[i];
+}
+extern "C" __global__ void entry(float *x, float *y, int n) {
+    y[threadIdx.x] = total(x, n);
+}
+void go(float *x, float *y, int n) { entry<<<1, 32>>>(x, y, n); }
+"""
+
+
+@pytest.mark.parametrize(("entry", "lines"), [
+    ("entry", "line 4"), ("other<4>", "line 8"), ("go", "line 4"), ("", "lines 4 and 8")])
+def test_only_the_entry_and_what_it_needs_is_changed(entry: str, lines: str) -> None:
+    unrolled = transformation_registry.find("cuda-unrolled-loops")
+    assert unrolled is not None
+    changed = transformation_registry.apply(unrolled, SEVERAL, "cuda", entry)
+    assert changed.what == f"unrolled loops, {lines}"
+    assert [line for line in changed.source.splitlines() if "UNROLL" not in line] == \
+        SEVERAL.splitlines()
