@@ -82,13 +82,16 @@ def find(source: str, entry: str, where: str) -> EntrySource:
 
 
 def public_functions(source: str) -> list[str]:
-    """Return the functions of a source that a task could name, those that launch kernels first."""
+    """Return the functions of a source that a task could name, those that launch kernels first.
+
+    Names with an underscore count only where there are no others.
+    """
     tree = parse_python(source)
     if tree is None:
         return []
     kernels = {node.name for node in ast.walk(tree) if isinstance(node, Function) and _is_jit(node)}
-    functions = [node for node in tree.body if isinstance(node, Function)
-                 and node.name not in kernels and not node.name.startswith("_")]
+    named = [node for node in tree.body if isinstance(node, Function) and node.name not in kernels]
+    functions = [node for node in named if not node.name.startswith("_")] or named
     launching = [node for node in functions if any(
         isinstance(each, ast.Name) and each.id in kernels for each in ast.walk(node))]
     return [node.name for node in [*launching, *(each for each in functions

@@ -62,6 +62,11 @@ def test_functions_that_launch_kernels_are_listed_first() -> None:
     assert entry_source.public_functions("def a(): pass\n" + SOURCE) == ["run", "a"]
 
 
+def test_function_with_an_underscore_is_listed_where_there_is_no_other() -> None:
+    assert entry_source.public_functions("def _f(x): ...\ng = compiled(_f)\n") == ["_f"]
+    assert entry_source.public_functions("def _f(x): ...\ndef g(x): ...\n") == ["g"]
+
+
 def test_files_of_kernels_elsewhere_are_those_of_the_project(tmp_path: Path) -> None:
     files = [str(tmp_path / name) for name in ("ops/kernels.py", "ops/layers.py")]
     assert entry_source.other_files([*files, "/usr/lib/gone.py"], tmp_path, "ops/layers.py") == [
