@@ -118,11 +118,14 @@ def state(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
 
 def phase(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
     """Return that a campaign's engine is gone, or what it does and how the campaign ended."""
+    return without_engine(campaign, live=live, answers_only=answers_only) or "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
+
+
+def without_engine(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
+    """Return that a campaign's engine is gone, and what continues it; "" for other campaigns."""
     if campaign.state in CONTINUABLE and not live:
         return engine_gone(campaign)
-    if campaign.state in CONTINUABLE and answers_only:
-        return only_answers(campaign)
-    return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
+    return only_answers(campaign) if campaign.state in CONTINUABLE and answers_only else ""
 
 
 def result(campaign: Campaign) -> str:
