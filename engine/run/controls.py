@@ -19,6 +19,11 @@ from harness.formats import file_copy
 from harness.formats.quantities import counted
 from harness.formats.text import one_line
 
+NOTHING_LEFT = "nothing left to try"
+"""How the reason of a campaign begins that ended for want of a task."""
+ADVICE = "; kopt submit PATCH judges your own change, and kopt run MANIFEST --new starts another " \
+    "campaign, with more backends or agents if you name them in the manifest's pool"
+
 SHORT_HOST_VERBS = ("approve", "reject", "set")
 """Verbs that a `decide_only` host carries out."""
 MOST_REASON = 1000
@@ -92,10 +97,11 @@ class ControlHandler:
 
         `limit` is the one whose change lets the campaign go on, "" if there is none.
         """
-        advice = f"; kopt set {limit}=VALUE changes that limit" if limit else ""
+        advice = f"; kopt set {limit}=VALUE changes that limit" if limit else \
+            ADVICE if nothing_left.startswith(NOTHING_LEFT) else ""
         for control in self.reopening:
             self.context.writer.finish_control(control.id, "resumed" if not nothing_left else (
-                f"refused: nothing is left to do: {nothing_left}{advice}"))
+                f"refused: the campaign has ended: {nothing_left}{advice}"))
         self.reopening.clear()
 
     def answer_early_end(self, why: str) -> None:
