@@ -94,9 +94,8 @@ def run(args: argparse.Namespace) -> int:
             is_answered = control is not None and control.applied_at is not None
             outcome = control.outcome if control is not None else ""
             if request.verb == "approve" and outcome.startswith("kept"):
-                campaign = choose_campaign(reader, request.campaign)
-                outcome += f"; {phrases.untried_best(campaign)}" \
-                    if campaign_view.has_untried_best(reader, campaign) else ""
+                outcome = "; ".join(filter(None, (outcome, _next_step(
+                    reader, choose_campaign(reader, request.campaign)))))
             busy = "" if is_answered else _busy(reader, request, starts=starts)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
@@ -110,6 +109,14 @@ def run(args: argparse.Namespace) -> int:
                       f"recorded; {busy or 'the engine has not answered yet'} (kopt show lists "
                       "the request)"))
     return 1 if is_refused else 0
+
+
+def _next_step(reader: Reader, campaign: Campaign) -> str:
+    """Return what a person can do after an approval, "" while an engine runs the campaign."""
+    if campaign_view.has_untried_best(reader, campaign):
+        return phrases.untried_best(campaign)
+    live = is_live(reader, campaign.id) and not only_answers(reader, campaign.id)
+    return phrases.result(campaign) or phrases.without_engine(campaign, live=live)
 
 
 def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:

@@ -116,6 +116,16 @@ def test_agents_fill_every_slot_without_a_search() -> None:
     assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]
 
 
+@pytest.mark.parametrize("backends", [("cli",), ("search", "cli")])
+def test_agents_take_turns_from_round_to_round(backends: tuple[Any, ...]) -> None:
+    """Every round began with the first agent: of four agents and two slots two never worked."""
+    others = tuple(CliSpec(name=f"agent-{n}", command="agent {prompt}") for n in range(4))
+    worked = [task.option for number in range(2, 6) for task in plan(plan_inputs(
+        round=number, slots=2, pool=PoolSpec(backends=backends, cli=others)))
+        if task.backend == "cli"]
+    assert worked[0] == "agent-0" and set(worked) == {f"agent-{n}" for n in range(4)}
+
+
 def test_nothing_to_do_is_an_empty_plan() -> None:
     assert plan(plan_inputs(knobs=(), bottlenecks=())) == []
 
