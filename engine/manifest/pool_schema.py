@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -98,6 +99,12 @@ class ModelSpec(ManifestPart, frozen=True, kw_only=True):
     def script(self) -> str:
         """The file of the project that answers in place of a model, "" if a model answers."""
         return self.model.removeprefix(SCRIPTED) if self.model.startswith(SCRIPTED) else ""
+
+    @property
+    def missing_key(self) -> str:
+        """Which variable should hold the provider's key here and does not, "" for none."""
+        return f"the variable {self.key_env} is empty or not set" \
+            if self.key_env and not os.environ.get(self.key_env) else ""
 
 
 class RequestSpec(ModelSpec, frozen=True, kw_only=True):

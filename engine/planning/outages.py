@@ -83,6 +83,18 @@ def pause_s(pool: PoolSpec, rounds: int) -> float:
     return min(pool.outage_pause_s * 2.0 ** min(rounds - 1, 30), longest_s)
 
 
+def without_key(pool: PoolSpec) -> tuple[PoolSpec, str]:
+    """Return a pool without the backend `agent` if its key is missing here, and why, else "".
+
+    A person resumes a campaign in a shell that may lack the key. Its slots would fail at once and
+    use up the campaign's rounds.
+    """
+    if "agent" not in pool.backends or pool.agent is None or not pool.agent.missing_key:
+        return pool, ""
+    backends = tuple(name for name in pool.backends if name != "agent")
+    return msgspec.structs.replace(pool, backends=backends), pool.agent.missing_key
+
+
 def without(pool: PoolSpec, outages: Sequence[Outage]) -> PoolSpec:
     """Return a pool without the agents that get no answer."""
     left_out = {outage.author for outage in outages}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,8 @@ import msgspec
 from engine.history import campaign_view, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb
-from engine.manifest import limits, load
-from harness.errors import InputError, Refused
+from engine.manifest import command_checks, limits, load
+from harness.errors import InputError, KoptError, Refused
 from kopt_tui.cli import submission
 from kopt_tui.cli.campaign_choice import (
     choose_campaign,
@@ -22,7 +23,7 @@ from kopt_tui.cli.campaign_choice import (
     only_answers,
     open_journal,
 )
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.control import ControlRequest, send
@@ -89,6 +90,8 @@ def run(args: argparse.Namespace) -> int:
         outcome, is_answered = "kept already", True
         if not is_kept:
             starts = request.verb == "resume" and not is_live(reader, request.campaign)
+            if starts:
+                _warn_of_agents(choose_campaign(reader, request.campaign))
             number = send(workspace_of(args), request)
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
@@ -109,6 +112,14 @@ def run(args: argparse.Namespace) -> int:
                       f"recorded; {busy or 'the engine has not answered yet'} (kopt show lists "
                       "the request)"))
     return 1 if is_refused else 0
+
+
+def _warn_of_agents(campaign: Campaign) -> None:
+    """Say what agents lack in this shell, which starts the engine."""
+    with contextlib.suppress(KoptError):  # the engine reports a manifest that cannot be read
+        for problem in command_checks.agent_problems(
+                load.load(Path(campaign.path) / "manifest.yaml")):
+            print_note(problem)
 
 
 def _next_step(reader: Reader, campaign: Campaign) -> str:
