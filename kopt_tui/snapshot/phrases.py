@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from harness.formats import quantities
 from harness.formats.text import plain
 from harness.formats.text import quoted as in_quotes
@@ -117,8 +119,11 @@ def state(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
 
 
 def phase(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
-    """Return that a campaign's engine is gone, or what it does and how the campaign ended."""
-    return without_engine(campaign, live=live, answers_only=answers_only) or "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
+    """Return that a campaign's engine is gone, or what it does, and how the campaign ended and
+    goes on if that was before its time.
+    """
+    return without_engine(campaign, live=live, answers_only=answers_only) or "; ".join(filter(None, (
+        work(campaign) if live else "", campaign.outcome, "" if live else cut(campaign))))
 
 
 def without_engine(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
@@ -126,6 +131,12 @@ def without_engine(campaign: Campaign, *, live: bool, answers_only: bool = False
     if campaign.state in CONTINUABLE and not live:
         return engine_gone(campaign)
     return only_answers(campaign) if campaign.state in CONTINUABLE and answers_only else ""
+
+
+def cut(campaign: Campaign) -> str:
+    """Return what continues a campaign that ended before its time, "" if its outcome says it."""
+    return f"kopt resume {campaign.id} continues it" \
+        if campaign.state in CUT and "kopt resume" not in campaign.outcome else ""
 
 
 def result(campaign: Campaign) -> str:
@@ -244,6 +255,12 @@ def slot(row: Slot, elapsed: str = "") -> str:
         elapsed = ""
     progress = " ".join(filter(None, (agent(row.agent), elapsed)))
     return "  ".join(filter(None, (progress, detail)))
+
+
+def cut_off(row: Slot) -> Slot:
+    """Return a slot without its work if no engine goes on with it."""
+    return row if row.progress == 1.0 else msgspec.structs.replace(
+        row, stage="cut off", progress=None, detail="", agent=None)
 
 
 def noise(low: object, high: object) -> str:

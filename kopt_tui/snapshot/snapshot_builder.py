@@ -82,7 +82,8 @@ class Builder:
             known = self._read_view(row, events)
         works = row.engine.word == "alive"
         self._view = msgspec.structs.replace(known, row=row, slots=tuple(
-            self._slot_row(slot, works=works and slot.progress != 1.0)
+            self._slot_row(slot if works else phrases.cut_off(slot),
+                           works=works and slot.progress != 1.0)
             for slot in self._reader.slots(row.id, row.campaign.round)))
         return self._view
 
