@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.journal.records import Campaign
 from engine.manifest import load
-from harness.errors import KoptError
+from harness.errors import EnvironmentFault, KoptError
 
 ORIGIN = "ORIGIN_COMMIT"
 """File in a campaign's folder: the commit that a copy of the project was extracted from."""
@@ -44,6 +44,17 @@ def branch(campaign: Campaign) -> str:
     except KoptError:
         return default
     return default if name in ("auto", "none") else name
+
+
+def check_clone(campaign: Campaign) -> None:
+    """Raise EnvironmentFault if a campaign's clone is gone, with what is left of its result."""
+    clone = Path(campaign.path) / "repo.git"
+    if clone.is_dir():
+        return
+    kept = f"git merge {branch(campaign)} in {campaign.project} takes what it has kept; " \
+        if campaign.best_commit != campaign.base_commit and publishes(campaign) else ""
+    raise EnvironmentFault("the campaign's clone is gone", where=str(clone),
+                           fix=f"{kept}kopt run MANIFEST --new starts another campaign")
 
 
 def command(campaign: Campaign) -> str:

@@ -132,7 +132,7 @@ class UserRepository:
                 self.git("cherry-pick", "--quit")
             self.git("reset", "--quiet", "--merge", before)
             again = f"cherry-pick {chosen.base_commit[:12]}..{chosen.best_commit[:12]}" if pick \
-                else f"merge optimize/{chosen.id}"
+                else f"merge {chosen.best_commit[:12]}"
             raise Refused(f"{error.what}; nothing was changed", where=str(self.path),
                           fix=f"git {again} lets you resolve it, --patch prints the change"
                           ) from error

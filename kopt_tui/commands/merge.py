@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         raise Refused(f"{chosen.id} has kept nothing yet" + (provisional and f": {provisional}"),
                       fix="kopt approve keeps it" if provisional else
                       "kopt show lists what it tried")
+    handover.check_clone(chosen)
     if args.form == "patch":
         _patch(chosen, args.output, as_json=args.json)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -124,6 +125,18 @@ def test_conflict_leaves_the_project_unchanged(form: str, tmp_path: Path) -> Non
     done = kopt("merge", "--as", form, workspace=workspace)
     assert done.returncode == 1 and "nothing was changed" in error_text(done)
     assert state_of(project) == before
+
+
+@pytest.mark.parametrize("words", [("merge",), ("merge", "--patch"), ("resume",)])
+def test_deleted_clone_is_named_with_what_is_left_of_the_result(
+        words: tuple[str, ...], tmp_path: Path) -> None:
+    """`kopt merge` only said that a folder is gone; the commits are in the project, too."""
+    _, workspace = kept_campaign(tmp_path)
+    shutil.rmtree(workspace / NAME)
+    done = kopt(*words, workspace=workspace)
+    assert done.returncode == 3 and "the campaign's clone is gone" in error_text(done)
+    assert f"git merge optimize/{NAME} in " in error_text(done)
+    assert answer(kopt("show", "--json", workspace=workspace))["controls"] == []
 
 
 def test_merge_is_refused_if_nothing_was_kept(tmp_path: Path) -> None:
