@@ -43,8 +43,6 @@ class ControlHandler:
     """Reads open controls and answers each; approvals wait for `decide`, between verdicts."""
 
     context: EngineContext
-    since: float
-    """When this engine took the campaign: an earlier pause or stop was for another engine."""
     decide_only: bool = False
     paused: bool = False
     stop_reason: str = ""
@@ -64,15 +62,22 @@ class ControlHandler:
                 continue  # the engine that continues the campaign answers it
             if control.verb == "approve":
                 self.approvals.append(control)
-            elif control.verb == "resume" and control.at < self.since:
+            elif control.verb == "resume" and self._is_earlier(control):
                 self.reopening.append(control)
             else:
                 self.context.writer.finish_control(control.id, self._apply(control))
 
+    def _is_earlier(self, control: Control) -> bool:
+        """Return whether a request was made before this engine took the campaign.
+
+        An earlier pause or stop was for another engine.
+        """
+        return control.id <= self.context.last_earlier_request
+
     def _apply(self, control: Control) -> str:
         if control.verb not in SHORT_HOST_VERBS and self.decide_only:
             return "refused: no engine runs the campaign: it cannot be paused or stopped"
-        if control.verb in ("pause", "stop") and control.at < self.since:
+        if control.verb in ("pause", "stop") and self._is_earlier(control):
             return "refused: the engine that it was sent to has ended"
         match control.verb:
             case "pause":
@@ -108,7 +113,7 @@ class ControlHandler:
         """Answer the requests that started this engine, which ends before it looked at them."""
         self.reopening.clear()
         for control in self.context.writer.open_controls(self.context.setup.id):
-            if control.verb == "resume" and control.at < self.since:
+            if control.verb == "resume" and self._is_earlier(control):
                 self.context.writer.finish_control(control.id, f"refused: {why}")
 
     def _set_limits(self, control: Control) -> str:
