@@ -87,8 +87,8 @@ def test_clock_that_was_set_back_stops_nobody_from_stopping_a_campaign(tmp_path:
     try:
         campaigns.until(lambda: campaigns.slots(setup))
         with contextlib.closing(Writer(setup.workspace)) as writer, writer.transaction():
-            number = writer.add(Control(id=0, campaign=setup.id, verb="stop", by="ann@test",
-                                        at=1.0), numbered="id")
+            number = writer.add(Control(id=0, campaign=setup.id, verb="stop", candidate="",
+                                        by="ann@test", at=1.0), numbered="id")
         assert answer(setup, number) == "stopping"
     finally:
         engine.stop()
