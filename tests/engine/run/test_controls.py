@@ -88,6 +88,7 @@ def test_clock_that_was_set_back_stops_nobody_from_stopping_a_campaign(tmp_path:
         campaigns.until(lambda: campaigns.slots(setup))
         with contextlib.closing(Writer(setup.workspace)) as writer, writer.transaction():
             number = writer.add(Control(id=0, campaign=setup.id, verb="stop", candidate="",
+                                        expected_base="", expected_verdict=None,
                                         by="ann@test", at=1.0), numbered="id")
         assert answer(setup, number) == "stopping"
     finally:
