@@ -129,7 +129,7 @@ def can_build(function: CFunction) -> bool:
     if function.is_global:
         return True
     try:
-        return bool(toolkits.compiler(function.language))
+        return function.language == "c" or bool(toolkits.compiler(function.language))
     except EnvironmentFault:
         return False
 

@@ -1,4 +1,4 @@
-"""Reads CUDA C++ and HIP sources: functions that can be targets, and how they are launched."""
+"""Reads CUDA C++, HIP and C++ sources: functions that can be targets, and their launches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from engine.discovery.project.sources import C_TYPES, CFunction, arguments
+from engine.routing import source_language
 from harness.compile.device_code import source_constants
 from harness.formats import expression
 from harness.tasks.target import Arg, Language, Launch
@@ -68,10 +69,14 @@ class DeclaredFunction:
 
 
 def language_of(path: str, source: str) -> Language:
-    """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; else CUDA."""
+    """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; then CUDA for
+    .cu or by CUDA's names; else C, whose compiler takes C++ by the file's suffix.
+    """
     suffix = PurePosixPath(path).suffix
     of_hip = suffix != ".cu" and re.search(r"\bhip[A-Z]\w+|hip/", source) is not None
-    return "hip" if suffix == ".hip" or of_hip else "cuda"
+    if suffix == ".hip" or of_hip:
+        return "hip"
+    return "c" if suffix != ".cu" and source_language.detect(source, path) == "c" else "cuda"
 
 
 def functions(path: str, source: str) -> list[CFunction]:
@@ -98,7 +103,9 @@ def functions(path: str, source: str) -> list[CFunction]:
         elif args:
             inner = next((site for site in sites.values()
                           if site.kernel in declared and f"{site.text}" in each.body), None)
-            hosts.append(CFunction(each.name, _launcher(args, declared, inner), language=language))
+            flags = ("-fopenmp",) if language == "c" and source_language.uses_openmp(source) else ()
+            hosts.append(CFunction(each.name, _launcher(args, declared, inner), language=language,
+                                   flags=flags))
     return hosts + kernels
 
 
@@ -107,8 +114,9 @@ def advice(source: str) -> str:
     if re.search(r"torch/extension\.h|\bTORCH_LIBRARY|\bPYBIND11_MODULE|\btorch::Tensor", source):
         return ("it is a torch extension: name the Python function that builds and calls it, "
                 "kopt new FILE.py:FUNCTION")
-    return ('write extern "C" before a function of the host that takes pointers and numbers, or '
-            "name a __global__ function that is not a template")
+    host = 'write extern "C" before a function of the host that takes pointers and numbers'
+    return f"{host}, or name a __global__ function that is not a template" \
+        if "__global__" in source else host
 
 
 def _declared(text: str) -> Iterator[DeclaredFunction]:
