@@ -97,6 +97,23 @@ def test_clock_that_was_set_back_stops_nobody_from_stopping_a_campaign(tmp_path:
     assert campaigns.campaign(setup).reason == "stopped by ann@test"
 
 
+def test_second_stop_is_answered_while_the_engine_ends(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stayed unanswered, and every screen said that `kopt resume` starts an engine for it."""
+    setup = campaigns.create_with_patch(tmp_path, max_iterations=9)
+    with instant_verdicts.held(monkeypatch):
+        engine = campaigns.start(setup)
+        campaigns.until(lambda: campaigns.slots(setup))
+        assert ask(setup, "stop") == "stopping"
+        numbers = [request(setup.workspace, setup.id, verb, by="ann@test")
+                   for verb in ("stop", "pause")]
+    engine.join(90)
+    assert not engine.is_alive()
+    assert [answer(setup, number, 1.0) for number in numbers] in (
+        ["stopping", "refused: the campaign is stopped"],
+        ["stopping", "paused as soon as the round ends"])
+
+
 def test_flagged_candidate_waits_and_can_be_rejected(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instant_verdicts.install(monkeypatch)
