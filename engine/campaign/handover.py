@@ -6,7 +6,11 @@ import shlex
 from pathlib import Path
 
 from engine.journal.records import Campaign
+from engine.globs import matches
 from engine.manifest import load
+from engine.manifest.benchmark_target import editable_globs
+from engine.manifest.schema import Manifest
+from engine.repository.clone import Clone
 from harness.errors import EnvironmentFault, KoptError
 
 ORIGIN = "ORIGIN_COMMIT"
@@ -55,6 +59,21 @@ def check_clone(campaign: Campaign) -> None:
         if campaign.best_commit != campaign.base_commit and publishes(campaign) else ""
     raise EnvironmentFault("the campaign's clone is gone", where=str(clone),
                            fix=f"{kept}kopt run MANIFEST --new starts another campaign")
+
+
+def changed_files(campaign: Campaign, manifest: Manifest) -> list[str]:
+    """Return the manifests, task and sources of the project that differ from the campaign's.
+
+    A campaign goes on with the files that it began with.
+    """
+    clone, project = Clone(Path(campaign.path) / "repo.git"), Path(campaign.project)
+    commits = (campaign.base_commit, campaign.best_commit)
+    names = [path for path in clone.files(campaign.base_commit) if path == manifest.target.task
+             or ("/" not in path and path.endswith((".yaml", ".yml")))
+             or matches(path, editable_globs(manifest))]
+    return [name for name in names
+            if (project / name).is_file()
+            and (project / name).read_bytes() not in [clone.read(at, name) for at in commits]]
 
 
 def command(campaign: Campaign) -> str:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import msgspec
 
+from engine.campaign import handover
 from engine.history import campaign_view, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb
 from engine.manifest import command_checks, limits, load
 from harness.errors import InputError, KoptError, Refused
+from harness.formats.quantities import listed
 from kopt_tui.cli import submission
 from kopt_tui.cli.campaign_choice import (
     choose_campaign,
@@ -48,6 +50,7 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 WAIT_S = 10.0
 POLL_S = 0.1
+NAMED = 3
 APPLIED = ("kept", "rejected", "paused", "resumed", "stopping", "changed")
 """The first words of an engine's answer to a request that it carried out."""
 DECISIONS = ("approve", "reject")
@@ -91,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         if not is_kept:
             starts = request.verb == "resume" and not is_live(reader, request.campaign)
             if starts:
-                _warn_of_agents(choose_campaign(reader, request.campaign))
+                _warn_before_start(choose_campaign(reader, request.campaign))
             number = send(workspace_of(args), request)
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
@@ -114,12 +117,16 @@ def run(args: argparse.Namespace) -> int:
     return 1 if is_refused else 0
 
 
-def _warn_of_agents(campaign: Campaign) -> None:
-    """Say what agents lack in this shell, which starts the engine."""
-    with contextlib.suppress(KoptError):  # the engine reports a manifest that cannot be read
-        for problem in command_checks.agent_problems(
-                load.load(Path(campaign.path) / "manifest.yaml")):
+def _warn_before_start(campaign: Campaign) -> None:
+    """Say what agents lack in this shell, which starts the engine, and which files are older."""
+    with contextlib.suppress(KoptError, OSError):  # the engine reports what cannot be read
+        manifest = load.load(Path(campaign.path) / "manifest.yaml")
+        for problem in command_checks.agent_problems(manifest):
             print_note(problem)
+        if changed := handover.changed_files(campaign, manifest):
+            print_note(f"{listed(changed, NAMED)} changed since {campaign.id} began, which goes on "
+                       "with the files that it began with; kopt run MANIFEST --new starts a "
+                       "campaign with those of now")
 
 
 def _next_step(reader: Reader, campaign: Campaign) -> str:

@@ -11,6 +11,8 @@ import pytest
 
 from engine.journal import lease
 from engine.journal.write import Writer
+from engine.manifest import load
+from engine.manifest.schema import Manifest
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
 from tests.support import repos, samples
@@ -137,6 +139,20 @@ def test_deleted_clone_is_named_with_what_is_left_of_the_result(
     assert done.returncode == 3 and "the campaign's clone is gone" in error_text(done)
     assert f"git merge optimize/{NAME} in " in error_text(done)
     assert answer(kopt("show", "--json", workspace=workspace))["controls"] == []
+
+
+def test_resume_names_files_of_the_project_that_the_campaign_does_not_use(tmp_path: Path) -> None:
+    """A person who had edited the source or the manifest was not told that resume ignores it."""
+    project, workspace = kept_campaign(tmp_path)
+    words = ("resume", "--wait", "0")
+    manifest = Manifest(target_op="x", kernel_source="kernel.c", project=str(project))
+    (workspace / NAME / "manifest.yaml").write_text(load.dump(manifest))
+    assert "changed since" not in kopt(*words, workspace=workspace).stderr
+    assert kopt("merge", workspace=workspace).returncode == 0
+    assert "changed since" not in kopt(*words, workspace=workspace).stderr
+    (project / "kernel.c").write_text("my own work\n")
+    assert f"kopt: kernel.c changed since {NAME} began" in " ".join(
+        kopt(*words, workspace=workspace).stderr.split())
 
 
 def test_merge_is_refused_if_nothing_was_kept(tmp_path: Path) -> None:
