@@ -200,10 +200,7 @@ def _tried(view: JournalView) -> PageSection:
                          measured.recorded_speedup(newest, usual), candidate.hypothesis,
                          candidate.reason))
     counts = Counter(decisions[-1].kind for decisions in decided.values()).most_common()
-    empty = Counter(slot.stage for round in past.attempts for slot in
-                    round_summary.without_candidate(view, round.n)).most_common()
-    notes = ["Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in empty) +
-             "; rounds/ has what they tried."] if empty else []
+    notes = round_summary.fruitless_slots(view)
     if usual is not None:
         notes.append(f"Intervals are{quantities.alpha_level(usual)} unless stated otherwise.")
     return PageSection(
