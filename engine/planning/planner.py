@@ -54,7 +54,7 @@ JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
 
 def submitted(setup: Setup) -> list[Path]:
     """Return the submitted patches that no round has judged, oldest first."""
-    return inbox.waiting(setup.folder.inbox) if setup.manifest.pool.judges_patches else []
+    return inbox.waiting(setup.folder.inbox)
 
 
 class Planner:

@@ -229,8 +229,6 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
 
 def inbox_tasks(inputs: PlanInputs) -> list[Task]:
     """Return a task for each patch that this round has begun, and for new ones up to MAX_INBOX."""
-    if not inputs.pool.judges_patches:
-        return []
     begun = inputs.inbox_slots
     fresh = [path for path in inputs.survey.inbox if recorded_name(path) not in begun]
     fresh = fresh[:max(0, MAX_INBOX - len(begun))]
