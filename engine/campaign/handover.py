@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from engine.journal.records import Campaign
 from engine.globs import matches
+from engine.journal.records import Campaign
 from engine.manifest import load
 from engine.manifest.benchmark_target import editable_globs
 from engine.manifest.schema import Manifest

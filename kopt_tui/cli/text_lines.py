@@ -15,14 +15,15 @@ from typing import TextIO
 
 _PLAIN_SIGNS = str.maketrans({
     "→": "->", "←": "<-", "↻": "o", "⇄": "<->", "✓": "+", "✗": "x", "·": "-", "»": ">", "►": ">",
-    "▸": ">", "▼": "v", "▽": "v", "■": "#", "●": "o", "‖": "=", "×": "x", "÷": "/", "–": "-",
-    "—": "-", "≤": "<=", "≥": ">=", "µ": "u", "μ": "u", "²": "^2", "³": "^3", "°": " deg ",
-    "“": '"', "”": '"', "‘": "'", "’": "'", "─": "-", "│": "|"})
+    "▸": ">", "▼": "v", "▽": "v", "■": "#", "●": "o", "‖": "=", "÷": "/", "—": "-", "≤": "<=",
+    "≥": ">=", "µ": "u", "μ": "u", "²": "^2", "³": "^3", "°": " deg ", "“": '"', "”": '"',
+    "─": "-", "│": "|", "\N{MULTIPLICATION SIGN}": "x", "\N{EN DASH}": "-",
+    "\N{LEFT SINGLE QUOTATION MARK}": "'", "\N{RIGHT SINGLE QUOTATION MARK}": "'"})
 _WORD = re.compile(r"\s*(?:\S?kopt [a-z]+ \S+|\S+)")
 
 
 def print_unencodable_as_ascii(stream: TextIOWrapper) -> None:
-    """Have a stream write what its encoding lacks in ASCII: `×` as x, `é` as e, the rest as `?`."""
+    """Have a stream write what its encoding lacks in ASCII: `≤` as `<=`, `é` as e, else `?`."""
     codecs.register_error("kopt-ascii", _as_ascii)
     stream.reconfigure(errors="kopt-ascii")
 

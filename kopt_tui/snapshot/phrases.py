@@ -122,8 +122,9 @@ def phase(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
     """Return that a campaign's engine is gone, or what it does, and how the campaign ended and
     goes on if that was before its time.
     """
-    return without_engine(campaign, live=live, answers_only=answers_only) or "; ".join(filter(None, (
-        work(campaign) if live else "", campaign.outcome, "" if live else cut(campaign))))
+    parts = (work(campaign), campaign.outcome) if live else (campaign.outcome, cut(campaign))
+    return without_engine(campaign, live=live, answers_only=answers_only) or \
+        "; ".join(filter(None, parts))
 
 
 def without_engine(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:

@@ -84,8 +84,8 @@ template <typename T, int BLOCK> __global__ void copy(const T *x, T *out, int n)
 
 
 @pytest.mark.parametrize(("path", "source", "language"), [
-    ("a.cu", "hipMalloc", "cuda"), ("a.hip", "", "hip"), ("a.cpp", "#include <hip/hip_runtime.h>",
-                                                         "hip"), ("a.cpp", "__global__ void f() {}", "cuda"),
+    ("a.cu", "hipMalloc", "cuda"), ("a.hip", "", "hip"),
+    ("a.cpp", "#include <hip/hip_runtime.h>", "hip"), ("a.cpp", "__global__ void f() {}", "cuda"),
     ("a.cpp", "int f() { return 1; }", "c"), ("a.cu", "int f() { return 1; }", "cuda")])
 def test_language_follows_the_suffix_or_an_include(
         path: str, source: str, language: str) -> None:

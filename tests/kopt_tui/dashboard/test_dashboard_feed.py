@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from msgspec.json import encode
 
-from engine.journal import liveness
+from engine.journal import lease, liveness
 from engine.journal.liveness import Lease
-from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.records import VerdictRow
 from engine.journal.write import Writer
