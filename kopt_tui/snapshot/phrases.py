@@ -105,6 +105,12 @@ def best(campaign: Campaign) -> str:
     return headline(campaign) or ("" if is_baseline else UNMEASURED)
 
 
+def best_or_waiting(campaign: Campaign, provisional: str) -> str:
+    """Return the best's speedup or, if nothing is kept, that of what waits: `? 2.04x`."""
+    waits = provisional.removeprefix("provisional ").partition(" ")[0].rstrip(",")
+    return best(campaign) or (f"? {waits}" if waits[:1].isdigit() else "")
+
+
 def state(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
     """Return a campaign's state in a word.
 

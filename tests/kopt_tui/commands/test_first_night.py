@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.journal.read import Reader
 from engine.journal.write import Writer
+from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, SlotRow, Snapshot
 from kopt_tui.snapshot.snapshot_builder import Builder
 from tests.support import samples
@@ -54,3 +56,16 @@ def test_slot_of_a_campaign_without_an_engine_is_shown_only_if_it_has_ended(
 def slots_of(snapshot: Snapshot) -> tuple[SlotRow, ...]:
     assert snapshot.view is not None
     return snapshot.view.slots
+
+
+@pytest.mark.parametrize(("best", "provisional", "shown"), [
+    ("b", "provisional 2.04x [2.02, 2.05], waiting for approval of dd44", "? 2.04x"),
+    ("b", "provisional not measured yet, waiting for approval of dd44", ""), ("b", "", ""),
+    ("c", "provisional 2.04x [2.02, 2.05], waiting for approval of dd44", "2.50x [2.40, 2.60]")])
+def test_table_shows_what_waits_where_nothing_is_kept(
+        best: str, provisional: str, shown: str) -> None:
+    """The column was empty in the morning, though a gain of 2.04x waited."""
+    row = samples.campaign(NAME, base_commit="b" * 40, best_commit=best * 40, speedup=2.5,
+                           speedup_low=2.4, speedup_high=2.6)
+    row = msgspec.structs.replace(row, speedup=None) if best == "b" else row
+    assert phrases.best_or_waiting(row, provisional) == shown
