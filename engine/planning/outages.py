@@ -29,7 +29,13 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     author: Author
     reason: str
     began_at: float
+    tried_at: float
+    """When its last round without an answer ended."""
     retry_at: float
+
+    def waits(self, now: float) -> bool:
+        """Return whether its provider is left alone now; not after the clock was set back."""
+        return self.tried_at <= now < self.retry_at
 
     def __str__(self) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(self.retry_at))
@@ -61,6 +67,7 @@ def of(past: CampaignHistory, reader: Reader, campaign: str,
                 began_at = min(slot.updated_at for slot in lost)
         if ended:
             found.append(Outage(author=author, reason=reasons[0], began_at=began_at,
+                                tried_at=ended[0],
                                 retry_at=ended[0] + pause_s(pool, len(ended))))
     return tuple(found)
 

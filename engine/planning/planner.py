@@ -146,7 +146,7 @@ class Planner:
         if review is not None:
             review = stagnation.review(review.rounds_without_gain, tried, view.bottlenecks)
         now = outages.of(past, self.context.reader, setup.id, setup.manifest.pool)
-        self.left_out = tuple(outage for outage in now if outage.retry_at > time.time())
+        self.left_out = tuple(outage for outage in now if outage.waits(time.time()))
         pool, keyless = outages.without_key(outages.without(setup.manifest.pool, self.left_out))
         inputs = msgspec.structs.replace(self._inputs(n, past, view, review, tried), pool=pool)
         if self.left_out == now and (reason := self._exhausted(past, inputs)):

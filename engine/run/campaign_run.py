@@ -195,7 +195,7 @@ def _wait_for_providers(campaign: RunningCampaign) -> str:
     campaign.context.writer.tick_campaign(setup.id, phase=in_phase(
         "ANALYZE", f"waiting for a model's provider; {first}"))
     budget_ends = planner.workers_deadline()
-    while time.time() < min(first.retry_at, end) and not controls.paused and (
+    while first.waits(now := time.time()) and now < end and not controls.paused and (
             campaign.setup is setup) and setup.repo.tip == tip and submitted(setup) == patches \
             and not budget_ends(0, 0):
         campaign.context.wait()
