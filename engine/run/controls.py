@@ -21,8 +21,10 @@ from harness.formats.text import one_line
 
 NOTHING_LEFT = "nothing left to try"
 """How the reason of a campaign begins that ended for want of a task."""
-ADVICE = "; kopt submit PATCH judges your own change, and kopt run MANIFEST --new starts another " \
-    "campaign, with more backends or agents if you name them in the manifest's pool"
+SUBMIT = "; kopt submit PATCH judges your own change"
+ANEW = "; kopt run MANIFEST --new starts another campaign, with more backends or agents if you " \
+    "name them in the manifest's pool"
+"""What a person can do then."""
 
 SHORT_HOST_VERBS = ("approve", "reject", "set")
 """Verbs that a `decide_only` host carries out."""
@@ -102,8 +104,9 @@ class ControlHandler:
 
         `limit` is the one whose change lets the campaign go on, "" if there is none.
         """
-        advice = f"; kopt set {limit}=VALUE changes that limit" if limit else \
-            ADVICE if nothing_left.startswith(NOTHING_LEFT) else ""
+        advice = f"; kopt set {limit}=VALUE changes that limit" if limit else ""
+        if nothing_left.startswith(NOTHING_LEFT) and "kopt resume" not in nothing_left:
+            advice = ("" if "kopt submit" in nothing_left else SUBMIT) + ANEW
         for control in self.reopening:
             self.context.writer.finish_control(control.id, "resumed" if not nothing_left else (
                 f"refused: the campaign has ended: {nothing_left}{advice}"))

@@ -60,8 +60,8 @@ class CampaignTable(ListPane[CampaignRow]):
             "last": phrases.moment(item.campaign.updated_at, self.now),
             "trend": phrases.spark(item.trend, min(20, sizes["trend"])),
         }
-        tones = {"state": phrases.tone(item.status), "best": "bold" if phrases.best(item.campaign) else "plain", "ask": "accent bold",
-                 "last": "dim", "trend": "info"}
+        tones = {"state": phrases.tone(item.status), "ask": "accent bold", "last": "dim",
+                 "best": "bold" if phrases.best(item.campaign) else "plain", "trend": "info"}
         return tuple(((fit_name if name == "campaign" else fit)(texts[name], size) + " ",
                       tones.get(name, "plain")) for name, size in sizes.items() if size)
 
