@@ -64,7 +64,7 @@ class EngineContext:
         self.round = 0
         self.used_usd = self.reader.model_bills().get(setup.id, ModelBill()).cost_usd
         """What the campaign's models have cost so far, as far as their prices are known."""
-        self.since = lease.heartbeat
+        self.last_earlier_request = writer.last_earlier_request(setup.id)
         self._lease = lease
         self._looks = count_looks(self.reader, setup.id)
         self._heartbeat_at = time.monotonic()

@@ -37,14 +37,20 @@ def send(workspace: Path, request: ControlRequest) -> int:
 
     If no engine runs, `resume` starts one; a decision or a limit starts a host that ends after it.
     Raises KoptError when the journal cannot be written or has no such campaign, Refused if no
-    process could answer.
+    process could answer, EnvironmentFault if the campaign's clone is gone.
     """
+    from engine.campaign import handover
     from engine.journal import write  # here and below: nothing that the first paint needs
+    from engine.journal.read import Reader
     from engine.run import host
 
     runs = host.owner(workspace, request.campaign) is not None
     if request.verb in NEEDS_ENGINE and not runs:
         raise Refused(f"no engine runs {request.campaign}", fix="kopt resume continues it")
+    if not runs:
+        with contextlib.closing(Reader(workspace)) as reader:
+            if (campaign := reader.campaign(request.campaign)) is not None:
+                handover.check_clone(campaign)
     number = write.request(workspace, by=user_at_host(), **msgspec.structs.asdict(request))
     if not runs:
         with contextlib.suppress(Refused):  # another host has just started and will answer

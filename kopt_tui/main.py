@@ -16,6 +16,7 @@ from harness.errors import EnvironmentFault, InputError, KoptError, os_fault
 from harness.formats.text import one_line, suggest
 from kopt_tui import __version__
 from kopt_tui.cli.parser import Parser, add_workspace, workspace_of
+from kopt_tui.cli.text_lines import print_unencodable_as_ascii
 
 VERBS = {
     "demo": "run a short campaign on an example, from start to end",
@@ -82,7 +83,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _complete_streams() -> None:
-    """Open /dev/null for closed standard streams, and replace characters that cannot be printed."""
+    """Open /dev/null for closed standard streams, and write unprintable signs in ASCII."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(number)
@@ -92,7 +93,7 @@ def _complete_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            print_unencodable_as_ascii(stream)
 
 
 def _run(arguments: list[str], command: list[str]) -> int:

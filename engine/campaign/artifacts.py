@@ -127,7 +127,8 @@ def read(folder: Path, stored: Artifacts) -> Mapping[str, bytes]:
             return {member.name: file.read() for member in archive
                     if (file := archive.extractfile(member)) is not None}
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise EnvironmentFault(f"the outputs cannot be read: {error}", where=str(path),
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise EnvironmentFault(f"the outputs cannot be read: {why}", where=str(path),
                                fix="check whether the file was deleted") from None
 
 

@@ -96,7 +96,8 @@ def _create(workspace: Path, manifest: Manifest, temporary: Path) -> Setup:
                      f"config classes in C and Python only, not in {task.source}")
     if set(AGENT_BACKENDS) & set(manifest.pool.backends):
         notes = (*notes, *subagent_registry.load(Path(manifest.project)).problems,
-                 *command_checks.without_network(manifest))
+                 *command_checks.without_network(manifest),
+                 *command_checks.agent_problems(manifest))
     if manifest.pool.agent is not None and manifest.pool.agent.script:
         notes = (*notes, "no model works in the agent's slots: a script answers, "
                  f"{manifest.pool.agent.script}")

@@ -130,6 +130,19 @@ class JournalView(msgspec.Struct, frozen=True, kw_only=True):
     """The provisional best in words, "" if nothing waits."""
     lessons: tuple[Lesson, ...] = ()
     """The lessons of the campaign, whether or not tips.md has them already."""
+    engine_gone: str = ""
+    """How a campaign whose engine was killed goes on; "" for others, and in the campaign's files:
+    only the reader at this moment can know."""
+
+    @property
+    def state(self) -> str:
+        """The campaign's state in a word, `lost` if its engine was killed."""
+        return "lost" if self.engine_gone and self.row.state == "running" else self.row.state
+
+    @property
+    def outcome(self) -> str:
+        """Why the campaign ended or waits, or how it goes on."""
+        return self.engine_gone or self.row.outcome
 
     def phases_of(self, round: Round) -> str:
         """Return the phases that began in a round or since the previous one, and their times."""

@@ -51,10 +51,11 @@ class CampaignHistory(KeptCommits, frozen=True, kw_only=True):
     @property
     def tally(self) -> RoundCounts:
         lost = self.lost
-        return stop_rules.tally(
+        counts = stop_rules.tally(
             [r for r in self.rounds if r.n not in lost],
             kept={d.round for d in self.keeps}, suspended=self.suspended,
             gained={d.round for d in self.decisions if d.kind in ("ask", "provisional")})
+        return msgspec.structs.replace(counts, lost=len(lost))
 
     @property
     def suspended(self) -> frozenset[int]:

@@ -40,6 +40,7 @@ class LeasedConnection:
         self.path = workspace / database.FILE
         self._connection = OwnedConnection(database.open_for_writing(workspace))
         self._epochs: dict[str, int] = {}
+        self._earlier: dict[str, int] = {}
         self._depth = 0
 
     def close(self) -> None:
@@ -84,12 +85,22 @@ class LeasedConnection:
         with self.transaction() as connection:
             store(connection, lease, verb="INSERT OR REPLACE")
 
-    def hold(self, campaign: str, epoch: int | None) -> None:
-        """Write the campaign under this epoch from now on; None for no longer."""
+    def hold(self, campaign: str, epoch: int | None, earlier: int = 0) -> None:
+        """Write the campaign under this epoch from now on; None for no longer.
+
+        `earlier` is the number of the last request that people had made by then.
+        """
         if epoch is None:
             self._epochs.pop(campaign, None)
         else:
-            self._epochs[campaign] = epoch
+            self._epochs[campaign], self._earlier[campaign] = epoch, earlier
+
+    def last_earlier_request(self, campaign: str) -> int:
+        """Return the number of the last request before the campaign was acquired, 0 for none.
+
+        Times do not tell: the clock may have been set back, or be another machine's.
+        """
+        return self._earlier.get(campaign, 0)
 
     def check_lease(self, campaign: str) -> None:
         """Raise LeaseLost unless this connection may write the campaign."""
@@ -150,7 +161,7 @@ _BRACKETS: dict[bool, tuple[str, str, tuple[str, ...]]] = {
 def acquire(writer: LeasedConnection, campaign: str, *, answers_only: bool = False) -> Lease:
     """Acquire a campaign's lease, also from a dead owner. Raises Refused if its owner is alive."""
     pid = os.getpid()
-    with writer.transaction():
+    with writer.transaction() as connection:
         before = writer.lease(campaign)
         if before is not None and alive(before):
             raise Refused(
@@ -162,7 +173,9 @@ def acquire(writer: LeasedConnection, campaign: str, *, answers_only: bool = Fal
                       epoch=(before.epoch if before else 0) + 1, heartbeat=time.time(),
                       answers_only=answers_only)
         writer.put_lease(lease)
-    writer.hold(campaign, lease.epoch)
+        (earlier,) = connection.execute(
+            "SELECT coalesce(max(id), 0) FROM controls WHERE campaign = ?", (campaign,)).fetchone()
+    writer.hold(campaign, lease.epoch, earlier)
     if before is not None and before.pid:
         with writer.change(campaign):
             writer.append(campaign, "log", "", {"message": (

@@ -107,7 +107,8 @@ def rule(verdict: Verdict, policy: Policy, *, violations: Sequence[Violation] = 
     if verdict.latency_kind == "predicted":
         return Ruling(kind="tie", reason="predicted, not timed: nothing is kept on a prediction")
     if all(row.latency_us is None for row in verdict.rows):
-        return Ruling(kind="tie", reason=verdict.notes[-1] if verdict.notes else "not timed")
+        causes = [note for note in verdict.notes if not note.startswith(BUSY)]
+        return Ruling(kind="tie", reason=causes[-1] if causes else "not timed")
     return _weigh(verdict, policy, violations)
 
 
@@ -128,8 +129,8 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
         rows = f"a class is slower at an error rate of 5 %: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
     note = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
-    busy = f"{_busy(verdict)}; " if speedup == "uncertain" and _busy(verdict) else ""
-    measured = f"{speedup}; {busy}{note}{rows}"
+    busy = f"; {_busy(verdict)}" if speedup == "uncertain" and _busy(verdict) else ""
+    measured = f"{speedup}; {note}{rows}{busy}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"
     worst = max(map(_sure_loss, verdict.rows), default=0.0)

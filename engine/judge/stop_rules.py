@@ -12,11 +12,13 @@ from harness.formats.quantities import counted, dollars
 
 
 class RoundCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters over ended rounds except the baseline; the last two are of the latest in a row."""
+    """Counters over ended rounds except the baseline; the streaks are of the latest in a row."""
 
     rounds: int = 0
     consecutive_regressions: int = 0
     without_gain: int = 0
+    lost: int = 0
+    """Rounds that do not count, since no model's provider answered."""
 
 
 class BudgetUsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +76,9 @@ def stop(manifest: Manifest, counts: RoundCounts, *, spent: BudgetUsed = NOTHING
         return Stop(f"efficiency: {pct_of_roofline:.0f}% of the roofline reached",
                     "stop.efficiency_pct")
     if manifest.max_iterations is not None and counts.rounds >= manifest.max_iterations:
-        return Stop(f"max_iterations: {counted(counts.rounds, 'round')} done", "max_iterations")
+        more = f", besides {counts.lost} without a provider's answer" if counts.lost else ""
+        return Stop(f"max_iterations: {counted(counts.rounds, 'round')} done{more}",
+                    "max_iterations")
     if counts.consecutive_regressions >= rules.consecutive_regressions:
         return Stop(f"{counts.consecutive_regressions} consecutive measured regressions",
                     "stop.consecutive_regressions")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.manifest import rules
 from engine.manifest.benchmark_target import editable_globs
 from engine.manifest.pool_schema import NETWORK_FIX
 from engine.manifest.schema import Manifest
@@ -59,10 +60,13 @@ def _has(project: Path, glob: str) -> bool:
 
 
 def agent_problems(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each thing that a known coding agent lacks on this machine."""
+    """Yield one line for each thing that a coding agent or a model lacks on this machine."""
     for index, cli in enumerate(manifest.pool.cli):
         if cli.agent is not None:
             yield from (f"pool.cli[{index}]: {problem}" for problem in cli.agent.problems())
+    for part, spec in rules.models(manifest.pool):
+        if spec.missing_key:
+            yield f"pool.{part}: {spec.missing_key}; set it where kopt starts"
 
 
 def networks(manifest: Manifest) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -99,6 +100,12 @@ class ModelSpec(ManifestPart, frozen=True, kw_only=True):
         """The file of the project that answers in place of a model, "" if a model answers."""
         return self.model.removeprefix(SCRIPTED) if self.model.startswith(SCRIPTED) else ""
 
+    @property
+    def missing_key(self) -> str:
+        """Which variable should hold the provider's key here and does not, "" for none."""
+        return f"the variable {self.key_env} is empty or not set" \
+            if self.key_env and not os.environ.get(self.key_env) else ""
+
 
 class RequestSpec(ModelSpec, frozen=True, kw_only=True):
     """A language model that is asked for advice between rounds, without tools."""
@@ -132,6 +139,8 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     min_workers: Annotated[int, Meta(ge=1, le=256)] = 8
     workers_per_gpu: Annotated[int, Meta(ge=1, le=64)] = 4
     backends: tuple[str, ...] = ("search", "split", "transform", "rewrite-template", "inbox")
+    """What fills slots. Patches that a person submits are always judged; with `inbox` alone, only
+    these are."""
     rewrites: tuple[str, ...] | None = None
     """Languages that coding agents rewrite the kernel into, such as tilelang; by default those that
     its op suggests, [] for none."""
@@ -164,8 +173,3 @@ class PoolSpec(ManifestPart, frozen=True, kw_only=True):
     selftest_iterations: Count | None = None
     """How often workers should repeat their own tests, passed to them as KOPT_SELFTEST_ITERATIONS;
     verdicts do not use it."""
-
-    @property
-    def judges_patches(self) -> bool:
-        """Whether rounds judge the patches in the campaign's inbox."""
-        return "inbox" in self.backends or "replay" in self.backends

@@ -29,7 +29,13 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
     author: Author
     reason: str
     began_at: float
+    tried_at: float
+    """When its last round without an answer ended."""
     retry_at: float
+
+    def waits(self, now: float) -> bool:
+        """Return whether its provider is left alone now; not after the clock was set back."""
+        return self.tried_at <= now < self.retry_at
 
     def __str__(self) -> str:
         at = time.strftime("%H:%M:%S", time.localtime(self.retry_at))
@@ -61,6 +67,7 @@ def of(past: CampaignHistory, reader: Reader, campaign: str,
                 began_at = min(slot.updated_at for slot in lost)
         if ended:
             found.append(Outage(author=author, reason=reasons[0], began_at=began_at,
+                                tried_at=ended[0],
                                 retry_at=ended[0] + pause_s(pool, len(ended))))
     return tuple(found)
 
@@ -81,6 +88,18 @@ def pause_s(pool: PoolSpec, rounds: int) -> float:
     """Return the pause after so many rounds in a row without an answer."""
     longest_s = max(LONGEST_PAUSE_S, pool.outage_pause_s)
     return min(pool.outage_pause_s * 2.0 ** min(rounds - 1, 30), longest_s)
+
+
+def without_key(pool: PoolSpec) -> tuple[PoolSpec, str]:
+    """Return a pool without the backend `agent` if its key is missing here, and why, else "".
+
+    A person resumes a campaign in a shell that may lack the key. Its slots would fail at once and
+    use up the campaign's rounds.
+    """
+    if "agent" not in pool.backends or pool.agent is None or not pool.agent.missing_key:
+        return pool, ""
+    backends = tuple(name for name in pool.backends if name != "agent")
+    return msgspec.structs.replace(pool, backends=backends), pool.agent.missing_key
 
 
 def without(pool: PoolSpec, outages: Sequence[Outage]) -> PoolSpec:

@@ -54,7 +54,7 @@ JOB_MARGIN_S, JOB_LAST_S = 120.0, 30.0
 
 def submitted(setup: Setup) -> list[Path]:
     """Return the submitted patches that no round has judged, oldest first."""
-    return inbox.waiting(setup.folder.inbox) if setup.manifest.pool.judges_patches else []
+    return inbox.waiting(setup.folder.inbox)
 
 
 class Planner:
@@ -146,8 +146,8 @@ class Planner:
         if review is not None:
             review = stagnation.review(review.rounds_without_gain, tried, view.bottlenecks)
         now = outages.of(past, self.context.reader, setup.id, setup.manifest.pool)
-        self.left_out = tuple(outage for outage in now if outage.retry_at > time.time())
-        pool = outages.without(setup.manifest.pool, self.left_out)
+        self.left_out = tuple(outage for outage in now if outage.waits(time.time()))
+        pool, keyless = outages.without_key(outages.without(setup.manifest.pool, self.left_out))
         inputs = msgspec.structs.replace(self._inputs(n, past, view, review, tried), pool=pool)
         if self.left_out == now and (reason := self._exhausted(past, inputs)):
             return [], reason
@@ -158,8 +158,10 @@ class Planner:
         tasks = plan(inputs)
         away = ", ".join(str(outage.author) for outage in self.left_out)
         idle = f"without {away}: no answer from the model's provider" if away else \
-            idle_slots(inputs, tasks)
+            f"without agent: {keyless}" if keyless else idle_slots(inputs, tasks)
         tasks = [task for task in tasks if task.slot not in progress.first_attempt_done]
+        if not tasks and keyless:
+            return [], f"{keyless}; set it where kopt starts, then kopt resume"
         if not tasks:
             return [], survey.nothing_to_do(view, pool, setup.target.source, setup.target.language)
         affordable = spending.afford(tasks, pool, self.budget, self.meter.spent, past,

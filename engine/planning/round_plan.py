@@ -28,6 +28,8 @@ from engine.transformations.transformation_registry import ApplicableChange
 from harness.formats.quantities import counted
 from harness.formats.text import plain
 
+FIRST_ROUND = 2
+"""The number of the first round: the baseline is round 1."""
 MAX_INBOX = 4
 
 
@@ -50,8 +52,8 @@ def plan(inputs: PlanInputs) -> list[Task]:
                           hypothesis="canonical: search all knobs of the best source together",
                           bottleneck="", seed=inputs.seed("fixed"),
                           trials=inputs.trials))
-    elif writers := authors(inputs.pool):
-        task = _agent_task(inputs, "fixed", "fixed", writers[0],
+    elif authors(inputs.pool):
+        task = _agent_task(inputs, "fixed", "fixed", _in_turn(inputs, tasks),
                            "canonical: make the kernel faster in its own language")
         heaviest = inputs.survey.bottlenecks[0] if inputs.survey.bottlenecks else None
         tasks.append(_aimed(inputs, heaviest, task))
@@ -76,8 +78,7 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
     Transformations, then coding agents, fill up to `idle` further slots.
     """
     tasks: list[Task] = []
-    writers = authors(inputs.pool)
-    ideas = _ideas(inputs) if writers else []
+    ideas = _ideas(inputs) if authors(inputs.pool) else []
     changes, directions = inputs.new_changes, _directions(inputs)
     for i in range(share + idle):
         slot = f"planned-{i + 1}"
@@ -88,9 +89,9 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
             break
         queue = queues[i % len(queues) if i < share else 0]
         if queue is ideas:
-            idea, turn = ideas.pop(0), sum(task.backend in AGENT_BACKENDS for task in tasks)
+            idea = ideas.pop(0)
             tasks.append(_aimed(inputs, idea.tunable, _agent_task(
-                inputs, slot, "planned", writers[turn % len(writers)], idea.text, idea=idea.key)))
+                inputs, slot, "planned", _in_turn(inputs, tasks), idea.text, idea=idea.key)))
         elif queue is changes:
             tasks.append(_transformation_task(inputs, slot, changes.pop(0)))
         else:
@@ -101,6 +102,16 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
             _is_idea_of(inputs, change, idea.strategy, idea.text) for change in made)]
         changes[:] = _not_by_agents(inputs, tasks, changes)
     return tasks
+
+
+def _in_turn(inputs: PlanInputs, tasks: Sequence[Task]) -> Author:
+    """Return the agent whose turn it is after a round's tasks so far.
+
+    Each round begins with the next agent, so that all work in a pool of more agents than slots.
+    """
+    agents = authors(inputs.pool)
+    turn = sum(task.backend in AGENT_BACKENDS for task in tasks)
+    return agents[(inputs.round - FIRST_ROUND + turn) % len(agents)]
 
 
 def _not_by_agents(inputs: PlanInputs, tasks: Sequence[Task],
@@ -201,25 +212,23 @@ def _rewrites(inputs: PlanInputs, room: int) -> list[Task]:
     """Return at most `room` rewrites: templates, then agents' rewrites, one for each language."""
     if inputs.pool.mode == "planned":
         return []
-    templates = [Task(slot=f"rewrite-{offer.name}", kind="rewrite", backend="rewrite-template",
-                      option=offer.name, hypothesis=offer.hypothesis, bottleneck="",
-                      seed=inputs.seed(offer.name), trials=inputs.trials)
-                 for offer in inputs.survey.templates if "rewrite-template" in inputs.pool.backends]
-    writers = authors(inputs.pool)
+    tasks = [Task(slot=f"rewrite-{offer.name}", kind="rewrite", backend="rewrite-template",
+                  option=offer.name, hypothesis=offer.hypothesis, bottleneck="",
+                  seed=inputs.seed(offer.name), trials=inputs.trials)
+             for offer in inputs.survey.templates if "rewrite-template" in inputs.pool.backends]
     routes: dict[str, Route] = {}
-    for route in inputs.survey.routing.routes if writers else ():
+    for route in inputs.survey.routing.routes if authors(inputs.pool) else ():
         routes.setdefault(route.language, route)
-    return [*templates, *(
-        _agent_task(inputs, f"rewrite-{route.language}", "rewrite", writers[turn % len(writers)],
-                    f"rewrite the kernel in {LANGUAGES[route.language].title}: {route.reason}",
-                    subagent=route.subagent, more=inputs.translations.get(route.language, ""))
-        for turn, route in enumerate(routes.values()))][:max(0, room)]
+    for route in routes.values():
+        tasks.append(_agent_task(
+            inputs, f"rewrite-{route.language}", "rewrite", _in_turn(inputs, tasks),
+            f"rewrite the kernel in {LANGUAGES[route.language].title}: {route.reason}",
+            subagent=route.subagent, more=inputs.translations.get(route.language, "")))
+    return tasks[:max(0, room)]
 
 
 def inbox_tasks(inputs: PlanInputs) -> list[Task]:
     """Return a task for each patch that this round has begun, and for new ones up to MAX_INBOX."""
-    if not inputs.pool.judges_patches:
-        return []
     begun = inputs.inbox_slots
     fresh = [path for path in inputs.survey.inbox if recorded_name(path) not in begun]
     fresh = fresh[:max(0, MAX_INBOX - len(begun))]

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from engine.history import change_summary
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
+from engine.history.round_resume import OUTAGE
 from engine.journal import model_costs
 from engine.journal.records import DecisionRow, Round, Slot
 from engine.records import measured, present_limits, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities
+from harness.formats.text import one_line
 from harness.verdict import Verdict
 
 OUTCOMES = {"baseline": "BASELINE", "keep": "ACCEPTED",
             "waiting": "WAITING FOR APPROVAL", "not kept": "ROLLED BACK", "tie": "ROLLED BACK",
             "regression": "ROLLED BACK", "failed": "ROLLED BACK"}
 """The word for a round's outcome; a change that is not kept counts as rolled back."""
+MOST_FAULTS, MOST_REASON = 5, 300
+"""Reasons of failed slots that the report shows, and characters of each."""
 NO_CANDIDATE = "NO CANDIDATE"
 """The decision of a round whose slots all failed or found nothing better."""
 
@@ -64,6 +69,24 @@ def decision_word(past: CampaignHistory, round: Round) -> str:
 def without_candidate(view: JournalView, n: int) -> list[Slot]:
     """Return the slots of a round that brought no candidate."""
     return [slot for slot in view.slots.get(n, ()) if not slot.candidate]
+
+
+def fruitless_slots(view: JournalView) -> list[str]:
+    """Return how many slots brought no candidate, and why some failed, most frequent reason first.
+    """
+    slots = [slot for round in view.history.attempts for slot in without_candidate(view, round.n)]
+    stages = Counter(slot.stage for slot in slots).most_common()
+    faults = Counter(_fault(slot) for slot in slots
+                     if slot.stage in ("failed", OUTAGE)).most_common(MOST_FAULTS)
+    return [] if not slots else [
+        "Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in stages) +
+        "; rounds/ has what they tried.",
+        *(f"{quantities.counted(n, 'slot')} of {fault}" for fault, n in faults)]
+
+
+def _fault(slot: Slot) -> str:
+    name, detail = slot.option or slot.backend, one_line(slot.detail, MOST_REASON)
+    return f"{name}: {detail.removeprefix(f'{name} ')}"
 
 
 def _fate(past: CampaignHistory, candidate: str) -> str:

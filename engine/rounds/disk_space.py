@@ -86,14 +86,14 @@ def make_room(folder: Path, *, base_tree: str, slots: int, cards: int = 1,
         raise EnvironmentFault(
             f"a round of {slots} slots needs about {data_size(round_bytes + RESERVE_BYTES)}, but "
             f"only {data_size(free)} are free", where=str(folder),
-            fix="free some space (kopt prune removes what ended campaigns left), then resume")
+            fix="free some space (kopt prune removes what ended campaigns left), then kopt resume")
     if limit_bytes is not None and (used_bytes := used(folder)) + round_bytes > limit_bytes:
         freed += _delete(_entries(folder / "scratch"))
         if (used_bytes := used(folder)) + round_bytes > limit_bytes:
             raise EnvironmentFault(
                 f"the campaign uses {data_size(used_bytes)}, its next round needs about "
                 f"{data_size(round_bytes)}, and its budget is {data_size(limit_bytes)}",
-                where=str(folder), fix="raise the budget, or use fewer slots, then resume")
+                where=str(folder), fix="raise the budget, or use fewer slots, then kopt resume")
     return f"removed {data_size(freed)} of checkouts that are no longer needed" \
         if freed >= NOTICE_BYTES else ""
 

@@ -129,13 +129,15 @@ def _result(round: ActiveRound) -> RoundResult:
     past = history.read(context.reader, campaign, decision.score, decision.margin)
     empty = Counter(slot.stage for slot in context.reader.slots(campaign, round.n)
                     if not slot.candidate)
-    failed, unchanged = empty["failed"] + empty[OUTAGE], empty["no change"]
-    outcome = past.outcome(round.n, failed=failed > 0 and not unchanged)
+    failed, unchanged = empty["failed"], empty["no change"]
+    fruitless = failed + empty[OUTAGE]
+    outcome = past.outcome(round.n, failed=fruitless > 0 and not unchanged)
     summary = decisions_in(past, round.n)
-    if summary == NOTHING_NEW and (failed or outcome == "tie"):
-        summary = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and failed \
+    if summary == NOTHING_NEW and (fruitless or outcome == "tie"):
+        summary = f"{counted(unchanged, 'slot')} found nothing better" if unchanged and fruitless \
             else "no slot found anything better"
         summary += f", {failed} failed" if failed else ""
+        summary += f", {empty[OUTAGE]} without a provider's answer" if empty[OUTAGE] else ""
     return RoundResult(outcome=outcome, summary=f"{summary}; ended early: {round.cut_reason}"
                        if round.cut_reason else summary)
 

@@ -23,6 +23,7 @@ from engine.rounds.active_round import ActiveRound
 from engine.rounds.pool import Pool
 from engine.rounds.round import run_round
 from engine.run import baseline, ending
+from engine.run.controls import NOTHING_LEFT
 from engine.run.running_campaign import RunningCampaign
 from engine.task import Task
 from engine.verify.fleet_device import NoDeviceAvailable
@@ -110,7 +111,7 @@ def _run_rounds(campaign: RunningCampaign) -> str:
         if not tasks and not unfinished:
             baseline.measure_references(campaign)
             campaign.nothing_left_on = campaign.setup.repo.tip
-            return f"nothing left to try: {no_tasks}"
+            return f"{NOTHING_LEFT}: {no_tasks}"
         campaign.controls.answer_reopening("")
         _run_round(campaign, n, tasks, closing=bool(reason))
 
@@ -194,7 +195,7 @@ def _wait_for_providers(campaign: RunningCampaign) -> str:
     campaign.context.writer.tick_campaign(setup.id, phase=in_phase(
         "ANALYZE", f"waiting for a model's provider; {first}"))
     budget_ends = planner.workers_deadline()
-    while time.time() < min(first.retry_at, end) and not controls.paused and (
+    while first.waits(now := time.time()) and now < end and not controls.paused and (
             campaign.setup is setup) and setup.repo.tip == tip and submitted(setup) == patches \
             and not budget_ends(0, 0):
         campaign.context.wait()

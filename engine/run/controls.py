@@ -19,6 +19,13 @@ from harness.formats import file_copy
 from harness.formats.quantities import counted
 from harness.formats.text import one_line
 
+NOTHING_LEFT = "nothing left to try"
+"""How the reason of a campaign begins that ended for want of a task."""
+SUBMIT = "; kopt submit PATCH judges your own change"
+ANEW = "; kopt run MANIFEST --new starts another campaign, with more backends or agents if you " \
+    "name them in the manifest's pool"
+"""What a person can do then."""
+
 SHORT_HOST_VERBS = ("approve", "reject", "set")
 """Verbs that a `decide_only` host carries out."""
 MOST_REASON = 1000
@@ -38,8 +45,6 @@ class ControlHandler:
     """Reads open controls and answers each; approvals wait for `decide`, between verdicts."""
 
     context: EngineContext
-    since: float
-    """When this engine took the campaign: an earlier pause or stop was for another engine."""
     decide_only: bool = False
     paused: bool = False
     stop_reason: str = ""
@@ -59,15 +64,22 @@ class ControlHandler:
                 continue  # the engine that continues the campaign answers it
             if control.verb == "approve":
                 self.approvals.append(control)
-            elif control.verb == "resume" and control.at < self.since:
+            elif control.verb == "resume" and self._is_earlier(control):
                 self.reopening.append(control)
             else:
                 self.context.writer.finish_control(control.id, self._apply(control))
 
+    def _is_earlier(self, control: Control) -> bool:
+        """Return whether a request was made before this engine took the campaign.
+
+        An earlier pause or stop was for another engine.
+        """
+        return control.id <= self.context.last_earlier_request
+
     def _apply(self, control: Control) -> str:
         if control.verb not in SHORT_HOST_VERBS and self.decide_only:
             return "refused: no engine runs the campaign: it cannot be paused or stopped"
-        if control.verb in ("pause", "stop") and control.at < self.since:
+        if control.verb in ("pause", "stop") and self._is_earlier(control):
             return "refused: the engine that it was sent to has ended"
         match control.verb:
             case "pause":
@@ -93,16 +105,18 @@ class ControlHandler:
         `limit` is the one whose change lets the campaign go on, "" if there is none.
         """
         advice = f"; kopt set {limit}=VALUE changes that limit" if limit else ""
+        if nothing_left.startswith(NOTHING_LEFT) and "kopt resume" not in nothing_left:
+            advice = ("" if "kopt submit" in nothing_left else SUBMIT) + ANEW
         for control in self.reopening:
             self.context.writer.finish_control(control.id, "resumed" if not nothing_left else (
-                f"refused: nothing is left to do: {nothing_left}{advice}"))
+                f"refused: the campaign has ended: {nothing_left}{advice}"))
         self.reopening.clear()
 
     def answer_early_end(self, why: str) -> None:
         """Answer the requests that started this engine, which ends before it looked at them."""
         self.reopening.clear()
         for control in self.context.writer.open_controls(self.context.setup.id):
-            if control.verb == "resume" and control.at < self.since:
+            if control.verb == "resume" and self._is_earlier(control):
                 self.context.writer.finish_control(control.id, f"refused: {why}")
 
     def _set_limits(self, control: Control) -> str:

@@ -16,6 +16,7 @@ from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.doctor import machine
 from engine.journal import lease as leases
+from engine.journal.records import Campaign
 from engine.journal.write import Writer
 from engine.planning import planner
 from engine.run.campaign_run import run_campaign
@@ -96,9 +97,21 @@ class Engine(threading.Thread):
                 run_campaign(context, decide_only=decide_only)
         finally:
             try:
-                leases.release(writer, lease)
+                with writer.transaction():
+                    _answer_late_stops(writer, self.campaign)
+                    leases.release(writer, lease)
             except KoptError as error:  # lost, or disk full: an earlier error counts
                 log.warning("the lease could not be released: %s", error)
+
+
+def _answer_late_stops(writer: Writer, campaign: str) -> None:
+    """Answer pauses and stops that came while an engine ended: the next one must not obey them."""
+    row = writer.one(Campaign, "WHERE id = ?", campaign)
+    for control in writer.open_controls(campaign):
+        if control.verb in ("pause", "stop") and row is not None:
+            writer.finish_control(
+                control.id, "stopping" if (control.verb, row.state) == ("stop", "stopped")
+                else f"refused: the campaign is {row.state}")
 
 
 class _Log(logging.FileHandler):

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import engine
+from engine.campaign import handover
 from engine.journal import liveness
 from engine.journal.read import Reader
 from engine.run.engine import Engine
@@ -35,6 +36,7 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
         row = reader.campaign(campaign)
         if row is None:
             raise EnvironmentFault(f"no campaign {campaign!r}", where=str(workspace))
+        handover.check_clone(row)
         before = reader.lease(campaign)
         log = Path(row.path) / "logs" / "host.log"
         log_begin = log.stat().st_size if log.exists() else 0

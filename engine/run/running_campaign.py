@@ -37,7 +37,7 @@ class RunningCampaign:
 
     def __init__(self, context: EngineContext, *, decide_only: bool) -> None:
         self.context, self.decide_only = context, decide_only
-        self.controls = ControlHandler(context, since=context.since, decide_only=decide_only)
+        self.controls = ControlHandler(context, decide_only=decide_only)
         self.meter = SpendingMeter(
             self._spend, spending.spent(context.reader.rounds(context.setup.id)),
             running=not decide_only, used_usd=lambda: context.used_usd)

@@ -24,6 +24,8 @@ from harness.tasks.target import Target
 BUILD_LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30,
                       file_bytes=256 << 20)
 COMPILERS = ("cc", "gcc", "clang")
+CPP = (".cpp", ".cc", ".cxx")
+"""Suffixes of C++, which these compilers compile too, but without linking its library."""
 ALIGNMENT = ("-falign-functions=64", "-falign-loops=64", "-falign-jumps=64")
 """Start code at cache lines, so that equal loops take equal time wherever they lie in a library.
 
@@ -80,14 +82,14 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
 
     The compiler runs inside `tree` with a relative path, so that equal sources give equal bytes.
     Code is aligned to cache lines unless the target's own flags say otherwise. Raises BuildError
-    with the first error line.
+    with the first error line. The suffix of the source tells the compiler whether it is C++.
     """
     if not (tree / target.source).is_file():
         raise BuildError(f"{target.source} does not exist")
     out.parent.mkdir(parents=True, exist_ok=True)
     path = compiler()
     argv = [path, *alignment_flags(path), *target.flags, "-shared", "-fPIC", "-o", str(out),
-            target.source, "-lm"]
+            target.source, "-lm", *(["-lstdc++"] if target.source.endswith(CPP) else [])]
     run_compiler(argv, tree, out.parent, yields=yields, cancel=cancel,
                  name=f"build-{out.parent.name}")
     return hashlib.sha256(out.read_bytes()).hexdigest()

@@ -51,10 +51,6 @@ def hand_in(workspace: Path, chosen: Campaign, files: Iterable[tuple[str, bytes]
 
 def refusal(reader: Reader, campaign: Campaign, *, runs: bool) -> Refused | None:
     """Return the refusal of a patch that no process would judge; None if one would."""
-    manifest = load.load(Path(campaign.path) / "manifest.yaml")
-    if not manifest.pool.judges_patches:
-        return Refused(f"{campaign.id} judges no submitted patches: pool.backends lacks inbox",
-                       fix="kopt evaluate --patch judges one without a campaign")
     rounds = reader.rounds(campaign.id)
     if runs or (rounds and all(round.ended_at is not None for round in rounds)):
         return None

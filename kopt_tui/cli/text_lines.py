@@ -5,13 +5,35 @@ Errors are printed with these too, so nothing here needs an installed package.
 
 from __future__ import annotations
 
+import codecs
 import re
 import shutil
 import sys
 import unicodedata
+from io import TextIOWrapper
 from typing import TextIO
 
+_PLAIN_SIGNS = str.maketrans({
+    "→": "->", "←": "<-", "↻": "o", "⇄": "<->", "✓": "+", "✗": "x", "·": "-", "»": ">", "►": ">",
+    "▸": ">", "▼": "v", "▽": "v", "■": "#", "●": "o", "‖": "=", "÷": "/", "—": "-", "≤": "<=",
+    "≥": ">=", "µ": "u", "μ": "u", "²": "^2", "³": "^3", "°": " deg ", "“": '"', "”": '"',
+    "─": "-", "│": "|", "\N{MULTIPLICATION SIGN}": "x", "\N{EN DASH}": "-",
+    "\N{LEFT SINGLE QUOTATION MARK}": "'", "\N{RIGHT SINGLE QUOTATION MARK}": "'"})
 _WORD = re.compile(r"\s*(?:\S?kopt [a-z]+ \S+|\S+)")
+
+
+def print_unencodable_as_ascii(stream: TextIOWrapper) -> None:
+    """Have a stream write what its encoding lacks in ASCII: `≤` as `<=`, `é` as e, else `?`."""
+    codecs.register_error("kopt-ascii", _as_ascii)
+    stream.reconfigure(errors="kopt-ascii")
+
+
+def _as_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    signs = error.object[error.start:error.end].translate(_PLAIN_SIGNS)
+    return "".join(unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode() or "?"
+                   for sign in signs), error.end
 
 
 def print_text(text: str, to: TextIO | None = None, indent: int = 2) -> None:

@@ -131,8 +131,11 @@ class UserRepository:
             if pick:
                 self.git("cherry-pick", "--quit")
             self.git("reset", "--quiet", "--merge", before)
+            again = f"cherry-pick {chosen.base_commit[:12]}..{chosen.best_commit[:12]}" if pick \
+                else f"merge {chosen.best_commit[:12]}"
             raise Refused(f"{error.what}; nothing was changed", where=str(self.path),
-                          fix="--patch prints the change") from error
+                          fix=f"git {again} lets you resolve it, --patch prints the change"
+                          ) from error
         if self.line("rev-parse", "HEAD") == before:
             raise Refused("the result is already in this branch", where=str(self.path))
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from engine.campaign import handover
 from engine.history import campaign_view, waiting_line
 from engine.journal.read import Reader
 from engine.journal.records import Campaign, Candidate, Control, ControlVerb
-from engine.manifest import limits, load
-from harness.errors import InputError, Refused
+from engine.manifest import command_checks, limits, load
+from harness.errors import InputError, KoptError, Refused
+from harness.formats.quantities import listed
 from kopt_tui.cli import submission
 from kopt_tui.cli.campaign_choice import (
     choose_campaign,
@@ -22,7 +25,7 @@ from kopt_tui.cli.campaign_choice import (
     only_answers,
     open_journal,
 )
-from kopt_tui.cli.output import print_json
+from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_campaign, add_json, workspace_of
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.control import ControlRequest, send
@@ -47,6 +50,7 @@ class ControlAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 WAIT_S = 10.0
 POLL_S = 0.1
+NAMED = 3
 APPLIED = ("kept", "rejected", "paused", "resumed", "stopping", "changed")
 """The first words of an engine's answer to a request that it carried out."""
 DECISIONS = ("approve", "reject")
@@ -89,14 +93,15 @@ def run(args: argparse.Namespace) -> int:
         outcome, is_answered = "kept already", True
         if not is_kept:
             starts = request.verb == "resume" and not is_live(reader, request.campaign)
+            if starts:
+                _warn_before_start(choose_campaign(reader, request.campaign))
             number = send(workspace_of(args), request)
             control = _answer(reader, request.campaign, number, args.wait)
             is_answered = control is not None and control.applied_at is not None
             outcome = control.outcome if control is not None else ""
             if request.verb == "approve" and outcome.startswith("kept"):
-                campaign = choose_campaign(reader, request.campaign)
-                outcome += f"; {phrases.untried_best(campaign)}" \
-                    if campaign_view.has_untried_best(reader, campaign) else ""
+                outcome = "; ".join(filter(None, (outcome, _next_step(
+                    reader, choose_campaign(reader, request.campaign)))))
             busy = "" if is_answered else _busy(reader, request, starts=starts)
     is_refused = is_answered and not outcome.startswith(APPLIED)
     if args.json:
@@ -110,6 +115,26 @@ def run(args: argparse.Namespace) -> int:
                       f"recorded; {busy or 'the engine has not answered yet'} (kopt show lists "
                       "the request)"))
     return 1 if is_refused else 0
+
+
+def _warn_before_start(campaign: Campaign) -> None:
+    """Say what agents lack in this shell, which starts the engine, and which files are older."""
+    with contextlib.suppress(KoptError, OSError):  # the engine reports what cannot be read
+        manifest = load.load(Path(campaign.path) / "manifest.yaml")
+        for problem in command_checks.agent_problems(manifest):
+            print_note(problem)
+        if changed := handover.changed_files(campaign, manifest):
+            print_note(f"{listed(changed, NAMED)} changed since {campaign.id} began, which goes on "
+                       "with the files that it began with; kopt run MANIFEST --new starts a "
+                       "campaign with those of now")
+
+
+def _next_step(reader: Reader, campaign: Campaign) -> str:
+    """Return what a person can do after an approval, "" while an engine runs the campaign."""
+    if campaign_view.has_untried_best(reader, campaign):
+        return phrases.untried_best(campaign)
+    live = is_live(reader, campaign.id) and not only_answers(reader, campaign.id)
+    return phrases.result(campaign) or phrases.without_engine(campaign, live=live)
 
 
 def _request(reader: Reader, args: argparse.Namespace) -> ControlRequest:

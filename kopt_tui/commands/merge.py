@@ -69,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
         earlier = [row.commit for row in reader.decisions(chosen.id) if row.kind == "keep"]
     if chosen.best_commit == chosen.base_commit:
         raise Refused(f"{chosen.id} has kept nothing yet" + (provisional and f": {provisional}"),
-                      fix="kopt show lists what it tried")
+                      fix="kopt approve keeps it" if provisional else
+                      "kopt show lists what it tried")
+    handover.check_clone(chosen)
     if args.form == "patch":
         _patch(chosen, args.output, as_json=args.json)
     else:

@@ -17,10 +17,10 @@ from engine.records.exports.fast_p import FastPTable, ProblemResult
 from engine.records.report.campaign_report import html, markdown
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused, os_fault
 from kopt_tui.cli import batch_runs
-from kopt_tui.cli.campaign_choice import choose_campaign, is_live, open_journal
+from kopt_tui.cli.campaign_choice import choose_campaign, is_live, only_answers, open_journal
 from kopt_tui.cli.output import print_json, print_markdown, print_table
 from kopt_tui.cli.parser import add_campaign, add_json
-from kopt_tui.snapshot.phrases import clean
+from kopt_tui.snapshot import phrases
 
 
 class PrintedReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,10 @@ def run(args: argparse.Namespace) -> int:
         chosen = choose_campaign(reader, args.campaign)
         if args.records:
             return _write_records(reader, chosen)
-        view = campaign_view.read_with_manifest(reader, chosen)
+        view = msgspec.structs.replace(
+            campaign_view.read_with_manifest(reader, chosen), engine_gone=phrases.without_engine(
+                chosen, live=is_live(reader, chosen.id),
+                answers_only=only_answers(reader, chosen.id)))
         if args.json:
             print_json(PrintedReport(
                 campaign=chosen, decisions=tuple(reader.decisions(chosen.id)),
@@ -132,7 +135,7 @@ def _export(args: argparse.Namespace, reader: Reader) -> int:
         return 0
     print_table(("problem", "campaign", "speedup over eager", ""), [
         (each.problem, each.campaign,
-         "" if each.speedup is None else f"{each.speedup:.2f}x", clean(each.why))
+         "" if each.speedup is None else f"{each.speedup:.2f}x", phrases.clean(each.why))
         for each in problems])
     print_table(("fast_p", "share of problems"), [
         (f"fast_{float(p):g}", f"{share:.2f}") for p, share in table.fast_p.items()])

@@ -133,7 +133,7 @@ def _show_campaign(reader: Reader, campaign: Campaign, *, as_json: bool) -> None
         (slot.slot, slot.kind, slot.backend, phrases.quoted(slot.hypothesis),
          " ".join(filter(None, (slot.stage, phrases.agent(slot.agent),
                                 slot.detail.removeprefix(slot.stage).strip()))))
-        for slot in shown.slots))
+        for slot in (shown.slots if live else map(phrases.cut_off, shown.slots))))
     _print_section("bottlenecks", ("id", "where", "limiter", "value", "finding and advice"), (
         (entry.id, f"{entry.kernel} {entry.config_class}".strip(), entry.limiter,
          "" if entry.value is None else f"{entry.value:.4g} {entry.metric}",

@@ -102,7 +102,7 @@ def _row(status: CampaignStatus, now: float) -> tuple[str, ...]:
     campaign = status.campaign
     return (campaign.id, phrases.signed(phrases.state(
                 campaign, live=status.live, answers_only=status.answers_only)),
-            campaign.iteration_place, phrases.best(campaign),
+            campaign.iteration_place, phrases.best_or_waiting(campaign, status.provisional),
             phrases.moment(campaign.updated_at, now))
 
 

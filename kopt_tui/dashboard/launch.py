@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ from harness.errors import EnvironmentFault, KoptError
 
 if TYPE_CHECKING:  # start-up time
     from engine.run.engine import Engine
+
+BEGAN = time.time()
 
 
 class DashboardCrashed(KoptError):
@@ -59,6 +62,9 @@ def _crashed(workspace: Path, failure: Exception, engine: Engine | None) -> Kopt
     cause = lines[-1].strip().splitlines()[0][:200]
     effect = "campaigns keep running" if engine is None else \
         "the engine of this process stops, kopt resume continues its campaign"
+    if _was_changed():
+        return DashboardCrashed("kopt was changed while the dashboard was open",
+                                fix=f"{effect}; start it again")
     for folder in (workspace, Path(tempfile.gettempdir())):
         path = folder / "dashboard-crash.log"
         with contextlib.suppress(OSError):
@@ -66,6 +72,13 @@ def _crashed(workspace: Path, failure: Exception, engine: Engine | None) -> Kopt
             return DashboardCrashed(f"the dashboard crashed: {cause}",
                                     fix=f"{effect}; report it with {path}")
     return DashboardCrashed(f"the dashboard crashed: {cause}", fix=effect)
+
+
+def _was_changed() -> bool:
+    """Return whether a file of kopt is newer than this process, so that it runs a mixture."""
+    root = Path(__file__).parents[2]
+    return any(path.stat().st_mtime > BEGAN for room in ("harness", "engine", "kopt_tui")
+               for path in (root / room).rglob("*.py"))
 
 
 def _collect_again() -> None:

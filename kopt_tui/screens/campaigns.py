@@ -55,13 +55,13 @@ class CampaignTable(ListPane[CampaignRow]):
             "target": item.target,
             "device": item.device,
             "iteration": item.campaign.iteration_place,
-            "best": phrases.best(item.campaign),
+            "best": phrases.best_or_waiting(item.campaign, item.provisional),
             "ask": f"{item.waiting} ?" if item.waiting else "",
             "last": phrases.moment(item.campaign.updated_at, self.now),
             "trend": phrases.spark(item.trend, min(20, sizes["trend"])),
         }
-        tones = {"state": phrases.tone(item.status), "best": "bold", "ask": "accent bold",
-                 "last": "dim", "trend": "info"}
+        tones = {"state": phrases.tone(item.status), "ask": "accent bold", "last": "dim",
+                 "best": "bold" if phrases.best(item.campaign) else "plain", "trend": "info"}
         return tuple(((fit_name if name == "campaign" else fit)(texts[name], size) + " ",
                       tones.get(name, "plain")) for name, size in sizes.items() if size)
 

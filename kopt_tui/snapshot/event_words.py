@@ -126,6 +126,11 @@ def _field_text(key: str, value: object, ref: str) -> str:
         return key if value else f"not {key}"
     if value == 0:
         return ""
+    if isinstance(value, dict):
+        fields = ", ".join(
+            f"{name} {each}" if isinstance(each, str) else _field_text(str(name), each, ref)
+            for name, each in value.items() if each)
+        return f"{key}: {clean(fields, 300)}" if fields else ""
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return clean("; ".join(value), 300)
     if key in ("speedup", "best_speedup") and isinstance(value, int | float):

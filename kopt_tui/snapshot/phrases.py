@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from harness.formats import quantities
 from harness.formats.text import plain
 from harness.formats.text import quoted as in_quotes
@@ -103,6 +105,12 @@ def best(campaign: Campaign) -> str:
     return headline(campaign) or ("" if is_baseline else UNMEASURED)
 
 
+def best_or_waiting(campaign: Campaign, provisional: str) -> str:
+    """Return the best's speedup or, if nothing is kept, that of what waits: `? 2.04x`."""
+    waits = provisional.removeprefix("provisional ").partition(" ")[0].rstrip(",")
+    return best(campaign) or (f"? {waits}" if waits[:1].isdigit() else "")
+
+
 def state(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
     """Return a campaign's state in a word.
 
@@ -117,12 +125,25 @@ def state(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
 
 
 def phase(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
-    """Return that a campaign's engine is gone, or what it does and how the campaign ended."""
+    """Return that a campaign's engine is gone, or what it does, and how the campaign ended and
+    goes on if that was before its time.
+    """
+    parts = (work(campaign), campaign.outcome) if live else (campaign.outcome, cut(campaign))
+    return without_engine(campaign, live=live, answers_only=answers_only) or \
+        "; ".join(filter(None, parts))
+
+
+def without_engine(campaign: Campaign, *, live: bool, answers_only: bool = False) -> str:
+    """Return that a campaign's engine is gone, and what continues it; "" for other campaigns."""
     if campaign.state in CONTINUABLE and not live:
         return engine_gone(campaign)
-    if campaign.state in CONTINUABLE and answers_only:
-        return only_answers(campaign)
-    return "; ".join(filter(None, (work(campaign) if live else "", campaign.outcome)))
+    return only_answers(campaign) if campaign.state in CONTINUABLE and answers_only else ""
+
+
+def cut(campaign: Campaign) -> str:
+    """Return what continues a campaign that ended before its time, "" if its outcome says it."""
+    return f"kopt resume {campaign.id} continues it" \
+        if campaign.state in CUT and "kopt resume" not in campaign.outcome else ""
 
 
 def result(campaign: Campaign) -> str:
@@ -241,6 +262,12 @@ def slot(row: Slot, elapsed: str = "") -> str:
         elapsed = ""
     progress = " ".join(filter(None, (agent(row.agent), elapsed)))
     return "  ".join(filter(None, (progress, detail)))
+
+
+def cut_off(row: Slot) -> Slot:
+    """Return a slot without its work if no engine goes on with it."""
+    return row if row.progress == 1.0 else msgspec.structs.replace(
+        row, stage="cut off", progress=None, detail="", agent=None)
 
 
 def noise(low: object, high: object) -> str:

@@ -82,7 +82,8 @@ class Builder:
             known = self._read_view(row, events)
         works = row.engine.word == "alive"
         self._view = msgspec.structs.replace(known, row=row, slots=tuple(
-            self._slot_row(slot, works=works and slot.progress != 1.0)
+            self._slot_row(slot if works else phrases.cut_off(slot),
+                           works=works and slot.progress != 1.0)
             for slot in self._reader.slots(row.id, row.campaign.round)))
         return self._view
 
@@ -121,13 +122,16 @@ class Builder:
         from engine.history.campaign_view import read_with_manifest  # loads what no screen needs
         from engine.records.report.campaign_report import markdown
 
-        key = (row.id, row.campaign.state, row.campaign.round, row.campaign.best_commit)
+        key = (row.id, row.status, row.campaign.state, row.campaign.round, row.campaign.best_commit)
         seq = next((event.seq for event in self._reader.last_events(row.id, limit=1)), 0)
         began, last = time.monotonic(), self._report
         campaign = self._reader.campaign(row.id)
         if campaign is None or (key == last.key and (seq == last.seq or began < last.due)):
             return last.text
-        text = harmless_lines(markdown(read_with_manifest(self._reader, campaign)).encode())
+        view = msgspec.structs.replace(
+            read_with_manifest(self._reader, campaign), engine_gone=phrases.without_engine(
+                campaign, live=row.engine.word == "alive", answers_only=row.engine.answers_only))
+        text = harmless_lines(markdown(view).encode())
         took = time.monotonic() - began
         self._report = WrittenReport(key, seq, began + REPORT_SHARE * took, text)
         return text

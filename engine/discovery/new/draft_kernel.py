@@ -126,7 +126,8 @@ def check_shape(function: CFunction, tensor: str, shape: str) -> None:
 
 def can_build(function: CFunction) -> bool:
     """Return whether this machine can build a function; a host function needs a toolkit."""
-    return function.is_global or bool(toolkits.find(function.language))
+    return function.is_global or function.language == "c" or bool(
+        toolkits.find(function.language))
 
 
 def explain(task: Target, *, tries: bool = False) -> Iterator[str]:

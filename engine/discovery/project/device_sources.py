@@ -1,4 +1,4 @@
-"""Reads CUDA C++ and HIP sources: the functions that can be targets, and their arguments."""
+"""Reads CUDA C++, HIP and C++ sources: the functions that can be targets, their arguments."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from engine.discovery.project.sources import (
     project_files,
     read_source,
 )
+from engine.routing import source_language
 from harness.compile.device_code import source_constants
 from harness.tasks.target import Arg, Language
 
@@ -73,10 +74,14 @@ class DeclaredFunction:
 
 
 def language_of(path: str, source: str) -> Language:
-    """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; else CUDA."""
+    """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; then CUDA for
+    .cu or by CUDA's names; else C, whose compiler takes C++ by the file's suffix.
+    """
     suffix = PurePosixPath(path).suffix
     of_hip = suffix != ".cu" and re.search(r"\bhip[A-Z]\w+|hip/", source) is not None
-    return "hip" if suffix == ".hip" or of_hip else "cuda"
+    if suffix == ".hip" or of_hip:
+        return "hip"
+    return "c" if suffix != ".cu" and source_language.detect(source, path) == "c" else "cuda"
 
 
 def functions(path: str, source: str) -> list[CFunction]:
@@ -101,7 +106,9 @@ def functions(path: str, source: str) -> list[CFunction]:
         elif args:
             inner = next((site for site in sites.values()
                           if site.kernel in by_name and f"{site.text}" in each.body), None)
-            hosts.append(CFunction(each.name, _launcher(args, by_name, inner), language=language))
+            flags = ("-fopenmp",) if language == "c" and source_language.uses_openmp(source) else ()
+            hosts.append(CFunction(each.name, _launcher(args, by_name, inner), language=language,
+                                   flags=flags))
     return hosts + kernels
 
 
@@ -116,8 +123,9 @@ def advice(source: str) -> str:
     if re.search(r"torch/extension\.h|\bTORCH_LIBRARY|\bPYBIND11_MODULE|\btorch::Tensor", source):
         return ("it is a torch extension: name the Python function that builds and calls it, "
                 "kopt new FILE.py:FUNCTION")
-    return ('write extern "C" before a function of the host that takes pointers and numbers, or '
-            "name a __global__ function that is not a template")
+    host = 'write extern "C" before a function of the host that takes pointers and numbers'
+    return f"{host}, or name a __global__ function that is not a template" \
+        if "__global__" in source else host
 
 
 def plain_text(source: str) -> str:

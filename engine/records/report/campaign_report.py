@@ -100,7 +100,7 @@ def _facts(view: JournalView) -> list[tuple[str, str]]:
     """Return what identifies a campaign, by name."""
     row = view.row
     return [
-        ("campaign", row.id), ("state", f"{row.state}: {row.outcome}".rstrip(": ")),
+        ("campaign", row.id), ("state", f"{view.state}: {view.outcome}".rstrip(": ")),
         ("target", f"{row.op} in {row.lang or row.backend}"),
         ("device", f"{row.device} {row.gpu}".strip()), ("from commit", row.base_commit[:12]),
         ("to commit", row.best_commit[:12]),
@@ -200,10 +200,7 @@ def _tried(view: JournalView) -> PageSection:
                          measured.recorded_speedup(newest, usual), candidate.hypothesis,
                          candidate.reason))
     counts = Counter(decisions[-1].kind for decisions in decided.values()).most_common()
-    empty = Counter(slot.stage for round in past.attempts for slot in
-                    round_summary.without_candidate(view, round.n)).most_common()
-    notes = ["Slots without a candidate: " + ", ".join(f"{n} {stage}" for stage, n in empty) +
-             "; rounds/ has what they tried."] if empty else []
+    notes = round_summary.fruitless_slots(view)
     if usual is not None:
         notes.append(f"Intervals are{quantities.alpha_level(usual)} unless stated otherwise.")
     return PageSection(
@@ -283,11 +280,11 @@ def _stop(view: JournalView) -> PageSection:
             and row.best_commit != row.base_commit:
         rows.append(("merge command", handover.command(row)))
     is_open = any(round.n == row.round and round.outcome is None for round in view.history.rounds)
-    reason = f": {row.outcome}" if row.outcome else ""
+    reason = f": {view.outcome}" if view.outcome else ""
     place = "the baseline" if row.round == 1 else f"iteration {row.iteration_place}"
     when = f"{'in' if is_open else 'after'} {place}"
     return PageSection(heading="Stop summary", tables=[PageTable(rows=rows)], paragraphs=[
-        f"The campaign is {row.state} {when}{reason}."])
+        f"The campaign is {view.state} {when}{reason}."])
 
 
 def _table(heading: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> PageSection:

@@ -68,11 +68,10 @@ class ChildMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 def provider_key(spec: ModelSpec) -> str:
     """Return the key of a model's provider, "" if it needs none. Raises Refused."""
-    key = os.environ.get(spec.key_env, "") if spec.key_env else ""
-    if spec.key_env and not key:
-        raise Refused(f"the variable {spec.key_env} is empty or not set",
+    if spec.missing_key:
+        raise Refused(spec.missing_key,
                       fix="set it where kopt starts, or change the model's key_env")
-    return key
+    return os.environ[spec.key_env] if spec.key_env else ""
 
 
 def script_of(spec: ModelSpec, project: Path | None) -> Path | None:

@@ -63,8 +63,9 @@ template <typename T, int BLOCK> __global__ void copy(const T *x, T *out, int n)
 
 
 @pytest.mark.parametrize(("path", "source", "language"), [
-    ("a.cu", "hipMalloc", "cuda"), ("a.hip", "", "hip"), ("a.cpp", "#include <hip/hip_runtime.h>",
-                                                         "hip"), ("a.cpp", "", "cuda")])
+    ("a.cu", "hipMalloc", "cuda"), ("a.hip", "", "hip"),
+    ("a.cpp", "#include <hip/hip_runtime.h>", "hip"), ("a.cpp", "__global__ void f() {}", "cuda"),
+    ("a.cpp", "int f() { return 1; }", "c"), ("a.cu", "int f() { return 1; }", "cuda")])
 def test_language_follows_the_suffix_or_an_include(
         path: str, source: str, language: str) -> None:
     assert device_sources.language_of(path, source) == language
@@ -82,3 +83,15 @@ def test_extern_c_block_is_read_without_static_functions() -> None:
     text = 'extern "C" {\nstatic int no(int n) { return n; }\nint yes(float *x, int n) {}\n}'
     [host] = device_sources.functions("a.cu", text)
     assert host.name == "yes"
+
+
+@pytest.mark.parametrize(("pragma", "flags"), [
+    ("", ()), ("#pragma omp parallel for\n", ("-fopenmp",))])
+def test_plain_cpp_is_built_by_the_c_compiler(pragma: str, flags: tuple[str, ...]) -> None:
+    """It was called CUDA, which needs an NVIDIA GPU."""
+    text = f"""#include <vector>
+extern "C" void scale(const float *x, float *out, int n) {{
+{pragma}for (int i = 0; i < n; i++) out[i] = 2 * x[i]; }}"""
+    [host] = device_sources.functions("scale.cpp", text)
+    assert (host.language, host.flags) == ("c", flags)
+    assert [arg.role for arg in host.args[:2]] == [None, "output"]

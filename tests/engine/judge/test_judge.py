@@ -10,6 +10,7 @@ import pytest
 from engine.judge.judge import Policy, needs_split, rule
 from engine.repository.patches.hygiene import Violation, ViolationKind
 from harness.verdict import (
+    BUSY,
     HELD_OUT,
     KERNEL_TIME,
     ClassOutcome,
@@ -47,10 +48,17 @@ def test_verdict_that_says_nothing_since_the_machine_was_busy_says_so() -> None:
                     notes=("class tall: another note", busy))
     wide = replace(given, speedup_high=21.6)
     ruling, quiet = rule(wide, AUTO), rule(replace(wide, notes=()), AUTO)
-    assert ruling.reason == f"uncertain; {busy}; near gain of 150.0%, not sure; tall uncertain"
+    assert ruling.reason == f"uncertain; near gain of 150.0%, not sure; tall uncertain; {busy}"
     assert ruling.near_gain == pytest.approx(1.5), "it is worth another measurement"
     assert quiet.reason == "uncertain; tall uncertain" and quiet.near_gain is None
     assert busy not in rule(replace(given, speedup_low=0.9), AUTO).reason, "its interval says more"
+
+
+def test_verdict_without_a_time_names_its_cause_and_not_the_load_of_the_machine() -> None:
+    interpreted = "interpreted: not timed"
+    untimed = verdict(replace(row(0.0, "tie"), latency_us=None))
+    for notes, reason in (((interpreted, BUSY), interpreted), ((BUSY,), "not timed")):
+        assert rule(replace(untimed, notes=notes), AUTO).reason == reason
 
 
 @pytest.mark.parametrize(("given", "policy", "kind", "words"), [

@@ -46,6 +46,14 @@ def test_approved_keep_resets_like_any_other() -> None:
     assert tally(lost, kept={4}) == RoundCounts(rounds=3)
 
 
+def test_reason_counts_the_rounds_without_a_providers_answer_apart() -> None:
+    """The state said `5 of 5`, and the reason only that 3 rounds were done."""
+    manifest = Manifest(target_op="x", max_iterations=3)
+    assert stop(manifest, RoundCounts(rounds=3)).reason == "max_iterations: 3 rounds done"
+    assert stop(manifest, RoundCounts(rounds=3, lost=2)).reason == \
+        "max_iterations: 3 rounds done, besides 2 without a provider's answer"
+
+
 def test_round_whose_gain_waits_ends_both_streaks() -> None:
     lost = rounds("baseline", "regression", "waiting", "regression")
     assert tally(lost, gained={3}) == RoundCounts(rounds=3, consecutive_regressions=1,

@@ -77,7 +77,7 @@ def test_plan_of_a_round_is_reproducible() -> None:
                      if task.backend == "search"]
 
 
-def test_inbox_patches_come_first_and_need_their_backend() -> None:
+def test_inbox_patches_come_first_whatever_the_backends() -> None:
     paths = tuple(Path(f"/in/{name}.patch") for name in (*range(9), "\udcff"))
     tasks = plan(plan_inputs(inbox=paths))
     assert [task.slot for task in tasks[:4]] == ["inbox-1", "inbox-2", "inbox-3", "inbox-4"]
@@ -85,7 +85,8 @@ def test_inbox_patches_come_first_and_need_their_backend() -> None:
     odd = plan(plan_inputs(inbox=paths[-1:]))[0]
     assert odd.hypothesis.encode()
     closed = PoolSpec(backends=("search", "rewrite-template"))
-    assert all(task.backend != "inbox" for task in plan(plan_inputs(inbox=paths, pool=closed)))
+    assert [task.backend for task in plan(plan_inputs(inbox=paths, pool=closed))][:4] == [
+        "inbox"] * 4, "a person who rejected a gain by mistake could not submit it again"
 
 
 def test_agents_take_turns_with_the_search() -> None:
@@ -114,6 +115,16 @@ def test_agents_fill_every_slot_without_a_search() -> None:
     others = tuple(CliSpec(name=f"agent-{n}", command="agent {prompt}") for n in range(3))
     tasks = plan(plan_inputs(slots=4, pool=PoolSpec(mode="planned", backends=("cli",), cli=others)))
     assert [task.option for task in tasks] == ["agent-0", "agent-1", "agent-2", "agent-0"]
+
+
+@pytest.mark.parametrize("backends", [("cli",), ("search", "cli")])
+def test_agents_take_turns_from_round_to_round(backends: tuple[Any, ...]) -> None:
+    """Every round began with the first agent: of four agents and two slots two never worked."""
+    others = tuple(CliSpec(name=f"agent-{n}", command="agent {prompt}") for n in range(4))
+    worked = [task.option for number in range(2, 6) for task in plan(plan_inputs(
+        round=number, slots=2, pool=PoolSpec(backends=backends, cli=others)))
+        if task.backend == "cli"]
+    assert worked[0] == "agent-0" and set(worked) == {f"agent-{n}" for n in range(4)}
 
 
 def test_nothing_to_do_is_an_empty_plan() -> None:

@@ -12,6 +12,7 @@ from engine.coding_agents import agent_stream
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import outages as outages_of
 from engine.planning.planner import FRUITLESS
+from engine.planning.pool_size import Author
 from engine.workers import agent
 from engine.workers.model import model_process
 from harness.isolation import guard
@@ -48,7 +49,8 @@ def test_rounds_lost_to_an_outage_do_not_count_and_the_campaign_goes_on_after_it
         campaigns.run(setup)
     ended = campaigns.campaign(setup)
     assert campaigns.candidates(setup, "kept") and len(outages(setup)) == 3
-    assert (ended.reason, ended.iteration_place) == ("max_iterations: 1 round done", "4 of 4")
+    assert (ended.reason, ended.iteration_place) == (
+        "max_iterations: 1 round done, besides 3 without a provider's answer", "4 of 4")
 
 
 @needs_agent
@@ -127,6 +129,13 @@ def test_command_that_cannot_connect_to_its_provider_has_an_outage(tmp_path: Pat
     with campaigns.running(setup):
         campaigns.until(lambda: outages(setup))
     assert outages(setup)[0].startswith("a: tried again at ")
+
+
+def test_clock_that_was_set_back_makes_no_pause_longer() -> None:
+    outage = outages_of.Outage(author=Author("agent"), reason="busy", began_at=9000.0,
+                               tried_at=9010.0, retry_at=9040.0)
+    assert [outage.waits(now) for now in (9010.0, 9039.0, 9040.0)] == [True, True, False]
+    assert not outage.waits(9010.0 - 36_000), "it waited for ten hours and 30 s"
 
 
 def test_pauses_double_up_to_a_quarter_of_an_hour() -> None:

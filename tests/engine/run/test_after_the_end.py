@@ -61,7 +61,7 @@ def test_campaign_continues_after_its_limit_is_raised(finished: Setup) -> None:
     workspace = finished.workspace
     code, out, err = command("resume", workspace=workspace)
     assert (code, err) == (1, "")
-    assert "nothing is left to do: max_iterations: 1 round done; kopt set max_iterations=VALUE " \
+    assert "the campaign has ended: max_iterations: 1 round done; kopt set max_iterations=VALUE " \
         "changes that limit" in " ".join(out.split())
 
     code, out, err = command("set", finished.id, "max_iterations=2", "budget.wall_s=9000",
@@ -261,4 +261,5 @@ def test_resume_beside_a_host_that_only_decides_requests_is_answered(finished: S
     with campaigns.reading(finished) as reader:
         changed, resumed = reader.controls(finished.id)
     assert changed.outcome.startswith("changed ")
-    assert resumed.outcome.startswith("refused: nothing is left to do: nothing left to try")
+    assert resumed.outcome.startswith("refused: the campaign has ended: nothing left to try")
+    assert "kopt submit PATCH" in resumed.outcome and "--new" in resumed.outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -14,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.journal.records import Candidate
-from engine.journal.write import request
+from engine.journal.records import Candidate, Control
+from engine.journal.write import Writer, request
 from engine.run import host
 from tests.support import campaigns, instant_verdicts
 from tests.support.json_schema import answer_faults
@@ -77,6 +78,40 @@ def test_reviewed_candidate_is_decided_while_engine_runs(
     assert (state.state, state.reason) == ("stopped", "stopped by ann@test")
     assert state.speedup is not None
     assert "Stop Summary" in setup.folder.performance.read_text()
+
+
+def test_clock_that_was_set_back_stops_nobody_from_stopping_a_campaign(tmp_path: Path) -> None:
+    """`kopt stop` was refused: the engine that it was sent to had ended."""
+    setup = campaigns.create_with_patch(tmp_path, max_iterations=9)
+    engine = campaigns.start(setup)
+    try:
+        campaigns.until(lambda: campaigns.slots(setup))
+        with contextlib.closing(Writer(setup.workspace)) as writer, writer.transaction():
+            number = writer.add(Control(id=0, campaign=setup.id, verb="stop", candidate="",
+                                        expected_base="", expected_verdict=None,
+                                        by="ann@test", at=1.0), numbered="id")
+        assert answer(setup, number) == "stopping"
+    finally:
+        engine.stop()
+        engine.join(90)
+    assert campaigns.campaign(setup).reason == "stopped by ann@test"
+
+
+def test_second_stop_is_answered_while_the_engine_ends(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stayed unanswered, and every screen said that `kopt resume` starts an engine for it."""
+    setup = campaigns.create_with_patch(tmp_path, max_iterations=9)
+    with instant_verdicts.held(monkeypatch):
+        engine = campaigns.start(setup)
+        campaigns.until(lambda: campaigns.slots(setup))
+        assert ask(setup, "stop") == "stopping"
+        numbers = [request(setup.workspace, setup.id, verb, by="ann@test")
+                   for verb in ("stop", "pause")]
+    engine.join(90)
+    assert not engine.is_alive()
+    assert [answer(setup, number, 1.0) for number in numbers] in (
+        ["stopping", "refused: the campaign is stopped"],
+        ["stopping", "paused as soon as the round ends"])
 
 
 def test_flagged_candidate_waits_and_can_be_rejected(

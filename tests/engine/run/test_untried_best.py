@@ -53,7 +53,7 @@ def test_approval_and_status_say_that_a_campaign_with_rounds_left_can_go_on(
 @pytest.mark.parametrize("rounds", [9, 1])
 def test_gain_on_which_nothing_was_left_to_try_when_it_waited_brings_no_rounds(
         rounds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`kopt approve` advised `kopt resume`, which answered that nothing is left to do."""
+    """`kopt approve` advised `kopt resume`, which answered that the campaign has ended."""
     setup = campaigns.create_with_patch(tmp_path, max_iterations=rounds, approval="review")
     with monkeypatch.context() as patched:
         instant_verdicts.install(patched)
@@ -63,4 +63,4 @@ def test_gain_on_which_nothing_was_left_to_try_when_it_waited_brings_no_rounds(
     text, has_untried = shown(setup)
     assert "goes on from the new best" not in text and not has_untried
     code, out, _ = command("resume", workspace=setup.workspace)
-    assert code == 1 and "refused: nothing is left to do" in " ".join(out.split())
+    assert code == 1 and "refused: the campaign has ended" in " ".join(out.split())

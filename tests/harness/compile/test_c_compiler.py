@@ -108,6 +108,16 @@ def test_the_build_of_equal_sources_gives_equal_bytes(tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
+@pytest.mark.parametrize("name", ["kernel.cpp", "kernel.cc"])
+def test_cpp_source_is_linked_with_its_library(name: str, tmp_path: Path) -> None:
+    source = """#include <vector>
+extern "C" int twice(int x) { std::vector<int> sums(x, 2); int sum = 0;
+    for (int each : sums) sum += each;
+    return sum; }"""
+    library = built(tmp_path, source, replace(c_case.target(), source=name, build=("-O1",)))
+    assert library.twice(3) == 6
+
+
 IN_VECTORS = """\
 #include <immintrin.h>
 typedef float v8 __attribute__((vector_size(32), aligned(4)));

@@ -121,8 +121,11 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
 
 def test_output_works_on_a_terminal_without_unicode(tmp_path: Path) -> None:
     write_campaign(tmp_path)
-    done = kopt("status", workspace=tmp_path, PYTHONIOENCODING="ascii")
-    assert done.returncode == 0 and NAME in done.stdout
+    for verb in ("status", "show"):
+        done = kopt(verb, workspace=tmp_path, PYTHONIOENCODING="ascii")
+        assert done.returncode == 0 and NAME in done.stdout
+        whole = kopt(verb, workspace=tmp_path, PYTHONIOENCODING="utf-8").stdout
+        assert not whole.isascii() and done.stdout.count("?") == whole.count("?")
 
 
 @pytest.mark.parametrize(

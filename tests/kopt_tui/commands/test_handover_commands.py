@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from engine.journal import lease
 from engine.journal.write import Writer
+from engine.manifest import load
+from engine.manifest.schema import Manifest
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
 from tests.support import repos, samples
@@ -126,6 +129,32 @@ def test_conflict_leaves_the_project_unchanged(form: str, tmp_path: Path) -> Non
     assert state_of(project) == before
 
 
+@pytest.mark.parametrize("words", [("merge",), ("merge", "--patch"), ("resume",)])
+def test_deleted_clone_is_named_with_what_is_left_of_the_result(
+        words: tuple[str, ...], tmp_path: Path) -> None:
+    """`kopt merge` only said that a folder is gone; the commits are in the project, too."""
+    _, workspace = kept_campaign(tmp_path)
+    shutil.rmtree(workspace / NAME)
+    done = kopt(*words, workspace=workspace)
+    assert done.returncode == 3 and "the campaign's clone is gone" in error_text(done)
+    assert f"git merge optimize/{NAME} in " in error_text(done)
+    assert answer(kopt("show", "--json", workspace=workspace))["controls"] == []
+
+
+def test_resume_names_files_of_the_project_that_the_campaign_does_not_use(tmp_path: Path) -> None:
+    """A person who had edited the source or the manifest was not told that resume ignores it."""
+    project, workspace = kept_campaign(tmp_path)
+    words = ("resume", "--wait", "0")
+    manifest = Manifest(target_op="x", kernel_source="kernel.c", project=str(project))
+    (workspace / NAME / "manifest.yaml").write_text(load.dump(manifest))
+    assert "changed since" not in kopt(*words, workspace=workspace).stderr
+    assert kopt("merge", workspace=workspace).returncode == 0
+    assert "changed since" not in kopt(*words, workspace=workspace).stderr
+    (project / "kernel.c").write_text("my own work\n")
+    assert f"kopt: kernel.c changed since {NAME} began" in " ".join(
+        kopt(*words, workspace=workspace).stderr.split())
+
+
 def test_merge_is_refused_if_nothing_was_kept(tmp_path: Path) -> None:
     write_campaign(tmp_path, best_commit="b" * 40)
     done = kopt("merge", workspace=tmp_path)
@@ -182,19 +211,16 @@ def test_file_without_a_whole_diff_is_not_submitted(content: bytes, part: str,
     assert not (folder / "inbox").exists()
 
 
-@pytest.mark.parametrize(("manifest", "rounds", "message"), [
-    ("pool: {backends: [search]}", 1, "judges no submitted patches: pool.backends lacks"),
-    ("", 2, f"no engine runs {NAME}, which stopped mid-round (kopt resume continues it")])
-def test_patch_that_no_engine_would_judge_is_refused(
-        manifest: str, rounds: int, message: str, tmp_path: Path) -> None:
+def test_patch_that_no_engine_would_judge_is_refused(tmp_path: Path) -> None:
     folder = write_campaign(tmp_path, state="running")
-    (folder / "manifest.yaml").write_text(f"target_op: rmsnorm\n{manifest}\n")
-    if rounds > 1:
-        writer = Writer(tmp_path)
-        writer.start_round(samples.round_(2, NAME))
-        writer.close()
+    (folder / "manifest.yaml").write_text("target_op: rmsnorm\n")
+    writer = Writer(tmp_path)
+    writer.start_round(samples.round_(2, NAME))
+    writer.close()
     done = kopt("submit", "-", workspace=tmp_path, stdin=PATCH)
-    assert done.returncode == 1 and message in error_text(done)
+    assert done.returncode == 1 and \
+        f"no engine runs {NAME}, which stopped mid-round (kopt resume continues it" in \
+        error_text(done)
     assert not (folder / "inbox").exists()
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec.json import encode
 
-from engine.journal import liveness
+from engine.journal import lease, liveness
 from engine.journal.liveness import Lease
 from engine.journal.read import Reader
 from engine.journal.records import VerdictRow
@@ -70,6 +70,10 @@ class FeedListener:
 
 @pytest.fixture
 def listener(workspace: Path) -> Iterator[FeedListener]:
+    """Return a listener to a campaign whose engine is this process."""
+    engine = Writer(workspace)
+    lease.acquire(engine, CAMPAIGN)
+    engine.close()
     listener = FeedListener(workspace, Focus(CAMPAIGN))
     yield listener
     listener.close()
@@ -230,6 +234,7 @@ def test_feed_posts_once_and_then_only_changes(workspace: Path, listener: FeedLi
     assert first.view is not None and first.view.row.id == CAMPAIGN
     assert listener.nothing(0.8)
     writer = Writer(workspace)
+    writer.hold(CAMPAIGN, 1)
     writer.tick_slot(CAMPAIGN, 3, "fixed", detail="trial 14 of 24")
     second = listener.next()
     assert second.view is not None and second.view.slots[3].slot.detail == "trial 14 of 24"
@@ -241,6 +246,7 @@ def test_feed_posts_once_and_then_only_changes(workspace: Path, listener: FeedLi
 def test_many_writes_cause_few_snapshots(workspace: Path, listener: FeedListener) -> None:
     listener.next()
     writer, began, ticks = Writer(workspace), time.monotonic(), 0
+    writer.hold(CAMPAIGN, 1)
     while ticks < 40 or time.monotonic() - began < 1.0:
         ticks += 1
         writer.tick_slot(CAMPAIGN, 3, "fixed", detail=f"tick {ticks}")

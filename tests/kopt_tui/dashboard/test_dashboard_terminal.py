@@ -171,6 +171,19 @@ def test_crash_is_one_line_with_a_log_file_and_restores_the_terminal(workspace: 
     terminal.close()
 
 
+def test_crash_after_kopt_was_changed_says_to_start_it_again(workspace: Path) -> None:
+    """A dashboard that was open while kopt was upgraded loaded new modules beside old ones."""
+    code = ("import sys; from kopt_tui import main; from kopt_tui.dashboard import launch\n"
+            "from kopt_tui.snapshot.snapshot_builder import Builder; launch.BEGAN = 0.0\n"
+            "Builder.snapshot = lambda *_: 1 / 0; sys.exit(main.main(sys.argv[1:]))")
+    terminal = Terminal([sys.executable, "-c", code, "--workspace", str(workspace)])
+    assert terminal.exit_code() == 1
+    last = b" ".join(terminal.screen.rpartition(b"\x1b[?1049l")[2].split())
+    assert b"kopt was changed while the dashboard was open (campaigns keep running; start it " \
+        b"again)" in last
+    terminal.close()
+
+
 def test_error_in_the_reading_thread_is_reported_too(workspace: Path) -> None:
     code = ("import sys; from kopt_tui import main\n"
             "from kopt_tui.snapshot.snapshot_builder import Builder\n"

@@ -109,6 +109,10 @@ def test_event_is_one_readable_line() -> None:
         "bottlenecks  memory"
     assert event("trials", "fixed", count=2) == \
         "trials  fixed  2 screened"
+    assert event("campaign.stop", models={"attempts": 3, "unpriced": 0, "cost_usd": 0.00576}) == \
+        "campaign stop  models: attempts 3, cost_usd 0.00576"
+    assert event("control.requested", limits={"budget.wall_s": "9"}) == \
+        "control requested  limits: budget.wall_s 9"
     assert "\x1b" not in event("log", message=HOSTILE)
     odd = Event(seq=1, campaign="c", at=0.0, kind="log", ref="", payload=b"{not json")
     assert event_words.event(odd) == "log"
