@@ -17,7 +17,6 @@ from harness.call_trace.watched_calls import WatchedFunction, WatchedProgram
 from tests.support import once_per_run
 
 KERNELS = """\
-import atexit
 import functools
 import torch
 
