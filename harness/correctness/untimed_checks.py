@@ -24,7 +24,8 @@ from harness.verdict import HELD_OUT, Evidence, Finding
 
 GROSS = 10.0
 """On unusual cases an error counts only above this multiple of the allowed one."""
-VALUES = {"large": "values of several hundred", "far": "values near 1000",
+VALUES = {"small": "values of about a thousandth", "large": "values of several hundred",
+          "far": "values near 1000",
           "extreme": "values near a million or infinite", "nan": "values that are not a number"}
 DECLARE = "declare low and high in the task if such values cannot occur"
 

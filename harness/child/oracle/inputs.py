@@ -4,9 +4,10 @@ normal: standard normal. The others catch kernels that exploit it. wide: four ti
 shifted: off zero by amounts that depend on the bits of an element's place, so that no part has the
 mean of the whole. heavy: Student's t with three degrees of freedom. tied: five
 distinct values. constant: one value. structured: zero, sparse, sorted and one-hot rows between
-dense ones. Arguments with bounds stay within them. Untimed checks use more: large, a hundred times
-as large; far, a thousand off zero; extreme, with some values near a million and infinite ones; nan,
-with some that are no number; unbounded, integers over the range of their dtype.
+dense ones. Arguments with bounds stay within them. Untimed checks use more: small, a thousandth as
+large; large, a hundred times as large; far, a thousand off zero; extreme, with some values near a
+million and infinite ones; nan, with some that are no number; unbounded, integers over the range of
+their dtype.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ def _free(arrays: Any, shape: list[int], generator: Any, kind: str) -> Any:
     values = arrays.normal(shape, generator)
     if kind == "wide":
         return values * 4.0
+    if kind == "small":
+        return values * 0.001
     if kind == "large":
         return values * 100.0
     if kind == "far":

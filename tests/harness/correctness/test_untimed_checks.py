@@ -91,6 +91,22 @@ def test_ignored_scalar_is_an_error_unless_the_task_fixes_its_value(
     assert is_valid or (verdict.rejected_reason or "").startswith("is wrong on other values of f ")
 
 
+def normalised(eps: str) -> str:
+    """Return a kernel that divides by a root mean square with `eps` added, as RMS norm does."""
+    return kernel(f"double sum = 0; {LOOP}sum += (double)x[i] * x[i];\n"
+                  f"{LOOP}out[i] = x[i] / __builtin_sqrt(sum / n + {eps});\n")
+
+
+def test_another_eps_is_an_error_though_it_shows_on_small_values_only(tmp_path: Path) -> None:
+    reference = "def twice(x):\n    return x / ((x * x).mean() + 1e-7) ** 0.5\n"
+    for eps, words in (("1e-8", "is wrong on values of about a thousandth (n=8189)"),
+                       ("10e-8", "")):
+        verdict = judge(tmp_path / eps, normalised(eps), incumbent=normalised("1e-7"), task=TWICE,
+                        plan=ONE_PAIR, reference=reference)
+        assert (verdict.rejected_reason or "").startswith(words), verdict
+        assert verdict.valid is (not words), verdict
+
+
 @pytest.mark.parametrize(("source", "incumbent", "reference", "words"), [
     ("x[i]", "x[i] & 1", "x % 2", "is wrong on integers of the whole range of their dtype"),
     ("x[i] & 1", "(x[i] % 2 + 2) % 2", "x % 2", ""),
@@ -114,7 +130,7 @@ def test_bounded_values_stay_bounded_on_unusual_cases() -> None:
     for dtype, bounds in (("float32", (-3.0, 5.0)), ("int32", (2, 9))):
         tensor: dict[str, Any] = {"dtype": dtype, "shape": [40, 40], "low": bounds[0],
                                   "high": bounds[1]}
-        for kind in ("large", "far", "extreme", "nan", "unbounded"):
+        for kind in ("small", "large", "far", "extreme", "nan", "unbounded"):
             values = draw(arrays, tensor, 7, kind)
             assert bounds[0] <= values.min() and values.max() <= bounds[1], (dtype, kind)
 
