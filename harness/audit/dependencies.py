@@ -198,8 +198,9 @@ def _rule(why: str) -> AuditRule:
 
 def _rule_for_new(name: str, how: str) -> AuditRule:
     """Return a reject for a new package or header, but a flag for a kernel language."""
-    if re.split(r"[./]", name)[0] in NAMES["kernel_languages"]:
-        return AuditRule(RULE, "flag", f"{how} {name}, a kernel language new to the project")
+    language = re.split(r"[./]", name)[0]
+    if language in NAMES["kernel_languages"]:
+        return AuditRule(RULE, "flag", f"{how} {language}, a kernel language new to the project")
     return _rule(f"{how} {name}")
 
 

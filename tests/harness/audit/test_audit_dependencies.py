@@ -114,15 +114,17 @@ def test_a_new_dependency_is_rejected(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("language", "line", "words"), [
-    ("triton", "import tilelang.language as T\n", "imports tilelang.language"),
-    ("python", "from cutlass import cute\n", "imports cutlass"),
+    ("triton", "import tilelang.language as T\n", "imports tilelang, a kernel language"),
+    ("python", "import cutlass\nimport cutlass.cute as cute\nfrom cutlass.torch import dtype\n",
+     "imports cutlass, a kernel language new to the project: kernel.py:1"),
     ("triton", "import flydsl\nfrom aiter import ops\n", "imports aiter"),
-    ("hip", "#include <ck_tile/core.hpp>\n", "includes ck_tile/core.hpp")])
+    ("hip", "#include <ck_tile/core.hpp>\n", "includes ck_tile, a kernel language")])
 def test_new_kernel_language_is_flagged_for_a_person(
         tmp_path: Path, language: str, line: str, words: str) -> None:
     source = "kernel.py" if language in ("triton", "python") else "kernel.c"
     found = new_dependencies(target(language), *trees(tmp_path, {source: line}, {source: ""}))
     assert {f.severity for f in found} == {"flag"} and [f for f in found if words in f.detail]
+    assert len(found) <= 2  # one a language, not one a module
     assert new_dependencies(target(language), *trees(
         tmp_path / "used", {source: line + "\n"}, {source: line})) == []
 
