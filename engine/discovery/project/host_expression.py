@@ -26,8 +26,7 @@ _CAST = re.compile(r"\(\s*(?:const\s+)?(?:unsigned(?:\s+int)?|int|size_t|u?int(?
 _SIZEOF = re.compile(r"\bsizeof\s*(?:\(\s*(?P<type>[^()]*?)\s*\)|\*?\s*\w+)")
 _DEFAULT = re.compile(r"^.*\bargc\b[^?]*\?.*:\s*(?P<value>[^:]+)$", re.DOTALL)
 _SUFFIX = re.compile(r"\b(\d+\.?\d*(?:[eE][+-]?\d+)?)[fF]\b")
-_CEILING = re.compile(r"\b(?:\w*::)?(?:ceil_?div|cdiv|div_?up|div_?ceil|ceil_?divide)\s*"
-                      r"\(([^(),]*),([^(),]*)\)", re.IGNORECASE)
+_CEILING = re.compile(r"ceil_?div|cdiv|div_?up|div_?ceil|ceil_?divide", re.IGNORECASE)
 DIM3 = re.compile(r"^dim3\s*[({](?P<sizes>.*)[)}]$", re.DOTALL)
 
 
@@ -66,8 +65,7 @@ class HostExpressions:
             text = match["value"]  # of an argument of the program that may be given
         text = without_casts(_SIZEOF.sub(
             lambda found: str(BYTES.get((found["type"] or "").strip(), item)), text))
-        text = _CEILING.sub(lambda match: "(({0} + {1} - 1) / ({1}))".format(
-            *map(str.strip, match.groups())), _SUFFIX.sub(r"\1", text))
+        text = re.sub(r"\b\w*::", "", _SUFFIX.sub(r"\1", text))
         try:
             tree = ast.parse(source_constants.python_expression(text).replace("\n", " "),
                              mode="eval").body
@@ -93,9 +91,9 @@ class HostExpressions:
                                     steps - 1) if parts and steps else self._unknown(node)
             case ast.Call(func=ast.Name(id="ceil" | "ceilf"), args=[ast.BinOp(
                     left=left, op=ast.FloorDiv() | ast.Div(), right=right)]):
-                whole, part = (self._resolved(each, frame, item, steps) for each in (left, right))
-                more = ast.BinOp(part, ast.Sub(), ast.Constant(1))
-                return ast.BinOp(ast.BinOp(whole, ast.Add(), more), ast.FloorDiv(), part)
+                return self._ceiling(left, right, frame, item, steps)
+            case ast.Call(func=ast.Name(id=name), args=[left, right]) if _CEILING.fullmatch(name):
+                return self._ceiling(left, right, frame, item, steps)
             case ast.Call(func=ast.Name(id=name)):
                 known = MATH.get(name) or MATH.get(name.removesuffix("f"))
                 values = [self._resolved(arg, frame, item, steps) for arg in node.args]
@@ -106,6 +104,13 @@ class HostExpressions:
                     except (ArithmeticError, TypeError, ValueError) as error:
                         raise UnknownValue(name) from error
         return self._unknown(node)
+
+    def _ceiling(self, left: ast.expr, right: ast.expr, frame: Frame, item: int,
+                 steps: int) -> ast.expr:
+        """Return the quotient rounded up."""
+        whole, part = (self._resolved(each, frame, item, steps) for each in (left, right))
+        raised = ast.BinOp(ast.BinOp(whole, ast.Add(), part), ast.Sub(), ast.Constant(1))
+        return ast.BinOp(raised, ast.FloorDiv(), part)
 
     def _depends(self, name: str, frame: Frame, item: int, steps: int) -> bool:
         """Return whether a constant of the source is computed from names that stay."""

@@ -5,6 +5,7 @@ Only the text is read. Two functions of one name, and variables of inner blocks,
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def returning(value: str, frame: Frame, program: str) -> Frame | None:
     match = _CALLED.match(value)
     if match is None:
         return None
-    for function in declared(program):
+    for function in _functions(program):
         if function.name == match["name"]:
             values = split_parts(value[match.end() + 1:closing(value, match.end())])
             body = re.sub(r"\breturn\b", f"{RETURNED} =", function.body)
@@ -98,6 +99,11 @@ def allocated(name: str, body: str) -> tuple[str, bool] | None:
     return None
 
 
+@functools.lru_cache(maxsize=2)
+def _functions(program: str) -> tuple[DeclaredFunction, ...]:
+    return tuple(declared(program))
+
+
 @dataclass(frozen=True)
 class _Site:
     values: tuple[str, ...]
@@ -109,7 +115,7 @@ def _sites(name: str, program: str) -> Iterator[tuple[_Site, str]]:
     base, bracket, rest = name.partition("<")
     at = re.compile(rf"\b{re.escape(base)}\s*(?P<instance><[^<>;]*>)?\s*"
                     r"(?:<<<(?P<launch>[^;]*?)>>>)?\s*(?=\()")
-    for function in declared(program):
+    for function in _functions(program):
         if function.name == base:
             continue
         for match in at.finditer(function.body):
@@ -123,7 +129,7 @@ def _sites(name: str, program: str) -> Iterator[tuple[_Site, str]]:
 
 def _frames(name: str, program: str, depth: int) -> Iterator[Frame]:
     """Yield a function once for each of its callers, and once if it has none."""
-    function = next(each for each in declared(program) if each.name == name)
+    function = next(each for each in _functions(program) if each.name == name)
     body, called = function.body, False
     if depth > 0 and name != "main":
         for site, caller in _sites(name, program):
@@ -132,7 +138,7 @@ def _frames(name: str, program: str, depth: int) -> Iterator[Frame]:
                 yield Frame(body, _variables(body), _passed(function, site.values), frame)
     if not called:
         around = program
-        for each in declared(program):
+        for each in _functions(program):
             around = around.replace(each.body, ";")
         yield Frame(body, _variables(body), {}, Frame(around, _variables(around), {}, None))
 

@@ -142,6 +142,11 @@ def test_launch_is_expressed_in_kernel_parameters_and_constants() -> None:
 @pytest.mark.parametrize(("declarations", "launch", "grid", "block"), [
     ("dim3 grid(cdiv(n, TILE), 2);", "<<<grid, 32 * WARPS>>>",
      ("(cols + TILE - 1) // TILE", 2), ("32 * WARPS",)),
+    ("dim3 grid(CEIL_DIV(n * (n / 4), (TILE)));", "<<<grid, TILE>>>",
+     ("(cols * (cols // 4) + TILE - 1) // TILE",), ("TILE",)),
+    ("int grid = (int)ceil((float)n / 256);", "<<<grid, 256>>>", ("(cols + 256 - 1) // 256",),
+     (256,)),
+    ("dim3 block(64, 4); int grid = n / block.y;", "<<<grid, block>>>", ("cols // 4",), (64, 4)),
     ("dim3 grid = dim3(n, 1, 1); dim3 block{32, 8};", "<<<grid, block>>>", ("cols", 1, 1),
      (32, 8)),
     ("const int threads = 128;", "<<<(unsigned int)((n + threads - 1) / threads), threads>>>",
