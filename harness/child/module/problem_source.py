@@ -28,6 +28,7 @@ class ProblemSource:
         self.path = path
         with open(path, encoding="utf-8") as file:
             self.tree = ast.parse(file.read(), path)
+        self.tree.body = [part for node in self.tree.body for part in _separate(node)]
         self.numbered: frozenset[str] = frozenset()
         sys.path.insert(0, os.path.dirname(path))
 
@@ -176,6 +177,20 @@ def leaves(value: Any) -> list[torch.Tensor]:
     if value is None:
         return []
     raise Unsupported(f"forward returns a {type(value).__name__}")
+
+
+def _separate(node: ast.stmt) -> list[ast.stmt]:
+    """Return an assignment of several values, as `rows, width = 64, 512`, as one of each."""
+    match node:
+        case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) \
+                if len(names) == len(values) and not any(
+                    isinstance(part, ast.Name | ast.Starred) for each in values
+                    for part in ast.walk(each)):
+            return [ast.copy_location(ast.Assign([name], value), node)
+                    for name, value in zip(names, values, strict=True)]
+        case ast.AnnAssign(target=ast.Name() as name, value=ast.expr() as value):
+            return [ast.copy_location(ast.Assign([name], value), node)]
+    return [node]
 
 
 def _assigned(node: ast.stmt) -> str:

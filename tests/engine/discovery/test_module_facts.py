@@ -154,6 +154,12 @@ def test_shapes_are_named_by_the_sizes_that_they_follow(tmp_path: Path) -> None:
     assert facts.args[0].name == "x" and facts.args[0].shape == ("batch_size", 16384)
     assert facts.sizes == {"batch_size": 8192}
     assert facts.init == "[16384, 0.5]" and facts.call == ("x", "2")
+    together = NORM.replace("batch_size = 4096 * 2\nfeatures = 16384",
+                            "batch_size, features = 8192, 16384")
+    annotated = NORM.replace("batch_size =", "batch_size: int =")
+    assert NORM not in (together, annotated)
+    assert [learn(tmp_path, text).args[0].shape for text in (together, annotated)] == [
+        ("batch_size", 16384)] * 2
 
 
 def test_weights_become_arguments_and_written_buffers_also_results(
