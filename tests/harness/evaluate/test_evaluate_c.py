@@ -108,8 +108,8 @@ def test_stateful_kernel_that_is_right_once_is_caught(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("source", [
-    # one process checks everything in some 12 calls: right while it is checked, wrong while timed
-    c("if (calls++ < 20) " + RIGHT, "static int calls;"),
+    # one process checks everything in some 21 calls: right while it is checked, wrong while timed
+    c("if (calls++ < 30) " + RIGHT, "static int calls;"),
     pytest.param(c("if (calls++ > 40) out[n / 2] = 0; else " + RIGHT, "static int calls;"),
                  marks=pytest.mark.slow, id="late"),
     # does nothing at addresses that it has seen, though their contents are new

@@ -42,7 +42,7 @@ def test_global_function_is_launched_as_in_its_source(tmp_path: Path) -> None:
     status, text = new(folder, *CLASSES, "--entry", "twice_kernel")
     assert status == 0, text
     assert task_file.load(folder / "task.yaml").by_baseline, "no function of this name"
-    assert "reference          baseline" in text
+    assert "reference          the kernel as it is" in text
     assert task_file.load(folder / "task.yaml").launch == Launch(
         grid=("(n + TILE - 1) // TILE",), block=("TILE",))
     for reason in ("x                  input float32 [n]  (only read)",
