@@ -105,7 +105,7 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
 
 
 def _in_turn(inputs: PlanInputs, tasks: Sequence[Task]) -> Author:
-    """Return the agent whose turn it is after a round's tasks so far.
+    """Return the agent that gets a round's next task.
 
     Each round begins with the next agent, so that all work in a pool of more agents than slots.
     """

@@ -62,16 +62,16 @@ def _crashed(workspace: Path, failure: Exception, engine: Engine | None) -> Kopt
     cause = lines[-1].strip().splitlines()[0][:200]
     effect = "campaigns keep running" if engine is None else \
         "the engine of this process stops, kopt resume continues its campaign"
+    what, fix = f"the dashboard crashed: {cause}", f"{effect}; report it with"
     if _was_changed():
-        return DashboardCrashed("kopt was changed while the dashboard was open",
-                                fix=f"{effect}; start it again")
+        what = "kopt was changed while the dashboard was open"
+        fix = f"{effect}; start it again; the error is in"
     for folder in (workspace, Path(tempfile.gettempdir())):
         path = folder / "dashboard-crash.log"
         with contextlib.suppress(OSError):
             path.write_text("".join(lines))
-            return DashboardCrashed(f"the dashboard crashed: {cause}",
-                                    fix=f"{effect}; report it with {path}")
-    return DashboardCrashed(f"the dashboard crashed: {cause}", fix=effect)
+            return DashboardCrashed(what, fix=f"{fix} {path}")
+    return DashboardCrashed(what, fix=effect)
 
 
 def _was_changed() -> bool:

@@ -144,7 +144,7 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
             reason += f"; {ZERO_ONE}"
         yield f"{arg.name:18} {arg.kind} {arg.dtype}{shape}  ({reason})"
     if task.by_baseline:
-        yield "reference          the kernel as it is  (none in Python; every gain asks you)"
+        yield "reference          the kernel as it is  (none in Python; each gain is flagged)"
     if task.build is not None:
         yield f"{'build':18} {' '.join(task.build)}  (what the source needs)"
     if task.launch is not None:

@@ -22,7 +22,7 @@ MATH: dict[str, Callable[..., float]] = {
 """Functions of C whose values are computed, also as `sqrtf` and `std::sqrt`."""
 _CAST = re.compile(r"\(\s*(?:const\s+)?(?:unsigned(?:\s+int)?|int|size_t|u?int(?:32|64)_t"
                    r"|(?:unsigned\s+)?long(?:\s+long)?|float|double)\s*\)"
-                   r"|\bstatic_cast\s*<[^<>]*>|\bstd::")
+                   r"|\bstatic_cast\s*<[^<>]*>")
 _SIZEOF = re.compile(r"\bsizeof\s*(?:\(\s*(?P<type>[^()]*?)\s*\)|\*?\s*\w+)")
 _DEFAULT = re.compile(r"^.*\bargc\b[^?]*\?.*:\s*(?P<value>[^:]+)$", re.DOTALL)
 _SUFFIX = re.compile(r"\b(\d+\.?\d*(?:[eE][+-]?\d+)?)[fF]\b")
@@ -54,6 +54,8 @@ class HostExpressions:
             value: int | float = expression.evaluate(tree, {})
         except (ArithmeticError, LookupError, TypeError) as error:
             raise UnknownValue(text) from error
+        if not math.isfinite(value):
+            raise UnknownValue(text)
         return value
 
     def resolve(self, text: str, frame: Frame, item: int = 4, steps: int = MOST_STEPS) -> ast.expr:
@@ -150,13 +152,12 @@ def without_casts(text: str) -> str:
 
 def _joined(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
     """Return an operation; C divides whole numbers by `/`, which is `//` here, others exactly."""
-    numbers = isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
-    match op:
-        case ast.LShift() if numbers:
-            return ast.Constant(left.value << min(right.value, 62))  # type: ignore[attr-defined]
-        case ast.Add() | ast.Sub() | ast.Mult() | ast.Mod():
+    match left, op, right:
+        case ast.Constant(value=int() as value), ast.LShift(), ast.Constant(value=int() as bits):
+            return ast.Constant(value << min(bits, 62))
+        case _, ast.Add() | ast.Sub() | ast.Mult() | ast.Mod(), _:
             return ast.BinOp(left, op, right)
-        case ast.FloorDiv():
+        case _, ast.FloorDiv(), _:
             is_float = any(isinstance(part, ast.Constant) and isinstance(part.value, float)
                            for side in (left, right) for part in ast.walk(side))
             return ast.BinOp(left, ast.Div() if is_float else op, right)

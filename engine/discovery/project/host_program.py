@@ -11,16 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.discovery.project.device_sources import (
+    TYPES,
     DeclaredFunction,
     closing,
     declared,
     split_parts,
 )
+from harness.tasks.target import DTYPE_BYTES
 
 MOST_FRAMES = 5
-BYTES = {"float": 4, "double": 8, "int": 4, "int32_t": 4, "int64_t": 8, "half": 2, "__half": 2,
-         "__nv_bfloat16": 2, "uint8_t": 1, "int8_t": 1, "char": 1}
-"""The types whose size is known."""
+BYTES = {name: DTYPE_BYTES[dtype] for name, dtype in TYPES.items()} | {
+    "half2": 4, "__half2": 4, "float2": 8, "float4": 16, "int4": 16}
+"""The size of each type; that of a vector is not that of its elements."""
 RETURNED = "returned_"
 """The variable that stands for what a function returns."""
 _ASSIGNED = re.compile(r"^(?:.*?[\s*&(])?(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>.+)$",
@@ -40,7 +42,6 @@ class Frame:
     passed: Mapping[str, str]
     """The caller's text for each parameter."""
     caller: Frame | None
-
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,10 @@ def _passed(function: DeclaredFunction, values: Sequence[str]) -> dict[str, str]
 
 
 def _variables(body: str) -> dict[str, str]:
-    """Return the first value of each variable, without those that a loop changes."""
+    """Return the first value of each variable, without those that a loop changes.
+
+    It is empty, and so unknown, if a variable is first seen where it is computed from itself.
+    """
     looped = set(_LOOPED.findall(body))
     found = {match["name"]: f"dim3({match['sizes']})" for dims in _DIM3.findall(body)
              for part in split_parts(dims) if (match := _SIZES.match(part.strip()))}
@@ -164,7 +168,8 @@ def _variables(body: str) -> dict[str, str]:
         for part in split_parts(statement):
             match = _ASSIGNED.match(part.strip())
             if match and match["name"] not in looped:
-                found.setdefault(match["name"], match["value"].strip())
+                name, value = match["name"], match["value"].strip()
+                found.setdefault(name, "" if re.search(rf"\b{name}\b", value) else value)
     return found
 
 

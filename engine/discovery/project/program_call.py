@@ -146,7 +146,7 @@ class _Call:
                                 stay=frozenset(self._kernel.constants), keeps_unknown=True)
         try:
             grid, block, *rest = [self._axes(size, names) for size in self._made.launch]
-        except ValueError:  # of which UnknownValue is one
+        except (ArithmeticError, ValueError):  # UnknownValue is a ValueError
             return None
         known = {*self._kernel.constants, *(arg.name for arg in self._kernel.args)}
         used = re.findall(r"[A-Za-z_]\w*", " ".join(map(str, block)))

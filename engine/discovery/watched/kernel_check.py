@@ -53,9 +53,23 @@ def judge(task: Target, project: Path, device: Device, *, python: str | None,
         if settles and result.correct and not task.by_baseline:
             integer_ranges.settle(task, accepts)
         if settles and task.by_baseline and result.verdict and not result.correct:
-            accepts(replace(task, args=tuple(
-                replace(arg, role="inout") if arg.kind == "output" else arg for arg in task.args)))
+            _settle_roles(task, accepts)
     return replace(result, seconds=time.monotonic() - began)
+
+
+def _settle_roles(task: Target, accepts: Callable[[Target], bool]) -> None:
+    """Make outputs `inout` until the kernel is accepted: no more of them than need be."""
+    def with_inout(names: list[str]) -> Target:
+        return replace(task, args=tuple(
+            replace(arg, role="inout") if arg.name in names else arg for arg in task.args))
+
+    names = [arg.name for arg in task.args if arg.kind == "output"]
+    if not accepts(with_inout(names)):
+        return
+    for name in names:
+        fewer = [each for each in names if each != name]
+        if fewer and accepts(with_inout(fewer)):
+            names = fewer
 
 
 def describe_roles(before: Target, settled: Target) -> list[str]:

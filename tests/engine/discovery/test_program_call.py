@@ -102,6 +102,26 @@ def test_two_calls_give_two_classes() -> None:
         "64x256: rows=64 cols=256", "512x1024: rows=512 cols=1024"]
 
 
+def test_size_of_a_vector_counts_its_elements() -> None:
+    """The task's dtype is that of the elements."""
+    source = """__global__ void copy(const float4 *x, float4 *y, int n) { y[0] = x[0]; }
+int main() {
+    int n = 1 << 10;
+    float4 *a, *b;
+    cudaMalloc(&a, n * sizeof(float4)); cudaMalloc(&b, sizeof(float4) * n);
+    copy<<<1 / 0, 32>>>(a, b, n);
+}
+"""
+    call = called(source)
+    assert call.shapes == {"x": "n, 4", "y": "4, n"} and call.sizes == ({"n": 1024},)
+    assert call.launch is None  # a division by zero
+
+
+@pytest.mark.parametrize("rows", ["rows * rows", "1e400", "read()", "1.5 << 2", "rows / 0"])
+def test_size_without_a_value_gives_no_class(rows: str) -> None:
+    assert called(ROWS + MAIN.replace("rows = 512", f"rows = {rows}")).sizes == ()
+
+
 def test_what_the_text_does_not_say_is_left_out() -> None:
     text = MAIN.replace("rows = 512, cols = 1024", "rows = read(), cols = 1024").replace(
         "CHECK(cudaMalloc(&d_out, sizeof(float) * rows * cols));", "d_out = pool(17);")

@@ -42,3 +42,18 @@ def test_program_needs_no_flags_and_no_reference(tmp_path: Path) -> None:
     assert task.classes[0].shape == {"n": 96}
     verdict = answer(kopt("evaluate", "manifest.yaml", "--json", cwd=project))
     assert verdict["correct"] and "reference-baseline" in str(verdict["audit"])
+
+
+def test_only_the_output_that_needs_it_becomes_inout(tmp_path: Path) -> None:
+    project = repos.project(tmp_path / "edges", {"edges.c": """
+void edges(const float *x, float *ends, float *twice, int n) {
+    for (int i = 0; i < n; i++) twice[i] = 2 * x[i];
+    ends[0] = x[0];
+    ends[n - 1] = x[n - 1];
+}
+int main() { static float x[512], y[512], z[512]; edges(x, y, z, 512); }
+"""})
+    done = kopt("new", "edges.c", "--yes", cwd=project)
+    assert "first verdict: correct on 1 config class" in done.stdout, done.stderr
+    roles = {arg.name: arg.kind for arg in task_file.load(project / "task.yaml").args}
+    assert roles == {"x": "input", "ends": "inout", "twice": "output", "n": "scalar"}

@@ -180,7 +180,8 @@ def test_crash_after_kopt_was_changed_says_to_start_it_again(workspace: Path) ->
     assert terminal.exit_code() == 1
     last = b" ".join(terminal.screen.rpartition(b"\x1b[?1049l")[2].split())
     assert b"kopt was changed while the dashboard was open (campaigns keep running; start it " \
-        b"again)" in last
+        b"again; the error is in" in last
+    assert "ZeroDivisionError" in (workspace / "dashboard-crash.log").read_text()
     terminal.close()
 
 
