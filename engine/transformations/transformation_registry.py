@@ -23,7 +23,7 @@ from engine.transformations.cuda.device_code import (
 from engine.transformations.transformation import DoesNotApply, Transformation, Transformed
 from engine.transformations.triton.fusion.fused_launches import FusedLaunches
 from engine.transformations.triton.invariant_loads import InvariantLoads
-from engine.transformations.triton.launch_knobs import LaunchKnobs
+from engine.transformations.triton.launch_knobs import LaunchKnobs, RegisterLimit
 from engine.transformations.triton.loops import EvictionHints, GroupedOrder, PipelinedLoops
 from engine.transformations.triton.persistent_grid import PersistentGrid
 from engine.transformations.triton.rows_per_program import RowsPerProgram
@@ -37,8 +37,8 @@ BY_LANGUAGE: dict[str, tuple[Transformation, ...]] = {
     "c": (LoopOrder(), RelaxedMath(), UnrollAndJam(), VectorMath(), Blocking(), Accumulators(),
           Reciprocal(), Hoist(), Restrict()),
     "triton": (FusedLaunches(), LaunchKnobs(), RowsPerProgram(), UnmaskedLoops(), GroupedOrder(),
-               EvictionHints(), PersistentGrid(), PipelinedLoops(), InvariantLoads(),
-               BlockReciprocal(), NarrowOffsets()),
+               EvictionHints(), RegisterLimit(), PersistentGrid(), PipelinedLoops(),
+               InvariantLoads(), BlockReciprocal(), NarrowOffsets()),
     **dict.fromkeys(("cuda", "hip"), (UnrolledLoops(), CudaAccumulators(), CudaRestrict(),
                                       CudaReciprocal()))}
 """All transformations, those that win most often first."""

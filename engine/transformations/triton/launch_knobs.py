@@ -1,6 +1,8 @@
-"""`triton-launch-knobs`: sizes, warps and stages that a launch fixes become knobs."""
+"""Transformations of launches: their constants as knobs, and fewer registers for each thread."""
 
 from __future__ import annotations
+
+import ast
 
 import msgspec
 
@@ -37,6 +39,41 @@ class LaunchKnobs(Transformation):
         if not names:
             raise DoesNotApply("no launch fixes a size, or an autotuner chooses all of them")
         return msgspec.structs.replace(changed, knobs=names)
+
+
+class RegisterLimit(Transformation):
+    name = "triton-register-limit"
+    aim = "fewer registers a thread, so that a multiprocessor works on several rows at once"
+
+    def apply(self, source: str) -> Transformed:
+        parsed = ParsedTriton(source)
+        why = "no kernel reduces rows that it holds in registers"
+        limited = set[str]()
+        for launch in parsed.launches:
+            kernel = parsed.kernels[launch.kernel]
+            passed = {keyword.arg: keyword.value for keyword in launch.call.keywords}
+            if parsed.calls(kernel, "dot") or not any(
+                    parsed.calls(kernel, name) for name in ("sum", "max", "min")):
+                continue
+            if not parsed.is_plain(launch.kernel) or {None, "maxnreg"} & passed.keys():
+                why = "an autotuner, or the launch itself, already chooses the registers"
+                continue
+            warps = passed.get("num_warps")
+            knob = parsed.knob(f"{launch.kernel.strip('_').upper()}_REGISTERS", _two_programs(warps),
+                               (0, 32, 40, 64, 80, 96, 128, 168), "a thread, 0 for no limit")
+            parsed.add_argument(launch.call, "**({} if torch.version.hip else "
+                                             f'{{"maxnreg": {knob.name} or None}})')
+            limited.add(launch.kernel)
+        if not limited or "import torch\n" not in source:
+            raise DoesNotApply(why if not limited else "the source does not import torch")
+        return parsed.transformed(f"fewer registers a thread of {', '.join(sorted(limited))}")
+
+
+def _two_programs(warps: ast.expr | None) -> int:
+    """Return how many registers a thread may have where two programs share 65,536 of them."""
+    if isinstance(warps, ast.Constant) and warps.value in (8, 16, 32):
+        return 1024 // int(warps.value)
+    return 64
 
 
 def _add_missing(parsed: ParsedTriton) -> None:

@@ -14,6 +14,7 @@ NORM_PART = 8192  # kopt: knob NORM_PART in [8192, 16384, 32768, 65536] of a lon
 NORM_BLOCK = 4096  # kopt: knob NORM_BLOCK in [1024, 2048, 4096, 8192] elements of a long row's step
 NORM_PER_THREAD = 16  # kopt: knob NORM_PER_THREAD in [4, 8, 16, 32] elements of a thread
 NORM_STAGES = 1  # kopt: knob NORM_STAGES in [1, 2, 3] loads of a long row in flight
+NORM_REGISTERS = 32  # kopt: knob NORM_REGISTERS in [0, 32, 40, 64] if threads are 1,024
 
 
 @triton.jit
@@ -182,11 +183,13 @@ def norm(
     weight, bias = (x if part is None else part.contiguous() for part in (weight, bias))
     if whole:
         programs = rows * -(-inner // height) if inner > 1 else -(-rows // height)
+        warps = max(1, min(32, height * width // (32 * NORM_PER_THREAD)))
+        limited = warps == 32 and height * width <= 16384 and x.is_cuda and not torch.version.hip
         norm_whole[(programs,)](
             # kopt: operands
             x, y, weight, bias, rows, n, inner, groups or 1, spatial, scale, inner_eps, outer_eps,
-            COLUMNS=inner > 1, ROWS=height, WIDTH=width, **flags,
-            num_warps=max(1, min(32, height * width // (32 * NORM_PER_THREAD))))
+            COLUMNS=inner > 1, ROWS=height, WIDTH=width, **flags, num_warps=warps,
+            **({"maxnreg": NORM_REGISTERS or None} if limited else {}))
         return y
     part = -(-max(NORM_PART, -(-n // 4096)) // NORM_BLOCK) * NORM_BLOCK
     parts = -(-n // part)

@@ -15,6 +15,7 @@ SOFTMAX_BLOCK = 8192  # kopt: knob SOFTMAX_BLOCK in [2048, 4096, 8192, 16384] of
 SOFTMAX_SPAN = 1048576  # kopt: knob SOFTMAX_SPAN in [524288, 1048576, 2097152] elements of a span
 SOFTMAX_PER_THREAD = 16  # kopt: knob SOFTMAX_PER_THREAD in [4, 8, 16, 32] elements of a thread
 SOFTMAX_STAGES = 2  # kopt: knob SOFTMAX_STAGES in [1, 2, 3] loads of long columns in flight
+SOFTMAX_REGISTERS = 32  # kopt: knob SOFTMAX_REGISTERS in [0, 32, 40, 64] if threads are 1,024
 
 
 @triton.jit
@@ -148,10 +149,12 @@ def softmax(
         height = min(max(32, height), 1 << (inner - 1).bit_length())
     if width * height <= max(SOFTMAX_WHOLE, SOFTMAX_TILE):
         programs = rows * -(-inner // height) if columns else -(-rows // height)
+        warps = max(1, min(32, height * width // (32 * SOFTMAX_PER_THREAD)))
+        limited = warps == 32 and height * width <= 16384 and x.is_cuda and not torch.version.hip
         softmax_whole[(programs,)](
             # kopt: operands
             x, y, rows, n, inner, COLUMNS=columns, LOG=log, ROWS=height, WIDTH=width,
-            num_warps=max(1, min(32, height * width // (32 * SOFTMAX_PER_THREAD))))
+            num_warps=warps, **({"maxnreg": SOFTMAX_REGISTERS or None} if limited else {}))
     elif columns:
         height, depth = min(64, 1 << (inner - 1).bit_length()), 4
         softmax_columns[(rows * -(-inner // height),)](

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is n
 WANTED = {
     "add": {"triton-launch-knobs", "triton-persistent-grid"},
     "softmax": {"triton-launch-knobs", "triton-persistent-grid", "triton-eviction",
-                "triton-rows-per-program"},
+                "triton-rows-per-program", "triton-register-limit"},
     "layer_norm": {"triton-launch-knobs", "triton-persistent-grid", "triton-pipelined-loops",
                    "triton-eviction"},
     "rms_norm": {"triton-launch-knobs", "triton-persistent-grid", "triton-rows-per-program"},
@@ -91,6 +91,10 @@ def test_declared_knobs_can_be_inlined_again() -> None:
     ("triton-launch-knobs", "import torch\n", "no kernel"),
     ("triton-launch-knobs", "TILE = 1  # kopt: knob TILE in [1, 2]\n" + ADD, "already"),
     ("triton-pipelined-loops", ADD, "no loop"),
+    ("triton-register-limit", ADD, "no kernel reduces rows"),
+    ("triton-register-limit", MATMUL, "no kernel reduces rows"),
+    ("triton-register-limit", SOURCES["softmax"].replace("@triton.jit", "@triton.autotune([], [])\n"
+                                                         "@triton.jit"), "autotuner"),
 ])
 def test_kernel_that_a_transformation_cannot_change_is_refused(transformation: str, source: str,
                                                                why: str) -> None:
