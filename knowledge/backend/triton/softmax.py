@@ -19,59 +19,21 @@ SOFTMAX_REGISTERS = 32  # kopt: knob SOFTMAX_REGISTERS in [0, 32, 40, 64] if thr
 
 
 @triton.jit
-def softmax_rows(
+def softmax_whole(
         # kopt: operands
-        x, y, rows, n, LOG: tl.constexpr, EVEN: tl.constexpr, VECTOR: tl.constexpr,
-        ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """ROWS rows a program, each in registers.
-
-    They are loaded and stored by aligned vectors, which may begin in the row before and end in the
-    row after, unless EVEN.
-    """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
-    begin = row.to(tl.int64) * n
+        x, y, rows, n, inner, COLUMNS: tl.constexpr, LOG: tl.constexpr, ROWS: tl.constexpr,
+        WIDTH: tl.constexpr):
+    """ROWS rows a program, each in registers; COLUMNS: a row goes through memory by `inner`."""
     i = tl.arange(0, WIDTH)[None, :]
-    at = begin // VECTOR * VECTOR + i
-    if EVEN:
-        inside = (row < rows) & (i < n // VECTOR * VECTOR)
-        value = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
+    if COLUMNS:
+        blocks = tl.cdiv(inner, ROWS)
+        lane = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)[:, None]
+        inside = (lane < inner) & (i < n)
+        at = (tl.program_id(0) // blocks).to(tl.int64) * n * inner + lane + i.to(tl.int64) * inner
     else:
-        size = rows.to(tl.int64) * n
-        skipped = (begin % VECTOR).to(tl.int32)
-        inside = (row < rows) & (i >= skipped) & (i < skipped + n)
-        left = tl.minimum(size - begin, n + VECTOR - 1).to(tl.int32) + skipped
-        covered = (row < rows) & (i < left // VECTOR * VECTOR)
-        value = tl.load(x + at, mask=covered, other=-float("inf")).to(tl.float32)
-        if (tl.program_id(0) + 1).to(tl.int64) * ROWS * n > size // VECTOR * VECTOR:
-            # x ends within a vector
-            rest = inside & (i >= left // VECTOR * VECTOR)
-            value = tl.where(rest, tl.load(x + at, mask=rest, other=0.0).to(tl.float32), value)
-    # kopt: prologue value
-    value = tl.where(inside, value, -float("inf"))
-    value -= tl.max(value, 1, keep_dims=True)
-    power = tl.exp2(value * 1.4426950408889634)
-    total = tl.sum(power, 1, keep_dims=True)
-    value = value - tl.log(total) if LOG else power / total
-    # kopt: epilogue value
-    if EVEN:
-        tl.store(y + at, value, mask=inside)
-    else:
-        first = (skipped + VECTOR - 1) // VECTOR * VECTOR
-        last = (skipped + n) // VECTOR * VECTOR
-        tl.store(y + at, value, mask=(row < rows) & (i >= first) & (i < last))
-        tl.store(y + at, value, mask=inside & ((i < first) | (i >= last)))
-
-
-@triton.jit
-def softmax_strided(
-        # kopt: operands
-        x, y, n, inner, LOG: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """ROWS neighbours in registers, each of which goes through memory by `inner`."""
-    i = tl.arange(0, WIDTH)[None, :]
-    blocks = tl.cdiv(inner, ROWS)
-    lane = tl.program_id(0) % blocks * ROWS + tl.arange(0, ROWS)[:, None]
-    inside = (lane < inner) & (i < n)
-    at = (tl.program_id(0) // blocks).to(tl.int64) * n * inner + lane + i.to(tl.int64) * inner
+        row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+        inside = (row < rows) & (i < n)
+        at = row.to(tl.int64) * n + i
     value = tl.load(x + at, mask=inside, other=-float("inf")).to(tl.float32)
     # kopt: prologue value
     value = tl.where(inside, value, -float("inf"))
@@ -181,23 +143,18 @@ def softmax(
         inner *= size
     rows = x.numel() // n // inner
     columns = inner > 1
-    vector = max(16 // x.element_size(), 1)
-    width = 1 << (n - 1 + (0 if columns or n % vector == 0 else vector - 1)).bit_length()
+    width = 1 << (n - 1).bit_length()
     height = max(1, SOFTMAX_TILE // width)
     if columns:
         height = min(max(32, height), 1 << (inner - 1).bit_length())
-    warps = max(1, min(32, height * width // (32 * SOFTMAX_PER_THREAD)))
-    if width * height <= max(SOFTMAX_WHOLE, SOFTMAX_TILE) and columns:
-        softmax_strided[(rows * -(-inner // height),)](
-            # kopt: operands
-            x, y, n, inner, LOG=log, ROWS=height, WIDTH=width, num_warps=warps)
-    elif width * height <= max(SOFTMAX_WHOLE, SOFTMAX_TILE):
+    if width * height <= max(SOFTMAX_WHOLE, SOFTMAX_TILE):
+        programs = rows * -(-inner // height) if columns else -(-rows // height)
+        warps = max(1, min(32, height * width // (32 * SOFTMAX_PER_THREAD)))
         limited = warps == 32 and height * width <= 16384 and x.is_cuda and not torch.version.hip
-        softmax_rows[(-(-rows // height),)](
+        softmax_whole[(programs,)](
             # kopt: operands
-            x, y, rows, n, LOG=log, EVEN=n % vector == 0, VECTOR=vector, ROWS=height,
-            WIDTH=width, num_warps=warps,
-            **({"maxnreg": SOFTMAX_REGISTERS or None} if limited else {}))
+            x, y, rows, n, inner, COLUMNS=columns, LOG=log, ROWS=height, WIDTH=width,
+            num_warps=warps, **({"maxnreg": SOFTMAX_REGISTERS or None} if limited else {}))
     elif columns:
         height, depth = min(64, 1 << (inner - 1).bit_length()), 4
         softmax_columns[(rows * -(-inner // height),)](
