@@ -35,7 +35,7 @@ def change(source, pairs):
     """Return the source with every pair replaced everywhere; exit if an old text is missing."""
     for old, new in pairs:
         if old not in source:
-            sys.exit(f"{SOURCE} does not contain:\n{old}")
+            sys.exit(f"{SOURCE} does not contain {old!r}")
         source = source.replace(old, new)
     return source
 

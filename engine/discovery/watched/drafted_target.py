@@ -93,7 +93,7 @@ def with_recorded(drafted: DraftedTarget) -> DraftedTarget | None:
                 tensors[f"{entry.name}.{tensor.name}"] = (
                     safetensors.CODES[tensor.dtype], tensor.shape, safetensors.integers(
                         tensor.dtype, drafted.recorded[entry.name][tensor.name]))
-        classes.append(replace(entry, data={
+        classes.append(replace(entry, interpret_shape=None, data={
             name: f"{VALUES}:{entry.name}.{name}" for name in args if name in names}))
     return replace(drafted, files={**drafted.files, VALUES: safetensors.pack(tensors)},
                    target=replace(drafted.target, classes=tuple(classes), args=tuple(

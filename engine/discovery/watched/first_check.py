@@ -10,10 +10,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from engine.discovery.new.draft_kernel import DraftedTarget
-from engine.discovery.watched import drafted_target
+from engine.discovery.watched import drafted_target, interpreted_sizes
 from engine.verify import harness_client
 from engine.verify.harness_client import HarnessFault
 from harness.call_trace.watched_calls import PROGRAM_LIMITS, WatchedProgram
@@ -101,8 +102,20 @@ def settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, devic
     A version that times out, or whose verdict says that it is not judged here, ends the search.
     Versions are tried in this order: the task itself; its reference in the declared dtypes; both
     with the program's own integers; `fallback`, whose reference is the baseline, without and with
-    these integers; `fallback` with outputs that are also read.
+    these integers; `fallback` with outputs that are also read. For Triton's interpreter all of them
+    are tried with smaller shapes first; these may not fit each other.
     """
+    tried = partial(_settle, project=project, device=device, python=python, progress=progress)
+    if device.kind == "cpu" and drafted.target.language == "triton":
+        result = tried(*(replace(each, target=interpreted_sizes.with_smaller_shapes(each.target))
+                         for each in (drafted, fallback)))
+        if result.correct or result.is_final:
+            return result
+    return tried(drafted, fallback)
+
+
+def _settle(drafted: DraftedTarget, fallback: DraftedTarget, project: Path, device: Device,
+            python: str | None, progress: Callable[[Progress], None]) -> FirstCheck:
     versions: list[tuple[DraftedTarget, str]] = [(drafted, "")]
     if drafted.target.reference != BASELINE:
         versions.append((replace(drafted, target=replace(drafted.target, float64=False)),

@@ -58,8 +58,8 @@ class RegisterLimit(Transformation):
             if not parsed.is_plain(launch.kernel) or {None, "maxnreg"} & passed.keys():
                 why = "an autotuner, or the launch itself, already chooses the registers"
                 continue
-            warps = passed.get("num_warps")
-            knob = parsed.knob(f"{launch.kernel.strip('_').upper()}_REGISTERS", _two_programs(warps),
+            knob = parsed.knob(f"{launch.kernel.strip('_').upper()}_REGISTERS",
+                               _two_programs(passed.get("num_warps")),
                                (0, 32, 40, 64, 80, 96, 128, 168), "a thread, 0 for no limit")
             parsed.add_argument(launch.call, "**({} if torch.version.hip else "
                                              f'{{"maxnreg": {knob.name} or None}})')
@@ -71,9 +71,8 @@ class RegisterLimit(Transformation):
 
 def _two_programs(warps: ast.expr | None) -> int:
     """Return how many registers a thread may have where two programs share 65,536 of them."""
-    if isinstance(warps, ast.Constant) and warps.value in (8, 16, 32):
-        return 1024 // int(warps.value)
-    return 64
+    given = warps.value if isinstance(warps, ast.Constant) else None
+    return 1024 // given if isinstance(given, int) and given in (8, 16, 32) else 64
 
 
 def _add_missing(parsed: ParsedTriton) -> None:
