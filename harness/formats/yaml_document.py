@@ -44,6 +44,10 @@ class Document:
         return f"{self.where}:{self.lines.get(key, 1)}"
 
 
+SOURCES = (".py", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".hip", ".h")
+"""Suffixes of kernels' sources, which people give where a manifest belongs."""
+
+
 def read(path: Path) -> Document:
     """Read a YAML file. Raises InputError with a one-line message."""
     where = str(path)
@@ -51,6 +55,9 @@ def read(path: Path) -> Document:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "does not exist or is not a plain file"
             raise InputError(f"{what}, a YAML file was expected", where=where)
+        if path.suffix in SOURCES:
+            raise InputError("is a kernel's source, not YAML", where=where,
+                             fix=f"kopt new {path.name} writes a manifest for it")
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:

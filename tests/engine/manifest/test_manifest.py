@@ -210,7 +210,10 @@ def test_unreadable_manifest_files_are_refused(tmp_path: Path) -> None:
         file.truncate(10**10)
     fifo = tmp_path / "fifo.yaml"
     os.mkfifo(fifo)
+    source = tmp_path / "softmax.cu"
+    source.write_text("__global__ void softmax() {}\n")
     expected = {
+        source: "is a kernel's source, not YAML (kopt new softmax.cu writes a manifest for it)",
         binary: "is not UTF-8 text (byte 0xff at offset 5)",
         huge: "is larger than 128 KiB",
         fifo: "does not exist or is not a plain file, a YAML file was expected",
