@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
+from engine.discovery.project import cpp_as_c, pointer_roles
 from engine.discovery.project.sources import (
     C_TYPES,
     CFunction,
@@ -15,6 +18,7 @@ from engine.discovery.project.sources import (
     read_source,
 )
 from engine.routing import source_language
+from engine.transformations.cuda.device_code import ParsedCuda
 from harness.compile.device_code import source_constants
 from harness.tasks.target import Arg, Language
 
@@ -62,16 +66,6 @@ class DeclaredFunction:
 
         return _UNTYPED.sub(of_cast, parameters)
 
-    def is_read_first(self, name: str) -> bool:
-        """Return whether the first use of an array's elements reads or updates them."""
-        match = re.search(rf"\b{name}\s*\[", self.body)
-        if match is None:
-            return False
-        after = self.body[closing(self.body, match.end() - 1) + 1:].lstrip()
-        value = after.partition(";")[0]
-        return not after.startswith("=") or after.startswith("==") or \
-            re.search(rf"\b{name}\s*\[", value) is not None
-
 
 def language_of(path: str, source: str) -> Language:
     """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; then CUDA for
@@ -90,9 +84,10 @@ def functions(path: str, source: str) -> list[CFunction]:
     A template counts only where the file launches an instance of it.
     """
     language, text = language_of(path, source), plain_text(source)
+    plain_c = cpp_as_c.rewrite(source)
     by_name = {each.name: each for each in declared(text)}
     sites = {site.kernel: site for site in reversed(launch_sites(text))}
-    hosts, kernels = list[CFunction](), list[CFunction]()
+    hosts, kernels = list[tuple[CFunction, LaunchSite | None]](), list[CFunction]()
     for each in by_name.values():
         site = sites.get(each.name)
         instance = site.instance if site is not None else ""
@@ -101,15 +96,17 @@ def functions(path: str, source: str) -> list[CFunction]:
         args = _arguments(each.typed(each.instance_parameters(instance)))
         if each.is_global and args:
             kernels.append(CFunction(
-                f"{each.name}{instance}", _roles(args, each, {arg.name: arg.name for arg in args}),
+                f"{each.name}{instance}",
+                pointer_roles.with_roles(args, plain_c, each.name, ParsedCuda),
                 language=language, is_global=True, constants=source_constants.find(source)))
         elif args:
             inner = next((site for site in sites.values()
                           if site.kernel in by_name and f"{site.text}" in each.body), None)
             flags = ("-fopenmp",) if language == "c" and source_language.uses_openmp(source) else ()
-            hosts.append(CFunction(each.name, _launcher(args, by_name, inner), language=language,
-                                   flags=flags))
-    return hosts + kernels
+            hosts.append((CFunction(each.name, args, language=language, flags=flags), inner))
+    by_kernel = {kernel.name: kernel for kernel in kernels}
+    return [*(msgspec.structs.replace(host, args=_launcher(host.args, by_kernel, inner))
+              for host, inner in hosts), *kernels]
 
 
 def kernel_files(project: Path) -> list[Path]:
@@ -157,21 +154,15 @@ def _arguments(parameters: str) -> tuple[Arg, ...] | None:
     return arguments(",".join(parts), TYPES)
 
 
-def _roles(args: Sequence[Arg], kernel: DeclaredFunction, names: dict[str, str],
-           ) -> tuple[Arg, ...]:
-    """Return the arguments; outputs that the kernel reads before it writes them become inout."""
-    return tuple(replace(arg, role="inout") if arg.role == "output" and arg.name in names
-                 and kernel.is_read_first(names[arg.name]) else arg for arg in args)
-
-
-def _launcher(args: tuple[Arg, ...], declared: dict[str, DeclaredFunction],
+def _launcher(args: tuple[Arg, ...], kernels: Mapping[str, CFunction],
               site: LaunchSite | None) -> tuple[Arg, ...]:
     """Return a launcher's arguments with their roles in the kernel that it launches."""
-    if site is None:
+    kernel = kernels.get(f"{site.kernel}{site.instance}") if site is not None else None
+    if site is None or kernel is None:
         return args
-    kernel = declared[site.kernel]
-    inner = [words[-1] for part in kernel.parameters.split(",") if (words := _NAME.findall(part))]
-    return _roles(args, kernel, dict(zip(site.values, inner, strict=False)))
+    roles = {value: arg.role for value, arg in zip(site.values, kernel.args, strict=False)}
+    return tuple(replace(arg, role=roles.get(arg.name, arg.role)) if arg.role else arg
+                 for arg in args)
 
 
 def closing(text: str, at: int) -> int:

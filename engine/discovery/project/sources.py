@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from engine.discovery.project.pointer_roles import only_read, read_first
+from engine.discovery.project import pointer_roles
 from engine.routing import source_language
 from harness.tasks.target import Arg, Language, Launch
 
@@ -126,9 +125,7 @@ def c_functions(source: str) -> list[CFunction]:
             continue
         if args := arguments(parameters):
             if any(arg.role for arg in args):
-                read, first = only_read(source, name), read_first(source, name)
-                args = tuple(replace(arg, role=None) if arg.name in read else replace(
-                    arg, role="inout") if arg.role and arg.name in first else arg for arg in args)
+                args = pointer_roles.with_roles(args, source, name)
             functions.append(CFunction(name, args, flags=flags))
     return functions
 

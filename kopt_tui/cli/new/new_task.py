@@ -17,7 +17,8 @@ import msgspec
 from engine.discovery.new import draft_kernel
 from engine.discovery.new.draft_kernel import check_shape
 from engine.discovery.new.launch_constant import with_block_constant
-from engine.discovery.project import device_sources, program_call, sources
+from engine.discovery.program import program_call
+from engine.discovery.project import device_sources, sources
 from engine.routing.source_language import top_level
 from harness.errors import InputError
 from harness.formats.quantities import listed

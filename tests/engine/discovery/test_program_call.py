@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.discovery.project import device_sources, program_call, sources
-from engine.discovery.project.program_call import ProgramCall
+from engine.discovery.program import program_call
+from engine.discovery.project import device_sources, sources
+from engine.discovery.program.program_call import ProgramCall
 from harness.tasks.target import Launch
 from tests.engine.discovery.test_device_sources import KERNEL, LAUNCHER
 

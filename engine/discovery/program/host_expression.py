@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine.discovery.project.device_sources import split_parts
-from engine.discovery.project.host_program import BYTES, Frame
+from engine.discovery.program.host_program import BYTES, Frame
 from harness.compile.device_code import source_constants
 from harness.formats import expression
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from engine.discovery.project import host_program
+from engine.discovery.program import host_program
 from engine.discovery.project.device_sources import plain_text, split_parts
-from engine.discovery.project.host_expression import (
+from engine.discovery.program.host_expression import (
     DIM3,
     EVERYWHERE,
     MOST_STEPS,
@@ -20,7 +20,7 @@ from engine.discovery.project.host_expression import (
     UnknownValue,
     without_casts,
 )
-from engine.discovery.project.host_program import RETURNED, Frame, HostCall
+from engine.discovery.program.host_program import RETURNED, Frame, HostCall
 from engine.discovery.project.sources import CFunction
 from harness.compile.device_code import source_constants
 from harness.formats import expression
