@@ -162,8 +162,8 @@ def parse_dims(text: str) -> tuple[int | str, ...]:
 
 
 def parse_config_class(text: str) -> ConfigClass:
-    """Parse a config class such as "tall: rows=1024 cols=64"."""
-    name, _, rest = text.partition(":")
+    """Parse a config class such as "tall: rows=1024 cols=64"; after the colon may be no size."""
+    name, colon, rest = text.partition(":")
     shape: dict[str, int] = {}
     for part in rest.replace(",", " ").split():
         key, equals, number = part.partition("=")
@@ -171,7 +171,7 @@ def parse_config_class(text: str) -> ConfigClass:
             raise InputError(f"cannot read {part!r} in the config class {text!r}",
                              fix="write NAME: rows=1024 cols=64")
         shape[key] = int(number)
-    if not name.strip() or not shape:
+    if not name.strip() or not (shape or (colon and not rest.strip())):
         raise InputError(f"cannot read the config class {text!r}",
                          fix="write NAME: rows=1024 cols=64")
     return ConfigClass(name=name.strip(), shape=shape)

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from engine.discovery.program.host_program import BYTES, FIELDS, Frame
 from engine.discovery.project.device_sources import split_parts
-from engine.discovery.program.host_program import BYTES, Frame
 from harness.compile.device_code import source_constants
 from harness.formats import expression
 
@@ -86,6 +86,8 @@ class HostExpressions:
             case ast.BinOp():
                 return _joined(self._resolved(node.left, frame, item, steps), node.op,
                                self._resolved(node.right, frame, item, steps))
+            case ast.Subscript() | ast.Attribute() if entry := self._entry(node, frame, steps):
+                return self.resolve(*entry, item, steps - 1)
             case ast.Attribute(value=ast.Name(id=name), attr="x" | "y" | "z" as axis):
                 sides = DIM3.match(frame.variables.get(name, ""))
                 parts = split_parts(sides["sizes"]) if sides else []
@@ -106,6 +108,29 @@ class HostExpressions:
                     except (ArithmeticError, TypeError, ValueError) as error:
                         raise UnknownValue(name) from error
         return self._unknown(node)
+
+    def _entry(self, node: ast.expr, frame: Frame, steps: int) -> tuple[str, Frame] | None:
+        """Return the text of a table's entry, and the function that has the table; None if none.
+        """
+        match node:
+            case ast.Name(id=name):
+                return where(name, frame)
+            case ast.Subscript(value=value, slice=index) if steps > 0:
+                row = self._entry(value, frame, steps)
+                at = self._resolved(index, frame, 4, steps - 1)
+                parts = entries(row[0]) if row else []
+                if row and isinstance(at, ast.Constant) and isinstance(at.value, int) \
+                        and at.value < len(parts):
+                    return parts[at.value], row[1]
+            case ast.Attribute(value=value, attr=field):
+                row = self._entry(value, frame, steps)
+                while isinstance(value, ast.Subscript):
+                    value = value.value
+                fields = fields_of(value.id, frame) if isinstance(value, ast.Name) else []
+                parts = entries(row[0]) if row else []
+                if row and field in fields and len(parts) == len(fields):
+                    return parts[fields.index(field)], row[1]
+        return None
 
     def _ceiling(self, left: ast.expr, right: ast.expr, frame: Frame, item: int,
                  steps: int) -> ast.expr:
@@ -143,6 +168,30 @@ class HostExpressions:
         if not self.keeps_unknown or name in self.symbols.values():
             raise UnknownValue(name)
         return ast.Name(id=name)
+
+
+def where(name: str, frame: Frame) -> tuple[str, Frame] | None:
+    """Return a variable's text, and the function that it is in."""
+    around: Frame | None = frame
+    while around is not None:
+        if name in around.variables:
+            return around.variables[name], around
+        name, around = around.passed.get(name, name).strip(), around.caller
+    return None
+
+
+def entries(table: str) -> list[str]:
+    """Return the parts of a text `{...}`, [] of another."""
+    inner = table.strip()
+    return [part for part in split_parts(inner[1:-1]) if part] if inner.startswith("{") else []
+
+
+def fields_of(name: str, frame: Frame) -> list[str]:
+    """Return the fields of a struct that a variable has, [] if it has none."""
+    found = where(f"{FIELDS}{name}", frame)
+    while found and found[0].startswith(FIELDS):
+        found = where(found[0], found[1])
+    return [part.strip() for part in found[0].split(",")] if found else []
 
 
 def without_casts(text: str) -> str:

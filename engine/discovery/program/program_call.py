@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from engine.discovery.program import host_program
-from engine.discovery.project.device_sources import plain_text, split_parts
+from engine.discovery.program import host_program, loop_values
 from engine.discovery.program.host_expression import (
     DIM3,
     EVERYWHERE,
@@ -21,12 +20,13 @@ from engine.discovery.program.host_expression import (
     without_casts,
 )
 from engine.discovery.program.host_program import RETURNED, Frame, HostCall
+from engine.discovery.project.device_sources import plain_text, split_parts
 from engine.discovery.project.sources import CFunction
 from harness.compile.device_code import source_constants
 from harness.formats import expression
 from harness.tasks.target import DTYPE_BYTES, Arg, Launch
 
-MOST_CALLS = 4
+MOST_CALLS = MOST_CLASSES = 4
 THREADS, SIDE = 256, 16
 """The threads of a block, or of each of its sides, where the text does not say them."""
 _POINTER = re.compile(r"^(?:thrust::raw_pointer_cast\()?(?:\([^()]*\)\s*)?&?\s*"
@@ -49,8 +49,12 @@ class ProgramCall:
     sizes: tuple[Mapping[str, int], ...] = ()
 
     def classes(self, names: Sequence[str]) -> list[str]:
-        """Return the calls' config classes of the sizes that are named, as `--class` takes them."""
-        shapes = [{name: each[name] for name in names} for each in self.sizes] if names else []
+        """Return the calls' config classes of the sizes that are named, as `--class` takes them.
+
+        Without names it is one class, in which nothing varies.
+        """
+        shapes = list({tuple(each[name] for name in names): {name: each[name] for name in names}
+                       for each in self.sizes}.values())
         return [f"{'main' if len(shapes) == 1 else 'x'.join(map(str, shape.values()))}: "
                 + " ".join(f"{name}={value}" for name, value in shape.items())
                 for shape in shapes]
@@ -88,9 +92,8 @@ def _of_program(kernel: CFunction, own: str, other: str,
         found = ProgramCall(launch=found.launch or call.launch(),
                             shapes=found.shapes or call.shapes(),
                             scalars=found.scalars or call.scalars())
-        if (of_call := call.sizes()) and of_call not in sizes:
-            sizes.append(of_call)
-    return replace(found, sizes=tuple(sizes))
+        sizes += [each for each in call.sizes() if each not in sizes]
+    return replace(found, sizes=tuple(sizes[:MOST_CLASSES]))
 
 
 class _Call:
@@ -106,7 +109,7 @@ class _Call:
         self._symbols: dict[tuple[int, str], str] = {}
         for size in self._sizes:
             self._name(size, self._values[size], made.frame)
-        self._known = self.sizes()
+        self._known = next(iter(self.sizes()), {})
 
     def _name(self, size: str, text: str, frame: Frame | None) -> None:
         """Let each plain name that a size has in the functions of the host stand for that size."""
@@ -118,14 +121,25 @@ class _Call:
             else:
                 text, frame = frame.passed.get(text, ""), frame.caller
 
-    def sizes(self) -> dict[str, int]:
-        """Return the value of each size, {} if the text does not say all."""
+    def sizes(self) -> list[dict[str, int]]:
+        """Return the value of each size, once for each pass of a loop; [] if the text says not all.
+        """
         try:
-            found = {name: int(self._numbers.number(self._values[name], self._frame))
-                     for name in self._sizes}
+            return [self._sizes_in(self._frame)]
         except UnknownValue:
-            return {}
-        return found if all(value > 0 for value in found.values()) else {}
+            frames = loop_values.passes(self._frame, self._numbers)
+        passes = []
+        for frame in frames:
+            with contextlib.suppress(UnknownValue):
+                passes.append(self._sizes_in(frame))
+        return passes
+
+    def _sizes_in(self, frame: Frame) -> dict[str, int]:
+        found = {name: int(self._numbers.number(self._values[name], frame))
+                 for name in self._sizes}
+        if any(value <= 0 for value in found.values()):
+            raise UnknownValue("a size of 0")
+        return found
 
     def scalars(self) -> dict[str, str]:
         """Return the numbers that are no sizes and that the text says."""

@@ -33,7 +33,8 @@ _IGNORED = re.compile(r"/\*.*?\*/|//[^\n]*|^[ \t]*#(?:\\\n|[^\n])*", re.DOTALL |
 _BOUNDS = re.compile(r"\b__launch_bounds__\s*\([^()]*\)")
 _FUNCTION = re.compile(
     r"(?:template\s*<(?P<template>[^{};]*?)>\s*)?(?P<head>(?:extern\s*\"C\"\s*)?[A-Za-z_][\w\s*]*?)"
-    r"\b(?P<name>\w+)\s*\((?P<parameters>[^(){};]*)\)\s*\{")
+    r"\b(?P<name>\w+)\s*\((?P<parameters>"
+    r"(?:[^(){};]|\(\s*\*\s*\w+\s*\)\s*\([^(){};]*\))*)\)\s*\{")
 _BLOCK = re.compile(r"extern\s*\"C\"\s*\{")
 _STREAM = re.compile(r"\b(?:cudaStream_t|hipStream_t|CUstream)\b|\bvoid\s*\*")
 _UNTYPED = re.compile(r"\bvoid\s*\*\s*(?:__restrict__\s*|restrict\s*)?(?P<name>\w+)")

@@ -228,7 +228,7 @@ def _launch(function: sources.CFunction, known: Launch | None, args: argparse.Na
     block = block or draft_kernel.parse_dims(prompt.text(f"block (in {names})", "--block DIMS"))
     return with_block_constant(
         Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0],
-               defaults=known.defaults if known else {}), function.name, source)
+               defaults=known.defaults if known else {}), function.name.partition("<")[0], source)
 
 
 def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],

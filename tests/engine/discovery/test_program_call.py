@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.discovery.program import program_call
-from engine.discovery.project import device_sources, sources
 from engine.discovery.program.program_call import ProgramCall
+from engine.discovery.project import device_sources, sources
 from harness.tasks.target import Launch
 from tests.engine.discovery.test_device_sources import KERNEL, LAUNCHER
 
