@@ -210,7 +210,7 @@ def _variables(body: str) -> dict[str, str]:
 
 def _tables(body: str) -> dict[str, str]:
     """Return the text `{...}` of each table, and `FIELDS m, n` by a table's or a struct's name."""
-    found = {}
+    found: dict[str, str] = {}
     for match in _STRUCT.finditer(body):
         fields = [re.split(r"\W+", part.strip())[-1] for line in match["fields"].split(";")
                   for part in line.split(",") if part.strip()]

@@ -92,7 +92,8 @@ def _of_program(kernel: CFunction, own: str, other: str,
         found = ProgramCall(launch=found.launch or call.launch(),
                             shapes=found.shapes or call.shapes(),
                             scalars=found.scalars or call.scalars())
-        sizes += [each for each in call.sizes() if each not in sizes]
+        for each in call.sizes():
+            sizes += [each] if each not in sizes else []
     return replace(found, sizes=tuple(sizes[:MOST_CLASSES]))
 
 

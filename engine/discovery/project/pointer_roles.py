@@ -115,7 +115,8 @@ class _Pointers:
             yield self._base(written), False
             return
         if called and not self._reads(called):
-            yield from ((name, called.startswith(ATOMICS)) for name in self.parsed.names(node.children[-1])
+            yield from ((name, called.startswith(ATOMICS))
+                        for name in self.parsed.names(node.children[-1])
                         if types.get(name, "").endswith("*"))
             return
         for child in node.children:

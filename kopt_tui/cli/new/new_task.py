@@ -8,7 +8,7 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from engine.discovery.program import program_call
 from engine.discovery.project import device_sources, sources
 from engine.routing.source_language import top_level
 from harness.errors import InputError
+from harness.formats.expression import names_of
 from harness.formats.quantities import listed
 from harness.tasks import target, task_file
 from harness.tasks.target import Launch
@@ -55,10 +56,6 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     function = _function(project / source, args, prompt)
     reference = _reference(args.reference, project, function, prompt)
     call = program_call.find(function, sources.program_texts(project, project / source))
-    function = msgspec.structs.replace(function, launch=_launch(
-        function, call.launch, args, prompt, sources.read_source(project / source)),
-        flags=(*function.flags, *sources.header_flags(project, project / source))
-        if function.language == "c" else ())
     shapes = {**call.shapes, **pairs(args.shape, "--shape")}
     scalars = {**call.scalars, **pairs(args.scalar, "--scalar")}
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
@@ -67,12 +64,18 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     values = [arg.name for arg in function.args if arg.shape is None and arg.value is None
               and arg.name not in scalars]
     free = [name for name in sizes if name not in scalars]
-    classes = args.classes or call.classes(free)
-    example = _example_class([*free, *shapes.values()])
+    unknown = _unknown_sizes(function, call.launch, args)
+    classes = args.classes or ([] if unknown else call.classes(free))
+    example = _example_class([*free, *unknown, *shapes.values()], next(iter(call.sizes), {}))
     default = sizes[0] if len(sizes) == 1 else ""
     if not prompt.interactive:
         _expect_all(function, [] if default else tensors, values,
+                    _missing_launch(function, call.launch, args, project / source), unknown,
                     "" if classes else example)
+    function = msgspec.structs.replace(function, launch=_launch(
+        function, call.launch, args, prompt, sources.read_source(project / source)),
+        flags=(*function.flags, *sources.header_flags(project, project / source))
+        if function.language == "c" else ())
     for name in tensors:
         shapes[name] = prompt.text(
             f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
@@ -84,8 +87,8 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
                                   pairs(args.role, "--role"))
 
-    task = drafted(classes or _classes(
-        prompt, drafted, _example_class([*free, *shapes.values()])))
+    task = drafted(classes or _classes(prompt, drafted, _example_class(
+        [*free, *unknown, *shapes.values()], next(iter(call.sizes), {}))))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task, tries=args.first_check):
@@ -98,16 +101,48 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
 
 
 def _expect_all(function: sources.CFunction, tensors: Sequence[str], values: Sequence[str],
-                example: str) -> None:
-    """Raise InputError for all that flags must still give, if it is more than one thing."""
+                launch: Sequence[str], unknown: Sequence[str], example: str) -> None:
+    """Raise InputError for all that flags must still give."""
     missing = [*(f"the shape of {name}" for name in tensors),
-               *(f"the value of {name}" for name in values), *["a config class"] * bool(example)]
-    if len(missing) > 1:
+               *(f"the value of {name}" for name in values),
+               *(f"the {flag.partition(' ')[0].strip('-')} of its launch" for flag in launch),
+               *["a config class"] * bool(example and not unknown),
+               *(f"{name}, in the program's launch" for name in unknown)]
+    if missing:
         flags = [*(f"--shape {name}=DIMS" for name in tensors),
-                 *(f"--scalar {name}=VALUE" for name in values),
+                 *(f"--scalar {name}=VALUE" for name in values), *launch,
                  *[f"--class '{example}'"] * bool(example)]
-        raise InputError(f"{function.name}: not given are {', '.join(missing)}",
+        raise InputError(f"{function.name}: not given {'are' if len(missing) > 1 else 'is'} "
+                         f"{', '.join(missing)}",
                          fix=f"add {' '.join(flags)}")
+
+
+def _missing_launch(function: sources.CFunction, launch: Launch | None,
+                    args: argparse.Namespace, source: Path) -> list[str]:
+    """Return the flags, with examples, for what neither a program nor flags say of a launch."""
+    if launch is not None or not function.is_global:
+        return []
+    text = device_sources.plain_text(sources.read_source(source))
+    body = next(each.body for each in device_sources.declared(text)
+                if each.name == function.name.partition("<")[0])
+    sizes = [arg.name for arg in function.args if isinstance(arg.value, str)] or ["64"]
+    side, block = (16, "16,16") if "threadIdx.y" in body else (256, "256")
+    axes = [sizes[-1], sizes[0]] if side == 16 else [sizes[0]]
+    grid = ", ".join(f"({size} + {side - 1}) // {side}" for size in axes)
+    flags = (args.grid, f"--grid '{grid}'"), (args.block, f"--block {block}")
+    return [flag for given, flag in flags if given is None]
+
+
+def _unknown_sizes(function: sources.CFunction, launch: Launch | None,
+                   args: argparse.Namespace) -> list[str]:
+    """Return the names in a program's launch whose values only config classes can give."""
+    if launch is None or args.classes:
+        return []
+    known = {*function.constants, *launch.defaults, *(arg.name for arg in function.args)}
+    sizes = (*(launch.grid if args.grid is None else ()),
+             *((launch.shared_bytes,) if args.shared is None else ()))
+    return [name for size in sizes if isinstance(size, str)
+            for name in sorted(names_of(size)) if name not in known]
 
 
 def _reference(given: str | None, project: Path, function: sources.CFunction,
@@ -246,7 +281,8 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
         classes.append(text)
 
 
-def _example_class(sizes: Sequence[str]) -> str:
+def _example_class(sizes: Sequence[str], values: Mapping[str, int]) -> str:
     """Return a config class that names the sizes of this kernel."""
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
-    return f"small: {' '.join(f'{name}=64' for name in names)}" if names else EXAMPLE
+    return f"small: {' '.join(f'{name}={values.get(name, 64)}' for name in names)}" \
+        if names else EXAMPLE

@@ -188,3 +188,51 @@ def test_launch_that_is_not_arithmetic_is_not_read(launch: str) -> None:
 def test_launch_may_use_a_size_that_the_kernel_does_not_take() -> None:
     text = KERNEL + "void go(int rows) { scale<<<rows * 2, 64>>>(x, out, sum, 1.0f, 7); }"
     assert called(text).launch == Launch(grid=("rows * 2",), block=(64,))
+
+
+CASES = "struct Case { int rows, cols; };\n"
+PAIRS = ({"rows": 512, "cols": 1024}, {"rows": 64, "cols": 4096})
+
+
+@pytest.mark.parametrize(("loop", "sizes"), [
+    ("int t[][2] = {{512, 1024}, {64, 4096}};\n"
+     "for (int i = 0; i < 2; i++) run(0, a, b, t[i][0], t[i][1]);", PAIRS),
+    ("Case t[] = {{512, 1024}, {64, 4096}};\n"
+     "for (const auto &c : t) run(0, a, b, c.rows, c.cols);", PAIRS),
+    ("const Case t[2] = {{512, 1024}, {64, 4096}};\nfor (size_t i = 0; "
+     "i < sizeof(t) / sizeof(t[0]); ++i) run(0, a, b, t[i].rows, t[i].cols);", PAIRS),
+    ("std::vector<int> t = {512, 64};\nfor (int n : t) run(0, a, b, n, 8 * 16);",
+     ({"rows": 512, "cols": 128}, {"rows": 64, "cols": 128})),
+    ("for (int n : {512, 64}) { int m = n * 2; run(0, a, b, n, m); }",
+     ({"rows": 512, "cols": 1024}, {"rows": 64, "cols": 128})),
+    ("for (int n = 1; n <= 1024; n *= 2) run(0, a, b, n, 128);", tuple(
+        {"rows": rows, "cols": 128} for rows in (128, 256, 512, 1024))),
+    ("for (int n = 256; n < 1024; n += 256) run(0, a, b, n, 128);", tuple(
+        {"rows": rows, "cols": 128} for rows in (256, 512, 768)))])
+def test_passes_of_a_loop_over_sizes_are_classes(
+        loop: str, sizes: tuple[dict[str, int], ...]) -> None:
+    main = f"{CASES}int main() {{ float *a = make(4), *b = make(4);\n{loop}\n}}\n"
+    assert called(ROWS + RUN + main).sizes == sizes
+
+
+@pytest.mark.parametrize("call", [
+    "void (*kernel)(const float *, float *, int, int, float);\n    kernel = &scale_rows;\n"
+    "    kernel<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f);",
+    "time_it(scale_rows, d_in, d_out, rows, cols);",
+    "dim3 grid, block;\n    grid.x = rows;\n    block.x = 128;\n    block.y = 1;\n"
+    "    scale_rows<<<grid, block>>>(d_in, d_out, rows, cols, 1.0f);"])
+def test_launch_through_a_pointer_or_with_assigned_dims_is_read(call: str) -> None:
+    timed = """
+__global__ void other(const float *in, float *out, int rows, int cols, float factor) {}
+void time_it(void (*kernel)(const float *, float *, int, int, float), const float *in, float *out,
+             int n, int m) { kernel<<<n, 128>>>(in, out, n, m, 1.0f); }
+"""
+    launch = "scale_rows<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f / sqrtf(64));"
+    other = "time_it(other, d_in, d_out, 7, 7);\n    "
+    source = ROWS + timed + MAIN.replace(launch, other + call)
+    kernel = device_sources.functions("kernel.cu", source)[0]
+    found = program_call.find(kernel, [source])
+    assert kernel.name == "scale_rows" and found.sizes == ({"rows": 512, "cols": 1024},)
+    assert found.shapes == WANTED and found.launch is not None
+    assert [(*axes, 1, 1)[:3] for axes in (found.launch.grid, found.launch.block)] == [
+        ("rows", 1, 1), (128, 1, 1)]

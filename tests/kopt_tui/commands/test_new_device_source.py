@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.manifest import load
+from harness.formats.expression import whole
 from harness.tasks import task_file
 from harness.tasks.target import Launch
 from tests.support import device_case
@@ -54,11 +55,53 @@ def test_global_function_is_launched_as_in_its_source(tmp_path: Path) -> None:
 def test_missing_launch_of_a_global_function_must_be_given(tmp_path: Path) -> None:
     folder = project(tmp_path, GLOBAL)
     status, text = new(folder, *CLASSES)
-    assert status == 2 and "grid (in the sizes, scalars and constants of the source) is not " \
-        "given (use --grid DIMS)" in text
+    assert status == 2 and "twice: not given are the grid of its launch, the block of its launch " \
+        "(add --grid '(n + 255) // 256' --block 256)" in text
     status, text = new(folder, *CLASSES, "--grid", "(n + TILE - 1) // TILE", "--block", "TILE")
     assert status == 0, text
     assert task_file.load(folder / "task.yaml") == device_case.target(flops=None)
+
+
+def test_name_in_the_launch_that_the_program_does_not_say_is_asked_for(tmp_path: Path) -> None:
+    source = GLOBAL + """int main() {
+    int blocks = 0, n = 4096;
+    float *x, *y;
+    cudaMalloc(&x, n * sizeof(float));
+    cudaMalloc(&y, n * sizeof(float));
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, twice, 128, 0);
+    twice<<<blocks, 128>>>(x, y, 2.0f, n);
+}
+"""
+    folder = project(tmp_path, source)
+    status, text = new(folder)
+    assert status == 2 and "twice: not given is blocks, in the program's launch (add --class " \
+        "'small: n=4096 blocks=64')" in text
+    status, text = new(folder, "--class", "small: n=4096 blocks=64")
+    assert status == 0, text
+    launch = task_file.load(folder / "task.yaml").launch
+    assert launch is not None and launch.grid == ("blocks",)
+
+
+SUMS = """#define N 1024
+template <typename T> __global__ void sums(T *x, T *y) {
+    y[blockIdx.x] = x[blockIdx.x * blockDim.x];
+}
+int main() {
+    float *x, *y;
+    cudaMalloc(&x, N * sizeof(float));
+    cudaMalloc(&y, N / 64 * sizeof(float));
+    sums<float><<<N / 64, 64>>>(x, y);
+}
+"""
+
+
+def test_kernel_without_sizes_becomes_a_task_of_one_class(tmp_path: Path) -> None:
+    folder = project(tmp_path, SUMS)
+    status, text = new(folder)
+    assert status == 0, text
+    task = task_file.load(folder / "task.yaml")
+    assert [(each.name, each.shape) for each in task.classes] == [("main", {})]
+    assert [whole(dim, {}) for arg in task.args for dim in arg.shape or ()] == [1024, 16]
 
 
 @pytest.mark.parametrize(("source", "advice"), [

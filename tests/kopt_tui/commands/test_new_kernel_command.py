@@ -199,13 +199,13 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
           "value of eps, a config class (add --shape x=DIMS --shape weight=DIMS --shape out=DIMS "
           "--scalar eps=VALUE --class 'small: rows=64 cols=64')"),
      ((*SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
-      "shape of x (sizes: rows, cols) is not given (use --shape x=DIMS)"),
+      "rmsnorm: not given is the shape of x (add --shape x=DIMS)"),
      ((*SHAPES, "--class", "a: rows=1 cols=1"),
-      "value of eps is not given (use --scalar eps=VALUE)"),
+      "rmsnorm: not given is the value of eps (add --scalar eps=VALUE)"),
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
       "the value of eps is missing or not a number (--scalar eps=1e-6)"),
-     ((*SHAPES, "--scalar", "eps=1"), "a config class, such as small: rows=64 cols=64 is not "
-                                      "given (use --class)"),
+     ((*SHAPES, "--scalar", "eps=1"), "rmsnorm: not given is a config class (add --class "
+                                      "'small: rows=64 cols=64')"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
      (("--shape", "x=rows,length", *SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
