@@ -102,7 +102,8 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     task = Target(op=function.name.partition("<")[0], language=function.language,
                   source=source.as_posix(), entry=function.name, reference=reference, args=args,
                   launch=function.launch, classes=config_classes,
-                  build=(*BUILD_FLAGS["c"], *function.flags) if function.flags else None)
+                  build=(*BUILD_FLAGS.get(function.language, ()), *function.flags)
+                  if function.flags else None)
     check(task)
     for config_class in task.classes:
         tensors = task.tensors(config_class)

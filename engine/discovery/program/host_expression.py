@@ -49,14 +49,7 @@ class HostExpressions:
 
     def number(self, text: str, frame: Frame) -> int | float:
         """Return the value of an expression without names that stay. Raises UnknownValue."""
-        tree = self.resolve(text, frame)
-        try:
-            value: int | float = expression.evaluate(tree, {})
-        except (ArithmeticError, LookupError, TypeError) as error:
-            raise UnknownValue(text) from error
-        if not math.isfinite(value):
-            raise UnknownValue(text)
-        return value
+        return self._number(self.resolve(text, frame))
 
     def resolve(self, text: str, frame: Frame, item: int = 4, steps: int = MOST_STEPS) -> ast.expr:
         """Return an expression with its names resolved; `item` is the size of an unknown type.
@@ -93,6 +86,9 @@ class HostExpressions:
                 parts = split_parts(sides["sizes"]) if sides else []
                 return self.resolve([*parts, "1", "1", "1"]["xyz".index(axis)], frame, item,
                                     steps - 1) if parts and steps else self._unknown(node)
+            case ast.Call(func=ast.Attribute(value=value, attr="size")) if (
+                    table := self._entry(value, frame, steps)):
+                return ast.Constant(len(entries(table[0])))
             case ast.Call(func=ast.Name(id="ceil" | "ceilf"), args=[ast.BinOp(
                     left=left, op=ast.FloorDiv() | ast.Div(), right=right)]):
                 return self._ceiling(left, right, frame, item, steps)
@@ -109,6 +105,15 @@ class HostExpressions:
                         raise UnknownValue(name) from error
         return self._unknown(node)
 
+    def _number(self, tree: ast.expr) -> int | float:
+        try:
+            value: int | float = expression.evaluate(tree, {})
+        except (ArithmeticError, LookupError, TypeError) as error:
+            raise UnknownValue(ast.unparse(tree)) from error
+        if not math.isfinite(value):
+            raise UnknownValue(ast.unparse(tree))
+        return value
+
     def _entry(self, node: ast.expr, frame: Frame, steps: int) -> tuple[str, Frame] | None:
         """Return the text of a table's entry, and the function that has the table; None if none.
         """
@@ -117,11 +122,10 @@ class HostExpressions:
                 return where(name, frame)
             case ast.Subscript(value=value, slice=index) if steps > 0:
                 row = self._entry(value, frame, steps)
-                at = self._resolved(index, frame, 4, steps - 1)
                 parts = entries(row[0]) if row else []
-                if row and isinstance(at, ast.Constant) and isinstance(at.value, int) \
-                        and at.value < len(parts):
-                    return parts[at.value], row[1]
+                at = self._number(self._resolved(index, frame, 4, steps - 1)) if parts else 0
+                if row and isinstance(at, int) and 0 <= at < len(parts):
+                    return parts[at], row[1]
             case ast.Attribute(value=value, attr=field):
                 row = self._entry(value, frame, steps)
                 while isinstance(value, ast.Subscript):
@@ -202,8 +206,10 @@ def without_casts(text: str) -> str:
 def _joined(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
     """Return an operation; C divides whole numbers by `/`, which is `//` here, others exactly."""
     match left, op, right:
-        case ast.Constant(value=int() as value), ast.LShift(), ast.Constant(value=int() as bits):
-            return ast.Constant(value << min(bits, 62))
+        case _, ast.LShift(), _ if not expression.names_in(left) | expression.names_in(right):
+            value, bits = expression.evaluate(left, {}), expression.evaluate(right, {})
+            if isinstance(value, int) and isinstance(bits, int):
+                return ast.Constant(value << max(0, min(bits, 62)))
         case _, ast.Add() | ast.Sub() | ast.Mult() | ast.Mod(), _:
             return ast.BinOp(left, op, right)
         case _, ast.FloorDiv(), _:

@@ -15,6 +15,7 @@ from engine.discovery.project.device_sources import (
     DeclaredFunction,
     closing,
     declared,
+    instance_at,
     split_parts,
 )
 from harness.tasks.target import DTYPE_BYTES
@@ -30,6 +31,8 @@ RETURNED = "returned_"
 """The variable that stands for what a function returns."""
 _ASSIGNED = re.compile(r"^(?:.*?[\s*&(])?(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>.+)$",
                        re.DOTALL)
+_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+_PLAIN = re.compile(r"^(?P<name>[A-Za-z_]\w*)\s*=(?!=)\s*(?P<value>.+)$", re.DOTALL)
 _LOOPED = re.compile(r"\bfor\s*\(\s*(?:[\w:]+[\s&*]+)?([A-Za-z_]\w*)\s*[=:]")
 _DIM3 = re.compile(r"\bdim3\s+([^;=]*);")
 _SIZES = re.compile(r"^(?P<name>\w+)\s*[({](?P<sizes>.*)[)}]$", re.DOTALL)
@@ -135,8 +138,11 @@ def _sites(name: str, program: str) -> Iterator[tuple[_Site, str]]:
         if function.name == base:
             continue
         for match in at.finditer(function.body):
-            instance = re.sub(r"\s+", "", match["instance"] or "")
-            if instance == f"{bracket}{rest}" or (instance and not bracket and not match["launch"]):
+            given = re.sub(r"\s+", "", match["instance"] or "")
+            instance = given if given == f"{bracket}{rest}" else instance_at(
+                given, function.body[:match.start()])
+            if instance == f"{bracket}{rest}" or (not bracket and not match["launch"]) or (
+                    not instance and match["launch"]):  # the compiler deduces it
                 end = closing(function.body, match.end())
                 yield _Site(tuple(split_parts(function.body[match.end() + 1:end])), end,
                             tuple(split_parts(match["launch"]))[:3] if match["launch"] else ()
@@ -194,17 +200,20 @@ def _variables(body: str) -> dict[str, str]:
     It is empty, and so unknown, if a variable is first seen where it is computed from itself, or
     if it is 0 until a function gets its address.
     """
+    body = _STRING.sub('""', body)
     looped = set(_LOOPED.findall(body))
     found = {match["name"]: f"dim3({match['sizes']})" for dims in _DIM3.findall(body)
              for part in split_parts(dims) if (match := _SIZES.match(part.strip()))}
     for statement in re.split(r"[;{}]", body):
         for part in split_parts(statement):
-            match = _ASSIGNED.match(part.strip())
-            if match and match["name"] not in looped:
-                name, value = match["name"], match["value"].strip()
+            names, value = _assigned(part.strip())
+            for name in names:
+                if name in looped:
+                    continue
                 if value == "0" and re.search(rf"[(,]\s*&\s*{name}\b", body):
                     value = ""
-                found.setdefault(name, "" if re.search(rf"\b{name}\b", value) else value)
+                if name not in found or part.lstrip().startswith("const"):
+                    found[name] = "" if re.search(rf"\b{name}\b", value) else value
     return found | _assigned_dims(body) | _tables(body)
 
 
@@ -222,6 +231,15 @@ def _tables(body: str) -> dict[str, str]:
             if match["type"]:
                 found.setdefault(f"{FIELDS}{match['name']}", f"{FIELDS}{match['type']}")
     return found
+
+
+def _assigned(statement: str) -> tuple[list[str], str]:
+    """Return the variables that a statement sets, and their value: of `m = n = 8` both."""
+    names: list[str] = []
+    while match := _PLAIN.match(statement) or (None if names else _ASSIGNED.match(statement)):
+        names.append(match["name"])
+        statement = match["value"].strip()
+    return names, statement
 
 
 def _assigned_dims(body: str) -> dict[str, str]:

@@ -28,10 +28,11 @@ _STEP = re.compile(r"(?:\+\+\s*\w+|\w+\s*(?:\+\+|(?P<sign>\+|\*|<<)=\s*(?P<value
 
 
 def passes(frame: Frame, numbers: HostExpressions) -> Iterator[Frame]:
-    """Yield a call's functions once for each of the first passes of their loops."""
-    loops = {id(each): _loops(each, numbers) for each in _chain(frame)}
+    """Yield a call's functions once for each of the last passes of their loops."""
+    loops = {id(each): {name: values[-MOST_PASSES:] for name, values in _loops(
+        each, numbers).items()} for each in _chain(frame)}
     most = max((len(values) for found in loops.values() for values in found.values()), default=0)
-    for index in range(min(most, MOST_PASSES)):
+    for index in range(most):
         yield _in_pass(frame, loops, index)
 
 
@@ -72,10 +73,7 @@ def _loops(frame: Frame, numbers: HostExpressions) -> dict[str, list[str]]:
 
 def _counted(first: str, limit: re.Match[str], step: re.Match[str], frame: Frame,
              numbers: HostExpressions) -> list[str]:
-    """Return the values of a counting loop: all of a multiplying one, but for the smallest.
-
-    Raises UnknownValue.
-    """
+    """Return the values of a counting loop. Raises UnknownValue."""
     value = int(numbers.number(first, frame))
     by = int(numbers.number(step["value"], frame)) if step["value"] else 1
     if _ROWS.search(limit["value"]):
@@ -90,6 +88,5 @@ def _counted(first: str, limit: re.Match[str], step: re.Match[str], frame: Frame
         if following <= value:
             break
         value = following
-    return [str(each) for each in (
-        values[-MOST_PASSES:] if step["sign"] in ("*", "<<") else values)]
+    return list(map(str, values))
 

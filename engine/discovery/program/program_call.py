@@ -20,15 +20,18 @@ from engine.discovery.program.host_expression import (
     without_casts,
 )
 from engine.discovery.program.host_program import RETURNED, Frame, HostCall
-from engine.discovery.project.device_sources import plain_text, split_parts
+from engine.discovery.project.device_sources import declared, plain_text, split_parts
 from engine.discovery.project.sources import CFunction
 from harness.compile.device_code import source_constants
 from harness.formats import expression
 from harness.tasks.target import DTYPE_BYTES, Arg, Launch
 
 MOST_CALLS = MOST_CLASSES = 4
+MOST_FILES = 3
+"""Over how many files a call is followed."""
 THREADS, SIDE = 256, 16
 """The threads of a block, or of each of its sides, where the text does not say them."""
+_MAIN = re.compile(r"\bmain\s*\(")
 _POINTER = re.compile(r"^(?:thrust::raw_pointer_cast\()?(?:\([^()]*\)\s*)?&?\s*"
                       r"(?P<name>[A-Za-z_]\w*)\s*(?:\.data\(\)|(?:\[0\])+)?\)?$")
 
@@ -69,12 +72,28 @@ def find(kernel: CFunction, texts: Sequence[str]) -> ProgramCall:
     constants = {name: value for text in reversed(texts)
                  for name, value in source_constants.find(text).items()}
     found = ProgramCall()
-    for text in ("", *others):
+    for text in ("", *others, *_linked(kernel.name.partition("<")[0], others)):
         call = _of_program(kernel, own, text, constants)
         if call.sizes:
             return call
-        found = found if found.shapes else call
+        found = max(found, call, key=lambda each: (
+            len(each.shapes) + len(each.scalars) + (each.launch is not None)))
     return found
+
+
+def _linked(name: str, texts: Sequence[str]) -> Iterator[str]:
+    """Yield each text with a `main`, with those in between that lead from it to a function."""
+    linked, names = list[str](), {name}
+    for _ in range(MOST_FILES):
+        pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
+        following = [text for text in texts if text not in linked
+                     and not _MAIN.search(text) and pattern.search(text)]
+        if not following:
+            break
+        linked += following
+        names = {each.name for text in following for each in declared(plain_text(text))} or names
+    if linked:
+        yield from ("\n".join([*linked, text]) for text in texts if _MAIN.search(text))
 
 
 def _of_program(kernel: CFunction, own: str, other: str,
@@ -194,13 +213,14 @@ class _Call:
         found = {}
         for arg in self._kernel.args:
             if arg.shape is not None:
-                with contextlib.suppress(UnknownValue):
-                    found[arg.name] = self._shape(arg)
+                for names in (HostExpressions(constants=self._constants, symbols=self._symbols),
+                              self._numbers):
+                    with contextlib.suppress(UnknownValue):
+                        found.setdefault(arg.name, self._shape(arg, names))
         return found
 
-    def _shape(self, arg: Arg) -> str:
+    def _shape(self, arg: Arg, names: HostExpressions) -> str:
         item = DTYPE_BYTES.get(arg.dtype, 1)
-        names = HostExpressions(constants=self._constants, symbols=self._symbols)
         text, frame = self._values[arg.name], self._frame
         for _ in range(MOST_STEPS):
             match = _POINTER.match(text.strip())

@@ -6,8 +6,9 @@ import re
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _TYPE = r"(?:(?:un)?signed|float|double|int|long|short|char|bool|half|__half|size_t)"
+BOUNDS = r"\b__launch_bounds__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _RULES = tuple((re.compile(pattern), text) for pattern, text in (
-    (r'extern\s*"C"', ""),
+    (r'extern\s*"C"', ""), (BOUNDS, ""),
     (r"\b\w+\s*::\s*", ""),
     (r"\btemplate\s*<(?:[^<>{};]|<[^<>{};]*>)*>", ""),
     (r"\b(?:reinterpret|static|const)_cast\s*<([^<>;{}]*)>\s*(?=\()", r"(\1)"),

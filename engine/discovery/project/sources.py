@@ -107,11 +107,11 @@ def read_source(path: Path) -> str:
         return ""
 
 
-def program_texts(project: Path, path: Path) -> list[str]:
-    """Return a source's text, then those of the first other C and C++ files of its project."""
+def program_texts(project: Path, path: Path) -> dict[str, str]:
+    """Return the texts of the first other C and C++ files of a source's project, by their names."""
     others = [other for other in project_files(project)
               if other.suffix in PROGRAM_SUFFIXES and other != path][:MAX_PROGRAMS]
-    return [read_source(path), *map(read_source, others)]
+    return {other.relative_to(project).as_posix(): read_source(other) for other in others}
 
 
 def c_functions(source: str) -> list[CFunction]:

@@ -53,9 +53,11 @@ def choose(project: Path, args: argparse.Namespace, prompt: Prompt) -> tuple[str
 def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prompt) -> None:
     """Write a task file; without a terminal raises InputError naming the missing flag."""
     source = _source(project, args, prompt)
-    function = _function(project / source, args, prompt)
+    text, others = sources.read_source(project / source), sources.program_texts(
+        project, project / source)
+    function = _function(project / source, others, args, prompt)
     reference = _reference(args.reference, project, function, prompt)
-    call = program_call.find(function, sources.program_texts(project, project / source))
+    call = program_call.find(function, [text, *others.values()])
     shapes = {**call.shapes, **pairs(args.shape, "--shape")}
     scalars = {**call.scalars, **pairs(args.scalar, "--scalar")}
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
@@ -70,12 +72,11 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     default = sizes[0] if len(sizes) == 1 else ""
     if not prompt.interactive:
         _expect_all(function, [] if default else tensors, values,
-                    _missing_launch(function, call.launch, args, project / source), unknown,
+                    _missing_launch(function, call.launch, args, text), unknown,
                     "" if classes else example)
     function = msgspec.structs.replace(function, launch=_launch(
-        function, call.launch, args, prompt, sources.read_source(project / source)),
-        flags=(*function.flags, *sources.header_flags(project, project / source))
-        if function.language == "c" else ())
+        function, call.launch, args, prompt, text),
+        flags=(*function.flags, *sources.header_flags(project, project / source)))
     for name in tensors:
         shapes[name] = prompt.text(
             f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
@@ -118,12 +119,11 @@ def _expect_all(function: sources.CFunction, tensors: Sequence[str], values: Seq
 
 
 def _missing_launch(function: sources.CFunction, launch: Launch | None,
-                    args: argparse.Namespace, source: Path) -> list[str]:
+                    args: argparse.Namespace, source: str) -> list[str]:
     """Return the flags, with examples, for what neither a program nor flags say of a launch."""
     if launch is not None or not function.is_global:
         return []
-    text = device_sources.plain_text(sources.read_source(source))
-    body = next(each.body for each in device_sources.declared(text)
+    body = next(each.body for each in device_sources.declared(device_sources.plain_text(source))
                 if each.name == function.name.partition("<")[0])
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)] or ["64"]
     side, block = (16, "16,16") if "threadIdx.y" in body else (256, "256")
@@ -222,10 +222,12 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
     return Path(prompt.choice("the kernel's source", "--source", names))
 
 
-def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
+def _function(source: Path, others: Mapping[str, str], args: argparse.Namespace,
+              prompt: Prompt) -> sources.CFunction:
     text, is_for_gpu = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
     functions = {entry.name: entry for entry in (
-        device_sources.functions(source.name, text) if is_for_gpu else sources.c_functions(text))}
+        device_sources.functions(source.name, text, list(others.values())) if is_for_gpu
+        else sources.c_functions(text))}
     refused = {} if is_for_gpu else {
         name: f"{name} takes {part}" for name, part in sources.refused_parameters(text).items()}
     if args.entry is not None:
@@ -238,7 +240,7 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
     if not functions:
         why = f": {listed(list(refused.values()), MOST_REFUSED)}" if refused else ""
         raise InputError(f"no function with arguments that kopt supports{why}", where=str(source),
-                         fix=device_sources.advice(text) if is_for_gpu else
+                         fix=device_sources.advice(text, others) if is_for_gpu else
                          f"add one that is not static and takes {SUPPORTED}")
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \

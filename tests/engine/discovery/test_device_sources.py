@@ -122,3 +122,11 @@ extern "C" void scale(const float *x, float *out, int n) {{
     [host] = device_sources.functions("scale.cpp", text)
     assert (host.language, host.flags) == ("c", flags)
     assert [arg.role for arg in host.args[:2]] == [None, "output"]
+
+
+def test_advice_names_the_file_that_has_the_kernels() -> None:
+    main = '#include "kernels.cuh"\nint main() { scale<<<1, 32>>>(x, out, sum, 1.0f, 7); }'
+    others = {"readme.h": "int helper(int n) { return n; }", "src/kernels.cuh": KERNEL}
+    assert device_sources.functions("main.cu", main, list(others.values())) == []
+    assert "kopt new src/kernels.cuh" in device_sources.advice(main, others)
+    assert "kopt new" not in device_sources.advice(main, {"readme.h": others["readme.h"]})

@@ -236,3 +236,68 @@ void time_it(void (*kernel)(const float *, float *, int, int, float), const floa
     assert found.shapes == WANTED and found.launch is not None
     assert [(*axes, 1, 1)[:3] for axes in (found.launch.grid, found.launch.block)] == [
         ("rows", 1, 1), (128, 1, 1)]
+
+
+TILED = """
+template <const int BM, const int BN>
+__global__ void __launch_bounds__((BM * BN) / 4, 1)
+tiled(int M, int N, float alpha, const float *A, float *C) {
+    C[blockIdx.x * BM + threadIdx.x] = alpha * A[threadIdx.x] + C[threadIdx.x];
+}
+"""
+RUNNER = """
+void run_tiled(int M, int N, float alpha, float *A, float *C) {
+    const uint BM = 16;
+    if (M < 64) {
+        const uint BM = 8;
+        dim3 grid(M / BM);
+        tiled<BM, 32><<<grid, 32>>>(M, N, alpha, A, C);
+    }
+}
+"""
+SWEEP = """
+int main(int argc, char **argv) {
+    std::vector<int> SIZE = {16, 32, 48, 56, 62};
+    long m, n, most;
+    most = SIZE[SIZE.size() - 1];
+    float alpha = 0.5, *dA = nullptr, *dC = nullptr;
+    cudaMalloc((void **)&dA, sizeof(float) * most * most);
+    cudaMalloc((void **)&dC, sizeof(float) * most * most);
+    for (int size : SIZE) {
+        m = n = size;
+        std::cout << "sizes(m=n) " << m << std::endl;
+        run_tiled(m, n, alpha, dA, dC);
+    }
+}
+"""
+
+
+def test_header_is_read_with_its_runner_and_main_in_other_files() -> None:
+    """Template arguments are numbers, since another file's names do not exist beside the kernel."""
+    others = ["int main() { other(7); }", RUNNER, "void run_tiled(int, int, float, float *);", SWEEP]
+    [kernel] = device_sources.functions("tiled.cuh", TILED, others)
+    assert kernel.name == "tiled<8,32>" and kernel.args[4].role == "inout"
+    call = program_call.find(kernel, [TILED, *others])
+    assert call.launch == Launch(grid=("M // 8",), block=(32,)) and call.scalars == {"alpha": "0.5"}
+    assert call.shapes == {"A": "3844", "C": "3844"}
+    assert [each["M"] for each in call.sizes] == [32, 48, 56, 62]
+
+
+def test_template_arguments_that_the_compiler_deduces_are_read_from_the_arrays() -> None:
+    source = """
+template <typename T> __global__ void twice(const T *x, T *y, int n) { y[0] = x[0]; }
+int main() {
+    int n = 64;
+    double *a, *b;
+    cudaMalloc(&a, n * sizeof(double)); cudaMalloc(&b, n * sizeof(double));
+    twice<<<1, 64>>>(a, b, n);
+}
+"""
+    call = called(source)
+    assert device_sources.functions("a.cu", source)[0].name == "twice<double>"
+    assert call.shapes == {"x": "n", "y": "n"} and call.sizes == ({"n": 64},)
+
+
+def test_length_that_is_no_product_of_sizes_is_a_number() -> None:
+    main = MAIN.replace("size_t n = (size_t)rows * cols", "int n = 1 << rows / 64")
+    assert called(ROWS + main).shapes["in"] == "256"
