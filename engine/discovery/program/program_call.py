@@ -210,7 +210,7 @@ class _Call:
 
     def shapes(self) -> dict[str, str]:
         """Return the shapes of the arrays whose allocation the text shows."""
-        found = {}
+        found: dict[str, str] = {}
         for arg in self._kernel.args:
             if arg.shape is not None:
                 for names in (HostExpressions(constants=self._constants, symbols=self._symbols),

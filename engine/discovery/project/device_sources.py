@@ -121,10 +121,10 @@ def _deduced(kernel: DeclaredFunction, site: LaunchSite, text: str) -> str:
     """
     types = dict[str, str]()
     for part, value in zip(split_parts(kernel.parameters), site.values, strict=False):
-        declared_as = re.search(rf"\b(\w+)\s*\*[^;(){{}}=<>]*?\b{re.escape(value)}\b", text) \
+        found = re.search(rf"\b(\w+)\s*\*[^;(){{}}=<>]*?\b{re.escape(value)}\b", text) \
             if value.isidentifier() else None
-        for name in _NAME.findall(part)[:-1] if declared_as and declared_as[1] in TYPES else ():
-            types.setdefault(name, declared_as[1])
+        if found and found[1] in TYPES:
+            types = {name: found[1] for name in _NAME.findall(part)[:-1]} | types
     names = [_NAME.findall(part)[-1] for part in kernel.template.split(",") if part.strip()]
     return f"<{','.join(types[name] for name in names)}>" if names and all(
         name in types for name in names) else ""
