@@ -146,6 +146,9 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
         yield f"{arg.name:18} {arg.kind} {arg.dtype}{shape}  ({reason})"
     if task.by_baseline:
         yield "reference          the kernel as it is  (none in Python; each gain is flagged)"
+    if task.has_c_reference:
+        yield f"reference          {task.reference_function} of the program, every float as a " \
+            f"double  ({task.reference_file})"
     if task.build is not None:
         yield f"{'build':18} {' '.join(task.build)}  (what the source needs)"
     if task.launch is not None:

@@ -77,8 +77,8 @@ def calls(name: str, program: str) -> Iterator[HostCall]:
             yield HostCall(site.values, site.launch, frame)
     for pointer, site, caller in _pointer_sites(name.partition("<")[0], program):
         for frame in _frames(caller, program, MOST_FRAMES, site.at):
-            value = frame.passed.get(pointer, frame.variables.get(pointer, ""))
-            if value.lstrip("& ") == name:
+            is_set = re.search(rf"\b{pointer}\s*=\s*&?\s*{re.escape(name)}\s*;", frame.body)
+            if is_set or frame.passed.get(pointer, "").lstrip("& ") == name:
                 yield HostCall(site.values, site.launch, frame)
 
 

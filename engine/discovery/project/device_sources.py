@@ -49,6 +49,8 @@ class DeclaredFunction:
 
     name: str
     template: str
+    head: str
+    """What is before its name: its type and qualifiers."""
     parameters: str
     body: str
     is_c: bool
@@ -175,8 +177,9 @@ def declared(text: str) -> Iterator[DeclaredFunction]:
             continue
         body = text[match.end() - 1:closing(text, match.end() - 1) + 1]
         yield DeclaredFunction(
-            name=match["name"], template=match["template"] or "", parameters=match["parameters"],
-            body=body, is_global="__global__" in head, is_c="__global__" not in head
+            name=match["name"], template=match["template"] or "",
+            head=" ".join(head), parameters=match["parameters"], body=body,
+            is_global="__global__" in head, is_c="__global__" not in head
             and "static" not in head and (inside or "extern" in head))
 
 

@@ -157,20 +157,25 @@ class _Pointers:
         if part.type != "call_expression":
             return set()
         called, given = self.parsed.text(part.children[0]), part.children[-1].named_children
-        if called in self.functions and not self._by_reference(called):
+        by_reference = self._by_reference(called, given)
+        if called in self.functions:
             names, written = self.of(called, above)
             given = [each for each, name in zip(given, names, strict=False) if name in written]
         elif self._reads(called):
             given = given[:1] if called in FIRST_WRITTEN else []
-        depths = {} if called.isupper() or self._by_reference(called) else {
+        depths = {} if called.isupper() else {
             name: kind.count("*") for name, kind in types.items()}
-        return {name for each in given for name in self._passed(each, depths)}
+        return {name for each in given for name in self._passed(each, depths)} | {
+            name for each in by_reference for name in self._passed(each, {})}
 
-    def _by_reference(self, called: str) -> bool:
-        """Return whether a function may change what it gets by value in C, by reference in C++."""
+    def _by_reference(self, called: str, given: Sequence[Node]) -> list[Node]:
+        """Return the arguments that C++ passes by reference, so that a function may change them."""
+        if called == "swap":
+            return list(given)
         node = self.functions.get(called)
-        declarator = node.child_by_field_name("declarator") if node is not None else None
-        return called == "swap" or "&" in self.parsed.text(declarator)
+        parameters = [] if node is None else list(parts(node, "parameter_declaration"))
+        return [each for each, part in zip(given, parameters, strict=False)
+                if "&" in self.parsed.text(part) and "const" not in self.parsed.text(part)]
 
     def _reads(self, called: str) -> bool:
         return called in self.parsed.pure or READERS.fullmatch(called) is not None

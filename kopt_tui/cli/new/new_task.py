@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import keyword
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from engine.discovery.new import draft_kernel
+from engine.discovery.module import draft_module
+from engine.discovery.new import draft_kernel, named_reference, reference_trial
 from engine.discovery.new.draft_kernel import check_shape
 from engine.discovery.new.launch_constant import with_block_constant
-from engine.discovery.program import program_call
+from engine.discovery.program import host_reference, program_call
+from engine.discovery.program.host_reference import HostReference
 from engine.discovery.project import device_sources, sources
-from engine.routing.source_language import top_level
 from harness.errors import InputError
 from harness.formats.expression import names_of
 from harness.formats.quantities import listed
@@ -28,6 +27,7 @@ from harness.tasks.target import Launch
 from kopt_tui.cli.new.parameter_list import pairs
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.text_lines import print_text
+from kopt_tui.snapshot.phrases import clean
 
 QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
 EXAMPLE = "tall: rows=1024 cols=64"
@@ -56,7 +56,10 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     text, others = sources.read_source(project / source), sources.program_texts(
         project, project / source)
     function = _function(project / source, others, args, prompt)
-    reference = _reference(args.reference, project, function, prompt)
+    has_reference = args.reference or named_reference.in_python(project, function)
+    found = [] if has_reference or not function.is_global else \
+        list(host_reference.find(function, text, others))
+    reference = target.BASELINE if found else _reference(args.reference, project, function, prompt)
     call = program_call.find(function, [text, *others.values()])
     shapes = {**call.shapes, **pairs(args.shape, "--shape")}
     scalars = {**call.scalars, **pairs(args.scalar, "--scalar")}
@@ -90,6 +93,8 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
 
     task = drafted(classes or _classes(prompt, drafted, _example_class(
         [*free, *unknown, *shapes.values()], next(iter(call.sizes), {}))))
+    if found:
+        task = _with_host_reference(task, found, project)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task, tries=args.first_check):
@@ -145,6 +150,23 @@ def _unknown_sizes(function: sources.CFunction, launch: Launch | None,
             for name in sorted(names_of(size)) if name not in known]
 
 
+def _with_host_reference(task: target.Target, found: Sequence[HostReference],
+                         project: Path) -> target.Target:
+    """Return the task with the first of the program's CPU functions that can be its reference.
+
+    Its C++ file is written. A function that cannot be one is named with the reason.
+    """
+    for each in found[:MOST_REFUSED]:
+        file = f"{draft_module.FOLDER}/{task.op}_reference.cpp"
+        trial = replace(task, reference=f"{file}:{each.name}")
+        if not (why := reference_trial.problem(trial, each.text)):
+            (project / file).parent.mkdir(parents=True, exist_ok=True)
+            (project / file).write_text(each.text, encoding="utf-8")
+            return trial
+        print_text(clean(f"{each.name} of the program is not the reference: it {why}"), sys.stderr)
+    return task
+
+
 def _reference(given: str | None, project: Path, function: sources.CFunction,
                prompt: Prompt) -> str:
     """Return the reference as the task names it: given, found in reference.py, or asked for.
@@ -153,58 +175,16 @@ def _reference(given: str | None, project: Path, function: sources.CFunction,
     """
     entry = function.name.partition("<")[0]
     if given:
-        return _checked(given, project, function)
-    if f"def {entry}(" in sources.read_source(project / "reference.py"):
+        return named_reference.checked(given, project, function)
+    if named_reference.in_python(project, function):
         return f"reference.py:{entry}"
     inputs = ", ".join(arg.name for arg in function.args
                        if arg.kind != "output" and not isinstance(arg.value, str))
     answer = prompt.text(QUESTION, "--reference FILE:FUNCTION, or write "
                          f"`def {entry}({inputs})` in reference.py, which returns the outputs",
                          target.BASELINE,
-                         check=lambda text: _checked(text, project, function))
-    return _checked(answer, project, function)
-
-
-def _checked(text: str, project: Path, function: sources.CFunction) -> str:
-    """Return a reference, its file relative to the project.
-
-    `text` may name the file relative to the project or to the current folder. Raises InputError if
-    it does not exist, or has parameters that are no arguments of the kernel.
-    """
-    if text == target.BASELINE:
-        return text
-    file, _, name = text.partition(":")
-    name = name or function.name.partition("<")[0]
-    root = project.resolve()
-    path = next((path for path in (root / file, Path(os.path.abspath(file))) if path.is_file()),
-                None)
-    if path is None:
-        raise InputError(f"the reference's file {file!r} does not exist", where=str(project),
-                         fix="write FILE:FUNCTION")
-    if not path.is_relative_to(root):
-        raise InputError("the reference's file lies outside the project", where=str(path),
-                         fix=f"copy it to {project}")
-    source = sources.read_source(path)
-    if name not in source:
-        raise InputError(f"there is no function {name!r}", where=str(path),
-                         fix="write FILE:FUNCTION")
-    known = {f"{arg.name}_" if keyword.iskeyword(arg.name) else arg.name for arg in function.args}
-    if other := [each for each in _parameters(source, name) if each not in known]:
-        raise InputError(f"parameter {', '.join(other)} is not an argument of {function.name}",
-                         where=f"{path}:{name}", fix=f"it may take {', '.join(sorted(known))}")
-    return f"{path.relative_to(root).as_posix()}:{name}"
-
-
-def _parameters(source: str, name: str) -> list[str]:
-    """Return the parameters of a function that have no default; none if the text has no `def`."""
-    for node in top_level(source):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            named, spec = [*node.args.posonlyargs, *node.args.args], node.args
-            needed = named[:len(named) - len(spec.defaults)]
-            needed += [each for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-                       if value is None]
-            return [each.arg for each in needed]
-    return []
+                         check=lambda text: named_reference.checked(text, project, function))
+    return named_reference.checked(answer, project, function)
 
 
 def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:

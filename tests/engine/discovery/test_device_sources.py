@@ -68,7 +68,7 @@ __device__ void put(float &to, float value) { to = value; }
     ("const auto *p = reinterpret_cast<const float4 *>(x); y[i] = p[i].x;", "input output"),
     ("namespace_name::sync(); y[i] = static_cast<float>(x[i]);", "input output"),
     ("atomicAdd(&y[0], x[i]);", "input inout"), ("atomicAdd(y, x[i]);", "input inout"),
-    ("y[i] += x[i];", "input inout"), ("put(y[i], x[i]);", "output output"),
+    ("y[i] += x[i];", "input inout"), ("put(y[i], x[i]);", "input output"),
     ("std::swap(x[i], y[i]);", "output output"), ("y[i] = x[i]; x[i] = 0;", "inout output"),
     ("SOMETHING(x[i]); y[i] = 1;", "output output")])
 def test_pointer_without_const_has_the_role_that_the_kernel_shows(body: str, roles: str) -> None:

@@ -89,7 +89,7 @@ def test_candidate_that_differs_from_a_c_reference_is_wrong(
 
 
 def test_reference_that_does_not_compile_is_an_error_of_the_task(tmp_path: Path) -> None:
-    with pytest.raises(OracleError, match="does not compile: .*share_.* was not declared"):
+    with pytest.raises(OracleError, match=r"does not compile: .*share_.* was not declared"):
         judge(tmp_path, TARGET, SOURCE, SOURCE, REFERENCE.replace("y[i] = share", "y[i] = share_"))
 
 

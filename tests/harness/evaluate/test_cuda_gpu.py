@@ -118,6 +118,23 @@ def test_baseline_can_be_the_reference(tmp_path: Path, source: str) -> None:
     assert wrong.valid and not wrong.correct, wrong
 
 
+def test_c_function_can_be_the_reference(tmp_path: Path) -> None:
+    """It runs on the CPU with every float as a double."""
+    reference = """extern "C" void twice(double *x, double *out, double factor, int n) {
+    for (int i = 0; i < n; i++) out[i] = factor * x[i];
+}
+"""
+    target = replace(device_case.target(), reference="reference.cpp:twice")
+    for name, candidate in (("right", GLOBAL + "//\n"),
+                            ("wrong", GLOBAL.replace("factor * x", "2.1f * x"))):
+        for side in ("incumbent", "candidate"):
+            (tmp_path / name / side).mkdir(parents=True)
+            (tmp_path / name / side / "reference.cpp").write_text(reference)
+        verdict = judge(tmp_path / name, candidate, GLOBAL, target)
+        assert (verdict.valid, verdict.correct) == (True, name == "right"), verdict
+        assert "reference-baseline" not in {finding.rule for finding in verdict.audit}
+
+
 def test_dynamic_shared_memory_above_48_kib_is_granted(tmp_path: Path) -> None:
     source = GLOBAL.replace("int i = ", "extern __shared__ float tile[];\n"
                             "    tile[threadIdx.x + 20000] = 1.0f; int i = ")

@@ -129,3 +129,36 @@ def test_second_kernel_of_a_project_gets_a_task_file_of_its_own(tmp_path: Path) 
                 *CLASSES, "--entry", "twice")
     assert done.returncode == 0, done.stderr
     assert task_file.load(folder / "other_task.yaml").source == "other.cu"
+
+
+CPU = """
+void twice_cpu(float *x, float *out, float factor, int n) {
+    for (int i = 0; i < n; i++) out[i] = factor * x[i];
+}
+"""
+
+
+def test_cpu_version_in_the_source_becomes_the_reference(tmp_path: Path) -> None:
+    folder = project(tmp_path, GLOBAL + CPU)
+    (folder / "reference.py").unlink()
+    flags = (*CLASSES, "--grid", "(n + TILE - 1) // TILE", "--block", "TILE")
+    status, text = new(folder, *flags)
+    assert status == 0, text
+    task, file = task_file.load(folder / "task.yaml"), "kopt_task/twice_reference.cpp"
+    assert task.reference == f"{file}:twice_cpu" and task.frozen_files == (file,)
+    assert f"twice_cpu of the program, every float as a double  ({file})" in text
+    assert "program::twice_cpu((double *)x, (double *)out, (double)factor, (int)n)" in (
+        folder / file).read_text()
+
+
+def test_cpu_version_that_does_not_compile_alone_is_named(tmp_path: Path) -> None:
+    folder = project(tmp_path, GLOBAL + "struct S { float x; } s;\n"
+                     + CPU.replace("factor *", "s.x * factor *"))
+    (folder / "reference.py").unlink()
+    flags = (*CLASSES, "--grid", "(n + TILE - 1) // TILE", "--block", "TILE")
+    status, text = new(folder, *flags)
+    assert status == 0, text
+    assert "twice_cpu of the program is not the reference: it does not compile alone: " in text
+    assert task_file.load(folder / "task.yaml").by_baseline and not (folder / "kopt_task").exists()
+    status, text = new(folder, *flags, "--reference", "baseline", "--force", "--task", "other.yaml")
+    assert status == 0 and "not the reference" not in text
