@@ -125,13 +125,16 @@ def test_c_function_can_be_the_reference(tmp_path: Path) -> None:
 }
 """
     target = replace(device_case.target(), reference="reference.cpp:twice")
-    for name, candidate in (("right", GLOBAL + "//\n"),
-                            ("wrong", GLOBAL.replace("factor * x", "2.1f * x"))):
-        for side in ("incumbent", "candidate"):
-            (tmp_path / name / side).mkdir(parents=True)
-            (tmp_path / name / side / "reference.cpp").write_text(reference)
-        verdict = judge(tmp_path / name, candidate, GLOBAL, target)
-        assert (verdict.valid, verdict.correct) == (True, name == "right"), verdict
+    base = device_case.tree(tmp_path / "base", GLOBAL)
+    (base / "reference.cpp").write_text(reference)
+    for source in (GLOBAL + "//\n", GLOBAL.replace("factor * x", "2.1f * x")):
+        other = tmp_path / str(len(source))
+        shutil.copytree(base, other)
+        (other / "kernel.cu").write_text(source)
+        verdict = evaluate(
+            target, Trees(candidate=str(other), incumbent=str(base), reference=str(base)), card(),
+            Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
+        assert (verdict.valid, verdict.correct) == (True, "2.1f" not in source), verdict
         assert "reference-baseline" not in {finding.rule for finding in verdict.audit}
 
 
