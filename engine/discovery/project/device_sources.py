@@ -138,6 +138,19 @@ def kernel_files(project: Path) -> list[Path]:
             and functions(path.name, read_source(path))]
 
 
+def extension_advice(source: str, scripts: Mapping[str, str], name: str) -> str:
+    """Return what to name in place of a torch extension's source, "" if it is none.
+
+    `scripts` are the project's Python files; those that name the source are named.
+    """
+    if not re.search(r"torch/extension\.h|\bTORCH_LIBRARY|\bPYBIND11_MODULE|\btorch::Tensor",
+                     source):
+        return ""
+    builders = [path for path, text in scripts.items() if name in text]
+    return "it is a torch extension: name the Python function that builds and calls it, " + \
+        ", or ".join(f"kopt new {path}:FUNCTION" for path in (builders or ["FILE.py"])[:MOST_NAMED])
+
+
 def advice(source: str, others: Mapping[str, str]) -> str:
     """Return what a person can do if a source has no function that could be a target.
 
@@ -153,9 +166,6 @@ def advice(source: str, others: Mapping[str, str]) -> str:
     if names := direct or list(with_kernels):
         return "kernels of its project are in other files: kopt new " + ", or ".join(
             names[:MOST_NAMED])
-    if re.search(r"torch/extension\.h|\bTORCH_LIBRARY|\bPYBIND11_MODULE|\btorch::Tensor", source):
-        return ("it is a torch extension: name the Python function that builds and calls it, "
-                "kopt new FILE.py:FUNCTION")
     host = 'write extern "C" before a function of the host that takes pointers and numbers'
     return f"{host}, or name a __global__ function that is not a template" \
         if "__global__" in source else host

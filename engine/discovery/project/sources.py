@@ -114,6 +114,12 @@ def program_texts(project: Path, path: Path) -> dict[str, str]:
     return {other.relative_to(project).as_posix(): read_source(other) for other in others}
 
 
+def scripts(project: Path) -> dict[str, str]:
+    """Return the texts of a project's first Python files, by their names."""
+    files = [path for path in project_files(project) if path.suffix == ".py"][:MAX_PROGRAMS]
+    return {path.relative_to(project).as_posix(): read_source(path) for path in files}
+
+
 def c_functions(source: str) -> list[CFunction]:
     """Return the non-static functions of a C source whose argument types are known."""
     functions: list[CFunction] = []

@@ -55,6 +55,9 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     source = _source(project, args, prompt)
     text, others = sources.read_source(project / source), sources.program_texts(
         project, project / source)
+    if args.entry is None and (advice := device_sources.extension_advice(
+            text, sources.scripts(project), source.name)):
+        raise InputError("no function that kopt can call", where=str(project / source), fix=advice)
     function = _function(project / source, others, args, prompt)
     has_reference = args.reference or named_reference.in_python(project, function)
     found = [] if has_reference or not function.is_global else \
@@ -225,7 +228,11 @@ def _function(source: Path, others: Mapping[str, str], args: argparse.Namespace,
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
         if is_for_gpu else ""
-    return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
+    chosen = prompt.choice("the kernel's function", "--entry", list(functions), default)
+    if not prompt.interactive and (rest := [name for name in functions if name != chosen]):
+        print_text(f"{chosen} is taken; for another kernel of the file: --entry NAME, such as "
+                   + listed([clean(name) for name in rest], MOST_REFUSED), sys.stderr)
+    return functions[chosen]
 
 
 def _launch(function: sources.CFunction, known: Launch | None, args: argparse.Namespace,

@@ -96,9 +96,11 @@ int main() {
 
 
 def test_kernel_without_sizes_becomes_a_task_of_one_class(tmp_path: Path) -> None:
-    folder = project(tmp_path, SUMS)
+    folder = project(tmp_path, SUMS + "__global__ void other(float *x) { x[0] = 1; }\n")
     status, text = new(folder)
     assert status == 0, text
+    assert "sums<float> is taken; for another kernel of the file: --entry NAME, such as other" \
+        in text
     task = task_file.load(folder / "task.yaml")
     assert [(each.name, each.shape) for each in task.classes] == [("main", {})]
     assert [whole(dim, {}) for arg in task.args for dim in arg.shape or ()] == [1024, 16]
@@ -107,10 +109,13 @@ def test_kernel_without_sizes_becomes_a_task_of_one_class(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("source", "advice"), [
     ("void run(float *x, int n) {}", 'write extern "C" before a function of the host'),
     ("#include <torch/extension.h>\nvoid run(torch::Tensor x) {}",
-     "it is a torch extension: name the Python function that builds and calls it")])
+     "it is a torch extension: name the Python function that builds and calls it, "
+     "kopt new ops.py:FUNCTION")])
 def test_file_without_an_entry_says_the_next_step(
         tmp_path: Path, source: str, advice: str) -> None:
-    status, text = new(project(tmp_path, source))
+    folder = project(tmp_path, source)
+    (folder / "ops.py").write_text('ops = load("ops", ["kernel.cu"])\n')
+    status, text = new(folder)
     assert status == 2 and advice in text
 
 
