@@ -79,6 +79,9 @@ class HostExpressions:
             case ast.BinOp():
                 return _joined(self._resolved(node.left, frame, item, steps), node.op,
                                self._resolved(node.right, frame, item, steps))
+            case ast.Subscript() | ast.Attribute() if symbol := self.symbols.get(
+                    (id(frame), ast.unparse(node))):
+                return ast.Name(id=symbol)
             case ast.Subscript() | ast.Attribute() if entry := self._entry(node, frame, steps):
                 return self.resolve(*entry, item, steps - 1)
             case ast.Attribute(value=ast.Name(id=name), attr="x" | "y" | "z" as axis):

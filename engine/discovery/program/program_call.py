@@ -31,6 +31,8 @@ MOST_FILES = 3
 """Over how many files a call is followed."""
 THREADS, SIDE = 256, 16
 """The threads of a block, or of each of its sides, where the text does not say them."""
+_ENTRY = re.compile(r"\w+(?:\.\w+|\[\w+\])+")
+"""An entry of a table or a struct, such as `cases[i].rows`."""
 _MAIN = re.compile(r"\bmain\s*\(")
 _POINTER = re.compile(r"^(?:thrust::raw_pointer_cast\()?(?:\([^()]*\)\s*)?&?\s*"
                       r"(?P<name>[A-Za-z_]\w*)\s*(?:\.data\(\)|(?:\[0\])+)?\)?$")
@@ -140,6 +142,8 @@ class _Call:
                 text = frame.variables[text]
             else:
                 text, frame = frame.passed.get(text, ""), frame.caller
+        if frame is not None and _ENTRY.fullmatch(text := text.strip()):
+            self._symbols.setdefault((id(frame), text), size)
 
     def sizes(self) -> list[dict[str, int]]:
         """Return the value of each size, once for each pass of a loop; [] if the text says not all.

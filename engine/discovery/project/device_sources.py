@@ -159,8 +159,8 @@ def advice(source: str, others: Mapping[str, str]) -> str:
     """
     launched = {site.kernel for site in launch_sites(plain_text(source))}
     with_kernels = {name: found for name, text in others.items() if (found := {
-        each.name.partition("<")[0] for each in functions(name, text, [source])
-        if each.is_global})}
+        each.name.partition("<")[0] for each in functions(
+            name, text, [source, *others.values()]) if each.is_global})}
     direct = [name for name, found in with_kernels.items()
               if launched & found or f"{PurePosixPath(name).name}\"" in source]
     if names := direct or list(with_kernels):

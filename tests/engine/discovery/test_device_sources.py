@@ -130,3 +130,6 @@ def test_advice_names_the_file_that_has_the_kernels() -> None:
     assert device_sources.functions("main.cu", main, list(others.values())) == []
     assert "kopt new src/kernels.cuh" in device_sources.advice(main, others)
     assert "kopt new" not in device_sources.advice(main, {"readme.h": others["readme.h"]})
+    tiled = {"kernels.cuh": "template <int N> __global__ void f(float *x) { x[0] = N; }",
+             "run.cu": "void run(float *x) { const int SIDE = 8; f<SIDE><<<1, 8>>>(x); }"}
+    assert "kopt new kernels.cuh" in device_sources.advice("int main() { run(x); }", tiled)

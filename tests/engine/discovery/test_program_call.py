@@ -301,3 +301,19 @@ int main() {
 def test_length_that_is_no_product_of_sizes_is_a_number() -> None:
     main = MAIN.replace("size_t n = (size_t)rows * cols", "int n = 1 << rows / 64")
     assert called(ROWS + main).shapes["in"] == "256"
+
+
+def test_array_that_is_allocated_by_a_case_of_a_table_has_the_sizes_of_the_kernel() -> None:
+    main = CASES + """int main() {
+    Case t[] = {{512, 1024}, {64, 4096}};
+    for (int i = 0; i < 2; i++) {
+        float *d_in, *d_out;
+        cudaMalloc(&d_in, t[i].rows * t[i].cols * sizeof(float));
+        cudaMalloc(&d_out, sizeof(float) * t[i].cols * t[i].rows);
+        scale_rows<<<t[i].rows, 128>>>(d_in, d_out, t[i].rows, t[i].cols, 1.0f);
+    }
+}
+"""
+    call = called(ROWS + main)
+    assert call.shapes == {"in": "rows, cols", "out": "cols, rows"} and call.sizes == PAIRS
+    assert call.launch == Launch(grid=("rows",), block=(128,))

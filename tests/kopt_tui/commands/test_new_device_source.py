@@ -82,7 +82,7 @@ def test_name_in_the_launch_that_the_program_does_not_say_is_asked_for(tmp_path:
     assert launch is not None and launch.grid == ("blocks",)
 
 
-SUMS = """#define N 1024
+SUMS = """#define N (1 << 10)
 template <typename T> __global__ void sums(T *x, T *y) {
     y[blockIdx.x] = x[blockIdx.x * blockDim.x];
 }
