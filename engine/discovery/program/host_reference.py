@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.discovery.program import host_program
+from engine.discovery.program.host_expression import HostExpressions, UnknownValue
+from engine.discovery.program.host_program import Frame
 from engine.discovery.project import cpp_as_c, pointer_roles
 from engine.discovery.project.device_sources import (
     TYPES,
@@ -17,6 +20,7 @@ from engine.discovery.project.device_sources import (
 )
 from engine.discovery.project.sources import CFunction, arguments
 from engine.transformations.c.parsed_c import MATH, ParsedC
+from harness.compile.device_code import source_constants
 from harness.tasks.target import Arg
 
 NAMED = re.compile(
@@ -68,9 +72,10 @@ def find(kernel: CFunction, own: str, others: Mapping[str, str]) -> Iterator[Hos
     for text in (own, *others.values()):
         functions = {each.name: each for each in declared(plain_text(text))}
         for each in sorted(functions.values(), key=lambda one: -len(_shared(kernel, one.name))):
-            if NAMED.search(each.name) and not each.is_global and not each.template \
-                    and re.search(r"\bvoid$", each.head) and (
-                        values := _values(kernel, each, text, program)):
+            if not NAMED.search(each.name) or each.name == kernel.name or each.is_global \
+                    or each.template or not re.search(r"\bvoid$", each.head):
+                continue
+            if values := _values(kernel, each, text, program):
                 needed = _needed(each, functions)
                 if needed and not any(_BITS.search(one.body) for one in needed):
                     yield HostReference(each.name, _file(kernel, each, needed, values, text))
@@ -108,7 +113,10 @@ def _by_position(wanted: Sequence[Arg], args: Sequence[Arg]) -> list[str]:
 
 def _by_call(kernel: CFunction, function: DeclaredFunction, args: Sequence[Arg],
              program: str) -> list[str]:
-    """Return the arguments by what a program passes to both, but for the memory in names."""
+    """Return the arguments by what a program passes to both, but for the memory in names.
+
+    Sizes whose product the kernel gets are that size divided by the numbers of all but the first.
+    """
     plain = plain_text(program)
     launched = next(host_program.calls(kernel.name, plain), None)
     called = next(host_program.calls(function.name, plain), None)
@@ -116,14 +124,28 @@ def _by_call(kernel: CFunction, function: DeclaredFunction, args: Sequence[Arg],
         return []
     names = {_plain_value(value, launched.frame): arg.name
              for value, arg in zip(launched.values, kernel.args, strict=False)}
-    found = [names.get(_plain_value(value, called.frame), "")
-             for value, _ in zip(called.values, args, strict=False)]
-    return found if all(found) else []
+    values = [_plain_value(value, called.frame) for value, _ in zip(
+        called.values, args, strict=False)]
+    rest = [value for value in values if value not in names]
+    if rest:
+        product = next((arg.name for value, arg in zip(launched.values, kernel.args, strict=False)
+                        if _factors(value, launched.frame) == sorted(rest)), "")
+        numbers = HostExpressions(constants=source_constants.find(program))
+        try:
+            others = {value: int(numbers.number(text, called.frame)) for value, text in zip(
+                values, called.values, strict=False) if value in rest[1:]}
+        except UnknownValue:
+            return []
+        if not product or 0 in others.values():
+            return []
+        names |= {value: str(number) for value, number in others.items()}
+        names[rest[0]] = f"({product} / {math.prod(others.values())})"
+    return [names[value] for value in values]
 
 
-def _plain_value(text: str, frame: host_program.Frame) -> str:
+def _plain_value(text: str, frame: Frame) -> str:
     """Return the outermost name of a value, without what says in which memory it is."""
-    around: host_program.Frame | None = frame
+    around: Frame | None = frame
     while around is not None and around.passed and (text := text.strip()) in around.passed:
         text, around = around.passed[text], around.caller
     bare = text.strip().removesuffix(".data()")
@@ -132,12 +154,29 @@ def _plain_value(text: str, frame: host_program.Frame) -> str:
     return bare.lower()
 
 
+def _factors(text: str, frame: Frame) -> list[str]:
+    """Return the plain names whose product a value is, [] if it is none."""
+    around: Frame | None = frame
+    while around is not None and text.strip().isidentifier():
+        if (name := text.strip()) in around.variables:
+            text = around.variables[name]
+            break
+        text, around = around.passed.get(name, name), around.caller
+    parts = text.split("*")
+    return sorted(_plain_value(part, around or frame) for part in parts) if len(parts) > 1 else []
+
+
 def _agree(wanted: Sequence[Arg], args: Sequence[Arg], names: Sequence[str]) -> bool:
-    """Return whether types agree, and what the kernel writes is what is written."""
+    """Return whether types agree, and what the kernel writes is what is written.
+
+    What is not a name of the kernel's is a number.
+    """
     by_name = {arg.name: arg for arg in wanted}
-    pairs = [(by_name[name], arg) for name, arg in zip(names, args, strict=True)]
+    pairs = [(by_name.get(name), arg) for name, arg in zip(names, args, strict=True)]
     written = {name for name, arg in zip(names, args, strict=True) if arg.role}
-    return len(set(names)) == len(names) and all(
+    used = [one.name for one, _ in pairs if one is not None]
+    return len(set(used)) == len(used) and all(
+        (other.shape is None and "int" in other.dtype) if one is None else
         (one.shape is None) == (other.shape is None)
         and ("float" in one.dtype) == ("float" in other.dtype)
         and (one.shape is None or "float" in one.dtype or one.dtype == other.dtype)
@@ -190,7 +229,7 @@ extern "C" void {function.name}({taken}) {{
 def in_double(code: str) -> str:
     """Return C code with every float as a double."""
     code = _ON_DEVICE.sub("", code)
-    code = re.sub(r"\bfloat\b", "double", code)
+    code = re.sub(r"\brestrict\b", "__restrict__", re.sub(r"\bfloat\b", "double", code))
     code = re.sub(r"\b(\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)[fF]\b", r"\1", code)
     return re.sub(r"\b(\w+)f(?=\s*\()", lambda match: match[1] if match[0] in MATH else match[0],
                   code)

@@ -116,7 +116,8 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     settings = counted(math.prod(len(knob.choices) for knob in declared), "configuration")
     facts = NewFacts(
-        op=task.op, language=task.language, source=task.source, knobs=tuple(declared),
+        op=task.op, language=task.language, source=task.source, reference=task.reference,
+        knobs=tuple(declared),
         proposed_knobs=new_facts.tried_knobs(proposed),
         classes=tuple(DraftedClass(name=entry.name, core=entry.core) for entry in task.classes))
     return NewManifest(
@@ -194,9 +195,12 @@ def _without_reference(project: Path, task: target.Target, check: FirstCheck, kn
                                python=known["python"].value or None, progress=progress)
     if not other.correct:
         return check, task
-    (project / task.reference_file).unlink()
-    print_text(clean(f"reference: the kernel as it is, because it {check.problem} when "
-                     f"{task.reference_function} of the program is the reference"), to)
+    file = project / task.reference_file
+    file.unlink()
+    if not any(file.parent.iterdir()):
+        file.parent.rmdir()
+    print_text(clean(f"{task.reference_function} of the program is not the reference, as the "
+                     f"kernel {check.problem}; the kernel itself is"), to)
     return other, alone
 
 

@@ -60,8 +60,7 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         raise InputError("no function that kopt can call", where=str(project / source), fix=advice)
     function = _function(project / source, others, args, prompt)
     has_reference = args.reference or named_reference.in_python(project, function)
-    found = [] if has_reference or not function.is_global else \
-        list(host_reference.find(function, text, others))
+    found = [] if has_reference else list(host_reference.find(function, text, others))
     reference = target.BASELINE if found else _reference(args.reference, project, function, prompt)
     call = program_call.find(function, [text, *others.values()])
     shapes = {**call.shapes, **pairs(args.shape, "--shape")}

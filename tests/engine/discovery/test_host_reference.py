@@ -80,6 +80,30 @@ def test_cpu_function_computes_in_double(tmp_path: Path, signature: str, rest: s
     assert list(count) == [0, 1, 2, 3, 4]
 
 
+def test_sizes_of_the_cpu_function_may_multiply_to_one_of_the_kernel(tmp_path: Path) -> None:
+    """The kernel's size is divided by the number that the program passes."""
+    source = """
+__global__ void scale_rows(float *out, const float *in, int N, int C) { out[0] = in[0]; }
+void scale_rows_cpu(float *out, const float *in, int B, int T, int C) {
+    for (int i = 0; i < B * T * C; i++) out[i] = in[i] * (1 + i / C % T);
+}
+void launch(float *out, const float *in, int B, int T, int C) {
+    const int N = B * T;
+    scale_rows<<<N, 64>>>(out, in, N, C);
+}
+int main() {
+    int B = 8, T = 32, C = 16;
+    scale_rows_cpu(out, in, B, T, C);
+    launch(d_out, d_in, B, T, C);
+}
+"""
+    [kernel] = device_sources.functions("a.cu", source)
+    [reference] = host_reference.find(kernel, source, {})
+    assert "program::scale_rows_cpu((double *)out, (const double *)in, (int)(N / 32), (int)32, " \
+        "(int)C);" in reference.text
+    assert list(host_reference.find(kernel, source.replace("B * T;", "B * B;"), {})) == []
+
+
 def test_cpu_function_of_another_file_is_found() -> None:
     [reference] = found(KERNEL, **{"gold.cpp": "float third(float x) { return x; }\n"
                                    "float weighted(float x, int i) { return x; }\n"
