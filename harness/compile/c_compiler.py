@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.errors import Cancelled, EnvironmentFault, KoptError
@@ -32,6 +32,7 @@ ALIGNMENT = ("-falign-functions=64", "-falign-loops=64", "-falign-jumps=64")
 -falign-labels is left out: it pads paths that fall through, and times spread more with it
 (bench/c_alignment.py).
 """
+REFERENCE_FLAGS = ("-O2", "-ffp-contract=off")
 PROBE_S = 20.0
 _ERROR = re.compile(r"\berror: |undefined reference|: cannot find |^kopt: ")
 
@@ -93,6 +94,11 @@ def build(target: Target, tree: Path, out: Path, *, yields: Turnstile | None = N
     run_compiler(argv, tree, out.parent, yields=yields, cancel=cancel,
                  name=f"build-{out.parent.name}")
     return hashlib.sha256(out.read_bytes()).hexdigest()
+
+
+def build_reference(target: Target, tree: Path, out: Path) -> None:
+    """Compile the C file of the task's reference to a library. Raises BuildError."""
+    build(replace(target, source=target.reference_file, build=REFERENCE_FLAGS), tree, out)
 
 
 def run_compiler(argv: Sequence[str], cwd: Path, writable: Path, *,

@@ -61,9 +61,15 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def copy_sources(project: Path, target: Path, *, skipped: Sequence[str] = (".git",)) -> None:
-    """Copy a project with its links, without the folders and files named in `skipped`."""
-    shutil.copytree(project, target, symlinks=True, dirs_exist_ok=True,
-                    ignore=shutil.ignore_patterns(*skipped))
+    """Copy a project with its links, without pipes, sockets and what is named in `skipped`."""
+    named = shutil.ignore_patterns(*skipped)
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return named(folder, names) | {
+            entry.name for entry in os.scandir(folder) if not (
+                entry.is_symlink() or entry.is_dir() or entry.is_file())}
+
+    shutil.copytree(project, target, symlinks=True, dirs_exist_ok=True, ignore=left_out)
 
 
 def remove(path: Path) -> bool:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.case import Case, Errors, TrivialAnswer
-from harness.compile import compiler_cache, kernel
+from harness.compile import c_compiler, compiler_cache, kernel
+from harness.compile.c_compiler import BuildError
 from harness.compile.kernel import Place
 from harness.errors import KoptError
 from harness.formats.json_codec import convert, to_builtins, to_json
@@ -80,6 +81,7 @@ class Oracle:
                "library": "numpy" if target.language == "c" else "torch",
                "device": place.device, "scratch": str(scratch), "float64": target.float64,
                "dtypes": sorted({arg.dtype for arg in target.args} | set(target.output_dtypes)),
+               "c_reference": self._c_reference(reference_tree, scratch),
                "baseline": None if not target.by_baseline else kernel.make(
                    target, reference_tree, "reference", place, base=reference_tree).job()}
 
@@ -188,6 +190,18 @@ class Oracle:
         return tuple({**to_builtins(tensor), "nbytes": tensor.nbytes,
                       "config_class": config_class.name}
                      for tensor in self.target.tensors(config_class))
+
+    def _c_reference(self, tree: Path, scratch: Path) -> str:
+        """Build the task's reference if it is in C; return the library, else ""."""
+        if not self.target.has_c_reference:
+            return ""
+        library = scratch / "reference.so"
+        try:
+            c_compiler.build_reference(self.target, tree, library)
+        except BuildError as error:
+            raise OracleError(f"the reference does not compile: {error.what}",
+                              where=self.target.reference) from None
+        return str(library)
 
     @contextmanager
     def running(self) -> Iterator[None]:

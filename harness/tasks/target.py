@@ -67,6 +67,7 @@ CONSTANTS = ("none", "bool", "str", "tuple", "dtype", "device")
 """What an argument without a shape may be besides a number: its `literal` is passed as it is."""
 BASELINE = "baseline"
 """The reference of a task whose expected results the baseline's own entry computes."""
+C_SOURCES = (".c", ".cpp", ".cc", ".cxx")
 DTYPE_TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2,
                    "float8_e4m3fn": 0.125, "float8_e5m2": 0.25}
 """Used if the baseline's own error is unknown; see harness/correctness/tolerance.py."""
@@ -203,6 +204,12 @@ class Target:
     def by_baseline(self) -> bool:
         """Whether the baseline's own entry computes the expected results."""
         return self.reference == BASELINE
+
+    @property
+    def has_c_reference(self) -> bool:
+        """Whether the reference is a C function, which takes the arguments with floats as double.
+        """
+        return not self.by_baseline and self.reference_file.endswith(C_SOURCES)
 
     @property
     def reference_file(self) -> str:

@@ -70,6 +70,11 @@ def check(target: Target) -> None:
                        fix="use role: output")
     if not 1 <= target.num_gpus <= MAX_GPUS:
         raise BadField(f"num_gpus must be from 1 to {MAX_GPUS}", ("num_gpus",))
+    if target.has_c_reference and (target.returns or not target.float64 or any(
+            not _can_take(arg, "c") and not arg.dtype.endswith("float16")
+            for arg in target.args)):
+        raise BadField("a C reference takes the arguments in call order, every float as a double: "
+                       "the task has others", ("reference",), fix="write it in Python")
     if target.num_gpus > 1 and target.language == "c":
         raise BadField("a C kernel runs on the CPU: num_gpus must be 1", ("num_gpus",))
     if target.launch is not None:

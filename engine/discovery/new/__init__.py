@@ -1,4 +1,5 @@
 """Drafts the task and the manifest that `kopt new` shows to a person.
 
-Face: draft_command, draft_kernel, integer_ranges, knob_trials, launch_constant, parameters.
+Face: draft_command, draft_kernel, integer_ranges, knob_trials, launch_constant, named_reference,
+parameters, reference_trial.
 """

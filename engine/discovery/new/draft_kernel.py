@@ -102,7 +102,8 @@ def draft(function: CFunction, source: Path, reference: str, shapes: Mapping[str
     task = Target(op=function.name.partition("<")[0], language=function.language,
                   source=source.as_posix(), entry=function.name, reference=reference, args=args,
                   launch=function.launch, classes=config_classes,
-                  build=(*BUILD_FLAGS["c"], *function.flags) if function.flags else None)
+                  build=(*BUILD_FLAGS.get(function.language, ()), *function.flags)
+                  if function.flags else None)
     check(task)
     for config_class in task.classes:
         tensors = task.tensors(config_class)
@@ -145,6 +146,9 @@ def explain(task: Target, *, tries: bool = False) -> Iterator[str]:
         yield f"{arg.name:18} {arg.kind} {arg.dtype}{shape}  ({reason})"
     if task.by_baseline:
         yield "reference          the kernel as it is  (none in Python; each gain is flagged)"
+    if task.has_c_reference:
+        yield f"reference          {task.reference_function} of the program, every float as a " \
+            f"double  ({task.reference_file})"
     if task.build is not None:
         yield f"{'build':18} {' '.join(task.build)}  (what the source needs)"
     if task.launch is not None:
@@ -162,8 +166,8 @@ def parse_dims(text: str) -> tuple[int | str, ...]:
 
 
 def parse_config_class(text: str) -> ConfigClass:
-    """Parse a config class such as "tall: rows=1024 cols=64"."""
-    name, _, rest = text.partition(":")
+    """Parse a config class such as "tall: rows=1024 cols=64"; after the colon may be no size."""
+    name, colon, rest = text.partition(":")
     shape: dict[str, int] = {}
     for part in rest.replace(",", " ").split():
         key, equals, number = part.partition("=")
@@ -171,7 +175,7 @@ def parse_config_class(text: str) -> ConfigClass:
             raise InputError(f"cannot read {part!r} in the config class {text!r}",
                              fix="write NAME: rows=1024 cols=64")
         shape[key] = int(number)
-    if not name.strip() or not shape:
+    if not name.strip() or not (shape or (colon and not rest.strip())):
         raise InputError(f"cannot read the config class {text!r}",
                          fix="write NAME: rows=1024 cols=64")
     return ConfigClass(name=name.strip(), shape=shape)

@@ -1,5 +1,5 @@
 """Reads a project without running it: kernel source, benchmark, columns of its result table.
 
-Face: benchmark, columns, device_sources, file_changes, kernel_source, native_benchmark,
-program_call, sources.
+Face: benchmark, columns, cpp_as_c, device_sources, file_changes, kernel_source, native_benchmark,
+pointer_roles, sources.
 """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+import msgspec
+
+from engine.discovery.project import cpp_as_c, pointer_roles
 from engine.discovery.project.sources import (
     C_TYPES,
     CFunction,
@@ -15,21 +18,25 @@ from engine.discovery.project.sources import (
     read_source,
 )
 from engine.routing import source_language
+from engine.transformations.cuda.device_code import ParsedCuda
 from harness.compile.device_code import source_constants
 from harness.tasks.target import Arg, Language
 
-SUFFIXES = (".cu", ".hip", ".cpp", ".cc", ".cxx")
+OF_CUDA = (".cu", ".cuh")
+SUFFIXES = (*OF_CUDA, ".hip", ".cpp", ".cc", ".cxx")
 TYPES = C_TYPES | {
     "half": "float16", "__half": "float16", "half2": "float16", "__half2": "float16",
     "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "hip_bfloat16": "bfloat16",
     "__hip_bfloat16": "bfloat16", "__nv_fp8_e4m3": "float8_e4m3fn",
     "__nv_fp8_e5m2": "float8_e5m2", "float2": "float32", "float4": "float32", "int4": "int32"}
 """A vector has its elements' dtype."""
+MOST_NAMED = 3
+"""Most files that an advice names."""
 _IGNORED = re.compile(r"/\*.*?\*/|//[^\n]*|^[ \t]*#(?:\\\n|[^\n])*", re.DOTALL | re.MULTILINE)
-_BOUNDS = re.compile(r"\b__launch_bounds__\s*\([^()]*\)")
 _FUNCTION = re.compile(
     r"(?:template\s*<(?P<template>[^{};]*?)>\s*)?(?P<head>(?:extern\s*\"C\"\s*)?[A-Za-z_][\w\s*]*?)"
-    r"\b(?P<name>\w+)\s*\((?P<parameters>[^(){};]*)\)\s*\{")
+    r"\b(?P<name>\w+)\s*\((?P<parameters>"
+    r"(?:[^(){};]|\(\s*\*\s*\w+\s*\)\s*\([^(){};]*\))*)\)\s*\{")
 _BLOCK = re.compile(r"extern\s*\"C\"\s*\{")
 _STREAM = re.compile(r"\b(?:cudaStream_t|hipStream_t|CUstream)\b|\bvoid\s*\*")
 _UNTYPED = re.compile(r"\bvoid\s*\*\s*(?:__restrict__\s*|restrict\s*)?(?P<name>\w+)")
@@ -42,6 +49,8 @@ class DeclaredFunction:
 
     name: str
     template: str
+    head: str
+    """What is before its name: its type and qualifiers."""
     parameters: str
     body: str
     is_c: bool
@@ -62,54 +71,65 @@ class DeclaredFunction:
 
         return _UNTYPED.sub(of_cast, parameters)
 
-    def is_read_first(self, name: str) -> bool:
-        """Return whether the first use of an array's elements reads or updates them."""
-        match = re.search(rf"\b{name}\s*\[", self.body)
-        if match is None:
-            return False
-        after = self.body[closing(self.body, match.end() - 1) + 1:].lstrip()
-        value = after.partition(";")[0]
-        return not after.startswith("=") or after.startswith("==") or \
-            re.search(rf"\b{name}\s*\[", value) is not None
-
 
 def language_of(path: str, source: str) -> Language:
     """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; then CUDA for
-    .cu or by CUDA's names; else C, whose compiler takes C++ by the file's suffix.
+    .cu, .cuh or by CUDA's names; else C, whose compiler takes C++ by the file's suffix.
     """
     suffix = PurePosixPath(path).suffix
-    of_hip = suffix != ".cu" and re.search(r"\bhip[A-Z]\w+|hip/", source) is not None
+    of_hip = suffix not in OF_CUDA and re.search(r"\bhip[A-Z]\w+|hip/", source) is not None
     if suffix == ".hip" or of_hip:
         return "hip"
-    return "c" if suffix != ".cu" and source_language.detect(source, path) == "c" else "cuda"
+    return "c" if suffix not in OF_CUDA and source_language.detect(source, path) == "c" else "cuda"
 
 
-def functions(path: str, source: str) -> list[CFunction]:
+def functions(path: str, source: str, program: Sequence[str] = ()) -> list[CFunction]:
     """Return `extern "C"` functions of the host, then `__global__` functions.
 
-    A template counts only where the file launches an instance of it.
+    A template counts only where the file, or another text of its program, launches an instance.
     """
     language, text = language_of(path, source), plain_text(source)
+    plain_c = cpp_as_c.rewrite(source)
+    constants = source_constants.find(source)
     by_name = {each.name: each for each in declared(text)}
-    sites = {site.kernel: site for site in reversed(launch_sites(text))}
-    hosts, kernels = list[CFunction](), list[CFunction]()
+    whole = "\n".join([text, *map(plain_text, program)])
+    sites = {site.kernel: site for site in reversed(launch_sites(whole, constants))}
+    hosts, kernels = list[tuple[CFunction, LaunchSite | None]](), list[CFunction]()
     for each in by_name.values():
         site = sites.get(each.name)
-        instance = site.instance if site is not None else ""
+        instance = "" if site is None else site.instance or _deduced(each, site, whole)
         if not (each.is_global or each.is_c) or bool(each.template) != bool(instance):
             continue
         args = _arguments(each.typed(each.instance_parameters(instance)))
         if each.is_global and args:
             kernels.append(CFunction(
-                f"{each.name}{instance}", _roles(args, each, {arg.name: arg.name for arg in args}),
-                language=language, is_global=True, constants=source_constants.find(source)))
+                f"{each.name}{instance}",
+                pointer_roles.with_roles(args, plain_c, each.name, ParsedCuda),
+                language=language, is_global=True, constants=constants))
         elif args:
             inner = next((site for site in sites.values()
                           if site.kernel in by_name and f"{site.text}" in each.body), None)
             flags = ("-fopenmp",) if language == "c" and source_language.uses_openmp(source) else ()
-            hosts.append(CFunction(each.name, _launcher(args, by_name, inner), language=language,
-                                   flags=flags))
-    return hosts + kernels
+            hosts.append((CFunction(each.name, args, language=language, flags=flags), inner))
+    by_kernel = {kernel.name: kernel for kernel in kernels}
+    return [*(msgspec.structs.replace(host, args=_launcher(host.args, by_kernel, inner))
+              for host, inner in hosts), *kernels]
+
+
+def _deduced(kernel: DeclaredFunction, site: LaunchSite, text: str) -> str:
+    """Return the arguments of a template that a launch leaves out, "" if they are not clear.
+
+    They are the types with which the arrays that the launch passes are declared.
+    """
+    types = dict[str, str]()
+    for part, value in zip(split_parts(kernel.parameters), site.values, strict=False):
+        found = re.search(rf"\b(\w+)\s*\*[^;(){{}}=<>]*?\b{re.escape(value)}\b", text) \
+            if value.isidentifier() else None
+        if found and found[1] in TYPES:
+            types = {name: found[1] for name in _NAME.findall(part)[:-1]} | types
+    names = [_NAME.findall(part)[-1] for part in kernel.template.split(",") if part.strip()]
+    return f"<{','.join(types[name] for name in names)}>" if names and all(
+        name in types for name in names) else ""
 
 
 def kernel_files(project: Path) -> list[Path]:
@@ -118,11 +138,34 @@ def kernel_files(project: Path) -> list[Path]:
             and functions(path.name, read_source(path))]
 
 
-def advice(source: str) -> str:
-    """Return what a person can do if a source has no function that could be a target."""
-    if re.search(r"torch/extension\.h|\bTORCH_LIBRARY|\bPYBIND11_MODULE|\btorch::Tensor", source):
-        return ("it is a torch extension: name the Python function that builds and calls it, "
-                "kopt new FILE.py:FUNCTION")
+def extension_advice(source: str, scripts: Mapping[str, str], name: str) -> str:
+    """Return what to name in place of a torch extension's source, "" if it is none.
+
+    `scripts` are the project's Python files; those that name the source are named.
+    """
+    if not re.search(r"torch/extension\.h|\bTORCH_LIBRARY|\bPYBIND11_MODULE|\btorch::Tensor",
+                     source):
+        return ""
+    builders = [path for path, text in scripts.items() if name in text]
+    return "it is a torch extension: name the Python function that builds and calls it, " + \
+        ", or ".join(f"kopt new {path}:FUNCTION" for path in (builders or ["FILE.py"])[:MOST_NAMED])
+
+
+def advice(source: str, others: Mapping[str, str]) -> str:
+    """Return what a person can do if a source has no function that could be a target.
+
+    `others` are the texts of the project's other files by name. Those with kernels are named, if
+    any are those that the source includes, or that define what it launches.
+    """
+    launched = {site.kernel for site in launch_sites(plain_text(source))}
+    with_kernels = {name: found for name, text in others.items() if (found := {
+        each.name.partition("<")[0] for each in functions(
+            name, text, [source, *others.values()]) if each.is_global})}
+    direct = [name for name, found in with_kernels.items()
+              if launched & found or f"{PurePosixPath(name).name}\"" in source]
+    if names := direct or list(with_kernels):
+        return "kernels of its project are in other files: kopt new " + ", or ".join(
+            names[:MOST_NAMED])
     host = 'write extern "C" before a function of the host that takes pointers and numbers'
     return f"{host}, or name a __global__ function that is not a template" \
         if "__global__" in source else host
@@ -130,7 +173,7 @@ def advice(source: str) -> str:
 
 def plain_text(source: str) -> str:
     """Return a source without comments, preprocessor lines and launch bounds."""
-    return _BOUNDS.sub(" ", _IGNORED.sub(" ", source))
+    return re.sub(cpp_as_c.BOUNDS, " ", _IGNORED.sub(" ", source))
 
 
 def declared(text: str) -> Iterator[DeclaredFunction]:
@@ -144,8 +187,9 @@ def declared(text: str) -> Iterator[DeclaredFunction]:
             continue
         body = text[match.end() - 1:closing(text, match.end() - 1) + 1]
         yield DeclaredFunction(
-            name=match["name"], template=match["template"] or "", parameters=match["parameters"],
-            body=body, is_global="__global__" in head, is_c="__global__" not in head
+            name=match["name"], template=match["template"] or "",
+            head=" ".join(head), parameters=match["parameters"], body=body,
+            is_global="__global__" in head, is_c="__global__" not in head
             and "static" not in head and (inside or "extern" in head))
 
 
@@ -157,21 +201,15 @@ def _arguments(parameters: str) -> tuple[Arg, ...] | None:
     return arguments(",".join(parts), TYPES)
 
 
-def _roles(args: Sequence[Arg], kernel: DeclaredFunction, names: dict[str, str],
-           ) -> tuple[Arg, ...]:
-    """Return the arguments; outputs that the kernel reads before it writes them become inout."""
-    return tuple(replace(arg, role="inout") if arg.role == "output" and arg.name in names
-                 and kernel.is_read_first(names[arg.name]) else arg for arg in args)
-
-
-def _launcher(args: tuple[Arg, ...], declared: dict[str, DeclaredFunction],
+def _launcher(args: tuple[Arg, ...], kernels: Mapping[str, CFunction],
               site: LaunchSite | None) -> tuple[Arg, ...]:
     """Return a launcher's arguments with their roles in the kernel that it launches."""
-    if site is None:
+    kernel = kernels.get(f"{site.kernel}{site.instance}") if site is not None else None
+    if site is None or kernel is None:
         return args
-    kernel = declared[site.kernel]
-    inner = [words[-1] for part in kernel.parameters.split(",") if (words := _NAME.findall(part))]
-    return _roles(args, kernel, dict(zip(site.values, inner, strict=False)))
+    roles = {value: arg.role for value, arg in zip(site.values, kernel.args, strict=False)}
+    return tuple(replace(arg, role=roles.get(arg.name, arg.role)) if arg.role else arg
+                 for arg in args)
 
 
 def closing(text: str, at: int) -> int:
@@ -199,12 +237,26 @@ class LaunchSite:
     values: tuple[str, ...]
 
 
-def launch_sites(text: str) -> list[LaunchSite]:
-    """Return the launches in a plain text, in their order."""
+def launch_sites(text: str, known: Collection[str] = ()) -> list[LaunchSite]:
+    """Return the launches in a plain text, in their order.
+
+    In template arguments other constants than the known ones are replaced by their numbers.
+    """
     return [LaunchSite(
-        kernel=match["kernel"], instance=re.sub(r"\s+", "", match["instance"] or ""),
+        kernel=match["kernel"], instance=instance_at(match["instance"] or "", text[:match.start()],
+                                                     known),
         text=match[0], values=tuple(split_parts(match["values"])))
         for match in _SITE.finditer(text)]
+
+
+def instance_at(instance: str, before: str, known: Collection[str] = ()) -> str:
+    """Return template arguments `<...>`, constants replaced by the last number that a text says."""
+    def number(name: re.Match[str]) -> str:
+        found = re.findall(rf"\bconst[\w\s]*\b{name[0]}\s*=\s*(\d+)\s*;", before) \
+            if name[0] not in known else []
+        return found[-1] if found else name[0]
+
+    return _NAME.sub(number, re.sub(r"\s+", "", instance))
 
 
 def split_parts(text: str) -> list[str]:

@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tree_sitter import Node
 
 from engine.split.languages.syntax import parts, walk
 from engine.transformations.c.parsed_c import ParsedC
 from harness.errors import InputError
+from harness.tasks.target import Arg
 
-READERS = re.compile(r"f?printf|assert|mem(cpy|move|cmp)|_mm\d*_\w*(load|gather)\w*|vld\d\w*")
+READERS = re.compile(r"f?printf|assert|mem(cpy|move|cmp)|_mm\d*_\w*(load|gather)\w*|vld\d\w*"
+                     r"|__ld\w+|load_matrix_sync")
 """Functions that write through no pointer, but for those that write through their first one."""
 ELEMENTS = ("subscript_expression", "pointer_expression")
 FIRST_WRITTEN = ("memcpy", "memmove")
+ATOMICS = "atomic"
+"""How the functions start that read an element and write it."""
 
 
-def only_read(source: str, function: str) -> frozenset[str]:
-    """Return the pointer parameters through which a function of a source writes nothing.
+def with_roles(args: Sequence[Arg], source: str, function: str,
+               parsed: type[ParsedC] = ParsedC) -> tuple[Arg, ...]:
+    """Return a function's arguments with the roles that its text in a source shows.
 
-    A pointer that an unknown function gets counts as written. Empty if all are written, or if the
-    source cannot be parsed.
+    A pointer through which it writes nothing is an input. One that it reads before it writes to it
+    is an `inout`: `x[i] /= sum` reads. A pointer that an unknown function gets counts as written
+    by it. The arguments are returned unchanged if the text cannot be parsed or writes nothing.
     """
     try:
-        pointers = _Pointers(ParsedC(source))
+        pointers = _Pointers(parsed(source))
     except (InputError, RecursionError):
-        return frozenset()
+        return tuple(args)
     names, written = pointers.of(function, frozenset())
-    return frozenset(names) - written if written else frozenset()
-
-
-def read_first(source: str, function: str) -> frozenset[str]:
-    """Return the pointer parameters that a function reads before it writes to them, by its text.
-
-    `x[i] /= sum` reads. A pointer that another function gets first counts as written by it.
-    """
-    try:
-        pointers = _Pointers(ParsedC(source))
-    except (InputError, RecursionError):
-        return frozenset()
-    return pointers.read_first(function)
+    first = pointers.read_first(function)
+    if not written:
+        return tuple(args)
+    return tuple(arg if arg.role is None else
+                 replace(arg, role=None) if arg.name in names and arg.name not in written else
+                 replace(arg, role="inout") if arg.name in first else arg for arg in args)
 
 
 class _Pointers:
@@ -115,7 +115,8 @@ class _Pointers:
             yield self._base(written), False
             return
         if called and not self._reads(called):
-            yield from ((name, False) for name in self.parsed.names(node.children[-1])
+            yield from ((name, called.startswith(ATOMICS))
+                        for name in self.parsed.names(node.children[-1])
                         if types.get(name, "").endswith("*"))
             return
         for child in node.children:
@@ -156,20 +157,42 @@ class _Pointers:
         if part.type != "call_expression":
             return set()
         called, given = self.parsed.text(part.children[0]), part.children[-1].named_children
+        by_reference = self._by_reference(called, given)
         if called in self.functions:
             names, written = self.of(called, above)
             given = [each for each, name in zip(given, names, strict=False) if name in written]
         elif self._reads(called):
             given = given[:1] if called in FIRST_WRITTEN else []
-        return {name for each in given for name in self._passed(each)}
+        depths = {} if called.isupper() else {
+            name: kind.count("*") for name, kind in types.items()}
+        return {name for each in given for name in self._passed(each, depths)} | {
+            name for each in by_reference for name in self._passed(each, {})}
+
+    def _by_reference(self, called: str, given: Sequence[Node]) -> list[Node]:
+        """Return the arguments that C++ passes by reference, so that a function may change them."""
+        if called == "swap":
+            return list(given)
+        node = self.functions.get(called)
+        parameters = [] if node is None else list(parts(node, "parameter_declaration"))
+        return [each for each, part in zip(given, parameters, strict=False)
+                if "&" in self.parsed.text(part) and "const" not in self.parsed.text(part)]
 
     def _reads(self, called: str) -> bool:
         return called in self.parsed.pure or READERS.fullmatch(called) is not None
 
-    def _passed(self, node: Node) -> set[str]:
-        """Return the names in an argument, but for those that only a reading function gets."""
+    def _passed(self, node: Node, depths: Mapping[str, int]) -> set[str]:
+        """Return the names in an argument, but for those that only a reading function gets.
+
+        An element `x[i]` of an array with a known depth is passed by value.
+        """
         if node.type == "identifier":
             return {self.parsed.text(node)}
         if node.type == "call_expression" and self._reads(self.parsed.text(node.children[0])):
             return set()
-        return {name for child in node.children for name in self._passed(child)}
+        if node.type == "subscript_expression":
+            levels = sum(1 for _ in parts(node.children[0], "subscript_expression")) + 1
+            if depths.get(self._base(node)) == levels:
+                return set()
+        if node.type == "pointer_expression":
+            depths = {}  # the address of an element
+        return {name for child in node.children for name in self._passed(child, depths)}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from engine.discovery.project.pointer_roles import only_read, read_first
+from engine.discovery.project import pointer_roles
 from engine.routing import source_language
 from harness.tasks.target import Arg, Language, Launch
 
@@ -108,11 +107,17 @@ def read_source(path: Path) -> str:
         return ""
 
 
-def program_texts(project: Path, path: Path) -> list[str]:
-    """Return a source's text, then those of the first other C and C++ files of its project."""
+def program_texts(project: Path, path: Path) -> dict[str, str]:
+    """Return the texts of the first other C and C++ files of a source's project, by their names."""
     others = [other for other in project_files(project)
               if other.suffix in PROGRAM_SUFFIXES and other != path][:MAX_PROGRAMS]
-    return [read_source(path), *map(read_source, others)]
+    return {other.relative_to(project).as_posix(): read_source(other) for other in others}
+
+
+def scripts(project: Path) -> dict[str, str]:
+    """Return the texts of a project's first Python files, by their names."""
+    files = [path for path in project_files(project) if path.suffix == ".py"][:MAX_PROGRAMS]
+    return {path.relative_to(project).as_posix(): read_source(path) for path in files}
 
 
 def c_functions(source: str) -> list[CFunction]:
@@ -126,9 +131,7 @@ def c_functions(source: str) -> list[CFunction]:
             continue
         if args := arguments(parameters):
             if any(arg.role for arg in args):
-                read, first = only_read(source, name), read_first(source, name)
-                args = tuple(replace(arg, role=None) if arg.name in read else replace(
-                    arg, role="inout") if arg.role and arg.name in first else arg for arg in args)
+                args = pointer_roles.with_roles(args, source, name)
             functions.append(CFunction(name, args, flags=flags))
     return functions
 

@@ -33,7 +33,8 @@ def judge(task: Target, project: Path, device: Device, *, python: str | None,
 
     With `settles`, the result's task has ranges of integer inputs with which the kernel and its own
     reference agree. Where the baseline is the reference, nothing would notice an index that is out
-    of bounds, so these ranges stay; outputs of which it writes a part only become `inout`.
+    of bounds, so these ranges stay. Outputs of which it writes a part only become `inout` there,
+    and where the reference is in C.
     """
     began, drafted = time.monotonic(), DraftedTarget(target=task, files={})
     with tempfile.TemporaryDirectory(prefix="kopt-") as scratch, contextlib.closing(
@@ -52,7 +53,8 @@ def judge(task: Target, project: Path, device: Device, *, python: str | None,
 
         if settles and result.correct and not task.by_baseline:
             integer_ranges.settle(task, accepts)
-        if settles and task.by_baseline and result.verdict and not result.correct:
+        if settles and (task.by_baseline or task.has_c_reference) and result.verdict \
+                and not result.correct:
             _settle_roles(task, accepts)
     return replace(result, seconds=time.monotonic() - began)
 

@@ -1,4 +1,4 @@
 """Kernels that kopt writes for calls over the rows of one tensor, each value read once.
 
-Face: row_region (which calls), row_entry (their Triton source).
+Face: row_entry, row_region.
 """

@@ -88,6 +88,20 @@ class NumpyArrays(Arrays):
         return array.astype("float64" if array.dtype.kind == "f" else "int64") if wide \
             else array.copy()
 
+    def host_zeros(self, shape: list[int], dtype: str) -> Any:
+        """Return zeros in the host's memory."""
+        return self.np.zeros(shape, dtype)
+
+    def on_host_as(self, value: Any, dtype: str) -> Any:
+        """Return values of a dtype, in a row in the host's memory."""
+        return self.np.ascontiguousarray(value, dtype)
+
+    def address(self, value: Any) -> int:
+        return int(value.ctypes.data)
+
+    def from_host(self, value: Any) -> Any:
+        return value
+
     def noise(self, count: int, seed: int, like: Any) -> Any:
         """Return random factors for values like these, see TorchArrays.noise."""
         noise = self.np.random.default_rng(seed).random(count, dtype=self.np.float32)

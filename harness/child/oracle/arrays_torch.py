@@ -175,6 +175,20 @@ class TorchArrays(TorchDifferences):
         return tensor.clone() if not wide or native.dtype is self.torch.bool else tensor.to(
             self.torch.float64 if tensor.is_floating_point() else self.torch.int64)
 
+    def host_zeros(self, shape: list[int], dtype: str) -> Any:
+        """Return zeros in the host's memory."""
+        return self.torch.zeros(shape, dtype=self.dtype(dtype))
+
+    def on_host_as(self, value: Any, dtype: str) -> Any:
+        """Return values of a dtype, in a row in the host's memory."""
+        return value.to("cpu", self.dtype(dtype)).contiguous()
+
+    def address(self, value: Any) -> int:
+        return int(value.data_ptr())
+
+    def from_host(self, value: Any) -> Any:
+        return value.to(self.device)
+
     def noise(self, count: int, seed: int, like: Any) -> Any:
         """Return random factors for values like these.
 

@@ -1,4 +1,4 @@
-"""A task's reference: a Python function or, where it has none, the baseline's entry function."""
+"""A task's reference: a Python or C function or, where it has none, the baseline's entry."""
 
 from __future__ import annotations
 
@@ -125,39 +125,53 @@ C_TYPES = {"float32": ctypes.c_float, "float64": ctypes.c_double, "int64": ctype
 
 
 class LibraryReference:
-    """Calls the entry of the baseline's C library on numpy arrays of the declared dtypes."""
+    """Calls a function of a C library with the task's arguments in call order, on the CPU.
+
+    It is the baseline's entry, which takes the declared dtypes, or the task's own reference, which
+    takes every float as a double.
+    """
 
     runs_on_host = False
 
-    def __init__(self, arrays: Any, kernel: dict[str, Any]) -> None:
-        self.arrays = arrays
-        self.function = getattr(ctypes.CDLL(kernel["artifact"]), kernel["entry"])
+    def __init__(self, arrays: Any, library: str, function: str, *, wide: bool) -> None:
+        self.arrays, self.wide = arrays, wide
+        self.function = getattr(ctypes.CDLL(library), function)
         self.function.restype = None
 
     def values(self, tensors: list[dict[str, Any]], drawn: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments by name in call order; outputs are zeros."""
+        """Return by name all arguments that are not outputs."""
         return {tensor["name"]: tensor["value"] if tensor["role"] == "scalar" else
-                self.arrays.np.zeros(tensor["shape"], tensor["dtype"])
-                if tensor["role"] == "output" else
-                self.arrays.widen(drawn[tensor["name"]], tensor["shape"], wide=False)
-                for tensor in tensors}
+                self.arrays.widen(drawn[tensor["name"]], tensor["shape"], wide=self.wide)
+                for tensor in tensors if tensor["role"] != "output"}
 
     def results(self, tensors: list[dict[str, Any]], values: dict[str, Any]) -> list[Any]:
-        """Call the entry; return its output and in-place arrays."""
-        arrays = {tensor["name"]: self.arrays.np.ascontiguousarray(
-            values[tensor["name"]], tensor["dtype"]) for tensor in tensors
-            if tensor["role"] != "scalar"}
-        self.function(*(
-            C_TYPES[tensor["dtype"]](values[tensor["name"]]) if tensor["role"] == "scalar"
-            else ctypes.c_void_p(arrays[tensor["name"]].ctypes.data) for tensor in tensors))
-        return [arrays[tensor["name"]] for tensor in tensors
-                if tensor["role"] in ("output", "inout")]
+        """Call the function; return its output and in-place arrays. Outputs are zeros before."""
+        given: list[Any] = []
+        written: list[Any] = []
+        for tensor in tensors:
+            name, dtype = tensor["name"], self._dtype(tensor["dtype"])
+            if tensor["role"] == "scalar":
+                given.append(C_TYPES[dtype](values[name]))
+                continue
+            array = self.arrays.host_zeros(tensor["shape"], dtype) \
+                if tensor["role"] == "output" else self.arrays.on_host_as(values[name], dtype)
+            given.append(ctypes.c_void_p(self.arrays.address(array)))
+            written += [array] if tensor["role"] in ("output", "inout") else []
+            values[name] = array  # it stays in memory until the call is over
+        self.function(*given)
+        return [self.arrays.from_host(array) for array in written]
+
+    def _dtype(self, dtype: str) -> str:
+        return "float64" if self.wide and "float" in dtype else dtype
 
 
 def open_reference(arrays: Any, job: dict[str, Any]) -> Reference | BaselineReference | \
         LibraryReference:
     """Return the task's reference, or the baseline that serves as one."""
-    if not job["baseline"]:
+    baseline = job["baseline"]
+    if job["c_reference"]:
+        return LibraryReference(arrays, job["c_reference"], job["function"], wide=True)
+    if not baseline:
         return Reference(arrays, job)
-    kind = LibraryReference if job["baseline"]["language"] == "c" else BaselineReference
-    return kind(arrays, job["baseline"])
+    return LibraryReference(arrays, baseline["artifact"], baseline["entry"], wide=False) \
+        if baseline["language"] == "c" else BaselineReference(arrays, baseline)

@@ -13,6 +13,7 @@ _CONSTANT = re.compile(
     r"|\b(?:constexpr|const)\b[\w \t]*?\b(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^;,{}\n]+)[;,]",
     re.MULTILINE)
 _SUFFIX = re.compile(r"\b(\d+)[uUlL]+\b")
+_SHIFT = re.compile(r"(?<![\w.])(\d+)\s*<<\s*(\d{1,2})\b")
 
 
 def find(source: str) -> dict[str, int]:
@@ -28,5 +29,9 @@ def find(source: str) -> dict[str, int]:
 
 
 def python_expression(text: str) -> str:
-    """Translate a C expression to a task file's, in which C's `/` of integers is `//`."""
-    return _SUFFIX.sub(r"\1", text.strip()).replace("/", "//")
+    """Translate a C expression to a task file's, in which C's `/` of integers is `//`.
+
+    Shifted numbers become numbers.
+    """
+    text = _SUFFIX.sub(r"\1", text.strip()).replace("/", "//")
+    return _SHIFT.sub(lambda match: str(int(match[1]) << int(match[2])), text)

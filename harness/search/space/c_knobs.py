@@ -18,6 +18,7 @@ _TEMPLATE = re.compile(r"template\s*<([^{};]*?)>[^{};()]*?\b(\w+)\s*\(")
 _LAUNCH = re.compile(r"\b(\w+)\s*<([^<>;(){}]*)>\s*<<<(.*?)>>>", re.DOTALL)
 _ANY_LAUNCH = re.compile(r"\b(\w+)\s*(?:<[^<>;(){}]*>)?\s*<<<(.*?)>>>", re.DOTALL)
 _HEAD = re.compile(r"(?:[ \t]*(?:#[ \t]*(?:include|pragma)[^\n]*)?\n)*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _WHOLE = re.compile(r"unsigned|int|size_t|u?int\d+_t|auto")
 MOST_THREADS, WARP = 1024, 32
 BLOCK = "block"
@@ -43,6 +44,8 @@ class NumberPlace:
     is_constant: bool = False
     is_of_launch: bool = False
     """Whether it is a constant between `<<<` and `>>>`."""
+    is_of_block: bool = False
+    """Whether it is a constant in the size of a launch's block."""
     is_bound: bool = False
 
     @property
@@ -73,11 +76,13 @@ def find(source: str) -> Iterator[NumberPlace]:
     """Yield the numbers of a source that could be knobs."""
     text = _IGNORED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), source)
     launches = " ".join(match[2] for match in _ANY_LAUNCH.finditer(text))
+    blocks = _block_sizes(text)
     for match in _CONSTANT.finditer(text):
         name = match[1] or match[2]
         yield NumberPlace(kernel="", name=name, value=int(match[3]), why="a constant",
                           at=(match.end(), match.end()), is_constant=True,
-                          is_of_launch=re.search(rf"\b{name}\b", launches) is not None)
+                          is_of_launch=re.search(rf"\b{name}\b", launches) is not None,
+                          is_of_block=name in blocks and int(match[3]) <= MOST_THREADS)
     bounds = [(head[1], match) for match in _BOUNDS.finditer(text)
               if (head := _KERNEL.match(text, match.end()))]
     parameters = {match[2]: match[1].split(",") for match in _TEMPLATE.finditer(
@@ -125,6 +130,18 @@ def block_of(source: str, kernel: str) -> NumberPlace | None:
 def is_launched(source: str, kernel: str) -> bool:
     """Return whether a source launches a kernel."""
     return any(match[1] == kernel for match in _ANY_LAUNCH.finditer(_IGNORED.sub(" ", source)))
+
+
+def _block_sizes(text: str) -> set[str]:
+    """Return the names in the sizes of launched blocks, and in the variables that are such sizes.
+    """
+    names: set[str] = set()
+    for match in _ANY_LAUNCH.finditer(text):
+        parts = [text[begin:end] for begin, end in _parts(text, *match.span(2))]
+        for name in _NAME.findall(" ".join(parts[1:2])):
+            variables = re.findall(rf"\b{name}\s*(?:=|[({{])([^;\n]*);", text)
+            names |= {name, *_NAME.findall(variables[0] if len(variables) == 1 else "")}
+    return names
 
 
 def _blocks(text: str) -> Iterator[NumberPlace]:

@@ -1,9 +1,8 @@
 """Propose knobs for a source that declares none, declare them in it, and inline their values.
 
-Triton: whole numbers that a launch passes (num_warps, num_stages, BLOCK_*), directly or by a
-variable, and defaults of tl.constexpr parameters. A computed value gets a knob that overrides it
-unless the knob is 0. C, CUDA, HIP: `#define`, `constexpr int`, the threads of a block, whole
-numbers among a launch's template arguments and in `__launch_bounds__`.
+Triton: whole numbers that a launch passes (num_warps, BLOCK_*), directly or by a variable, and
+defaults of tl.constexpr parameters. A computed value gets a knob that overrides it unless it is 0.
+C, CUDA, HIP: constants, a block's threads, numbers in template arguments and `__launch_bounds__`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from harness.search.space import c_knobs, python_entry, triton_autotune, triton_
 SIZES = re.compile(
     r"(?i)^(block|tile|group|split|chunk|unroll|warps|threads|lanes|stages|b[mnkdthv]$)"
     r"|_(block|tile|size|threads|warps|unroll)$")
+FIXED = re.compile(r"(?i)warp_?size|batch_?size")  # sizes of the hardware and of the problem
 USUAL = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
 OVERRIDES = (64, 128, 256, 512, 1024, 2048, 4096)
 TILES = (16, 32, 64, 128, 256)
@@ -233,7 +233,8 @@ def _of_c(source: str, launch: Mapping[str, int] | None) -> Iterator[KnobProposa
                                why="threads of a block, which only the task states",
                                edits=(Edit(begin=head, end=head, written=""),), is_of_launch=True)
     for number in c_knobs.find(source):
-        if number.is_constant and (not SIZES.search(number.name) or number.value < 1):
+        if number.is_constant and (number.value < 1 or FIXED.search(number.name) or
+                                   not (number.is_of_block or SIZES.search(number.name))):
             continue
         name = number.name if number.is_constant else _knob_name(number.kernel, number.name)
         if number.is_block and launch is not None and name not in launch:

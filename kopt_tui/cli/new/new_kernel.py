@@ -9,8 +9,10 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
@@ -24,6 +26,7 @@ from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import InputError
 from harness.formats.quantities import counted
+from harness.requests import Progress
 from harness.search.space import knobs, tuning_table
 from harness.search.space.knob_proposals import KnobProposal
 from harness.tasks import target, task_file
@@ -113,7 +116,8 @@ def of_task(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     listed = ", ".join(f"{knob.name} ({len(knob.choices)})" for knob in declared[:8])
     settings = counted(math.prod(len(knob.choices) for knob in declared), "configuration")
     facts = NewFacts(
-        op=task.op, language=task.language, source=task.source, knobs=tuple(declared),
+        op=task.op, language=task.language, source=task.source, reference=task.reference,
+        knobs=tuple(declared),
         proposed_knobs=new_facts.tried_knobs(proposed),
         classes=tuple(DraftedClass(name=entry.name, core=entry.core) for entry in task.classes))
     return NewManifest(
@@ -167,6 +171,8 @@ def _first_check(project: Path, task_path: str, task: target.Target, known: Para
     with stages(quiet=args.json) as progress:
         check = kernel_check.judge(task, project, _device(known), settles=is_drafted,
                                    python=known["python"].value or None, progress=progress)
+        if is_drafted and task.has_c_reference and not args.reference and check.problem:
+            check, task = _without_reference(project, task, check, known, progress, to)
     settled = check.drafted.target
     if is_drafted:
         (project / task_path).write_text(draft_kernel.dump_task(settled), encoding="utf-8")
@@ -175,6 +181,27 @@ def _first_check(project: Path, task_path: str, task: target.Target, known: Para
             print_text(clean(line), to)
     print_text(clean(kernel_check.describe(check)), to)
     return check
+
+
+def _without_reference(project: Path, task: target.Target, check: FirstCheck, known: Parameters,
+                       progress: Callable[[Progress], None], to: TextIO,
+                       ) -> tuple[FirstCheck, target.Target]:
+    """Judge the kernel by itself, where it disagrees with the program's CPU function.
+
+    The function stays the reference if the kernel cannot be judged by itself either.
+    """
+    alone = replace(task, reference=target.BASELINE)
+    other = kernel_check.judge(alone, project, _device(known), settles=True,
+                               python=known["python"].value or None, progress=progress)
+    if not other.correct:
+        return check, task
+    file = project / task.reference_file
+    file.unlink()
+    if not any(file.parent.iterdir()):
+        file.parent.rmdir()
+    print_text(clean(f"{task.reference_function} of the program is not the reference, as the "
+                     f"kernel {check.problem}; the kernel itself is"), to)
+    return other, alone
 
 
 def _device(known: Parameters) -> Device:

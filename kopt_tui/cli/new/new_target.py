@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import os
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,8 @@ from engine.discovery.project import device_sources
 from engine.discovery.project.sources import read_source
 from engine.repository.git import locate
 from engine.routing.source_language import top_level
-from harness.errors import InputError
+from harness.errors import InputError, Refused
+from harness.formats import file_copy
 from kopt_tui.cli.new import new_benchmark
 
 Kind = Literal["benchmark", "kernel", "function", "module", "gpu_source", "definition", "batch"]
@@ -24,6 +26,8 @@ Kind = Literal["benchmark", "kernel", "function", "module", "gpu_source", "defin
 `gpu_source`: CUDA or HIP. `definition`: JSON of flashinfer-bench. `batch`: a folder of files, one
 manifest each."""
 MODULE = frozenset(("Model", "get_inputs", "get_init_inputs"))
+MOST_FILES, MOST_BYTES = 10_000, 2 << 30
+"""Most entries and bytes of a folder that is a project without a repository."""
 DEFINITIONS = (".json",)
 MANIFESTS = (".yaml", ".yml")
 FORM = "kopt new FILE, FILE:FUNCTION, FILE:Class.method or FOLDER"
@@ -46,7 +50,7 @@ def place(args: argparse.Namespace) -> tuple[Path, Path]:
         path = Path(file).resolve()
         if not path.is_file():
             raise InputError("the file does not exist", where=str(path), fix=f"write {FORM}")
-        project = project or _project_of(path)
+        project = project or _small(_project_of(path), path)
         if not path.is_relative_to(project.resolve()):
             raise InputError("the file lies outside the project", where=str(path),
                              fix=f"set --project to a folder that contains it, not {project}")
@@ -79,6 +83,26 @@ def is_module(text: str) -> bool:
     """Return whether a file's text defines a PyTorch module with its inputs."""
     return {node.name for node in top_level(text)
             if isinstance(node, ast.FunctionDef | ast.ClassDef)} >= MODULE
+
+
+def _small(project: Path, file: Path) -> Path:
+    """Return a folder that is no repository, if it can be copied for each verdict.
+
+    Raises Refused for one such as a home folder.
+    """
+    if locate(project) is not None:
+        return project
+    size = 0
+    with contextlib.suppress(PermissionError):  # a folder that only others may read
+        for count, (entry, _) in enumerate(file_copy.walk(project)):
+            size += entry.stat(follow_symlinks=False).st_size
+            if count >= MOST_FILES or size > MOST_BYTES:
+                raise Refused(
+                    f"{project} is no git repository, and holds more than {MOST_FILES} files or "
+                    f"{MOST_BYTES >> 30} GiB: kopt copies the whole project for each verdict",
+                    where=str(file), fix="put the kernel's files in a folder of their own, with "
+                    "`git init`")
+    return project
 
 
 def _project_of(file: Path) -> Path:

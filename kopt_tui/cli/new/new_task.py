@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import keyword
-import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
-from engine.discovery.new import draft_kernel
+from engine.discovery.module import draft_module
+from engine.discovery.new import draft_kernel, named_reference, reference_trial
 from engine.discovery.new.draft_kernel import check_shape
 from engine.discovery.new.launch_constant import with_block_constant
-from engine.discovery.project import device_sources, program_call, sources
-from engine.routing.source_language import top_level
+from engine.discovery.program import host_reference, program_call
+from engine.discovery.program.host_reference import HostReference
+from engine.discovery.project import device_sources, sources
 from harness.errors import InputError
+from harness.formats.expression import names_of
 from harness.formats.quantities import listed
 from harness.tasks import target, task_file
 from harness.tasks.target import Launch
 from kopt_tui.cli.new.parameter_list import pairs
 from kopt_tui.cli.prompt import Prompt
 from kopt_tui.cli.text_lines import print_text
+from kopt_tui.snapshot.phrases import clean
 
 QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
 EXAMPLE = "tall: rows=1024 cols=64"
@@ -51,13 +53,16 @@ def choose(project: Path, args: argparse.Namespace, prompt: Prompt) -> tuple[str
 def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Prompt) -> None:
     """Write a task file; without a terminal raises InputError naming the missing flag."""
     source = _source(project, args, prompt)
-    function = _function(project / source, args, prompt)
-    reference = _reference(args.reference, project, function, prompt)
-    call = program_call.find(function, sources.program_texts(project, project / source))
-    function = msgspec.structs.replace(function, launch=_launch(
-        function, call.launch, args, prompt, sources.read_source(project / source)),
-        flags=(*function.flags, *sources.header_flags(project, project / source))
-        if function.language == "c" else ())
+    text, others = sources.read_source(project / source), sources.program_texts(
+        project, project / source)
+    if args.entry is None and (advice := device_sources.extension_advice(
+            text, sources.scripts(project), source.name)):
+        raise InputError("no function that kopt can call", where=str(project / source), fix=advice)
+    function = _function(project / source, others, args, prompt)
+    has_reference = args.reference or named_reference.in_python(project, function)
+    found = [] if has_reference else list(host_reference.find(function, text, others))
+    reference = target.BASELINE if found else _reference(args.reference, project, function, prompt)
+    call = program_call.find(function, [text, *others.values()])
     shapes = {**call.shapes, **pairs(args.shape, "--shape")}
     scalars = {**call.scalars, **pairs(args.scalar, "--scalar")}
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)]
@@ -66,12 +71,17 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     values = [arg.name for arg in function.args if arg.shape is None and arg.value is None
               and arg.name not in scalars]
     free = [name for name in sizes if name not in scalars]
-    classes = args.classes or call.classes(free)
-    example = _example_class([*free, *shapes.values()])
+    unknown = _unknown_sizes(function, call.launch, args)
+    classes = args.classes or ([] if unknown else call.classes(free))
+    example = _example_class([*free, *unknown, *shapes.values()], next(iter(call.sizes), {}))
     default = sizes[0] if len(sizes) == 1 else ""
     if not prompt.interactive:
         _expect_all(function, [] if default else tensors, values,
+                    _missing_launch(function, call.launch, args, text), unknown,
                     "" if classes else example)
+    function = msgspec.structs.replace(function, launch=_launch(
+        function, call.launch, args, prompt, text),
+        flags=(*function.flags, *sources.header_flags(project, project / source)))
     for name in tensors:
         shapes[name] = prompt.text(
             f"shape of {name} (sizes: {', '.join(sizes) or 'numbers'})", f"--shape {name}=DIMS",
@@ -83,8 +93,10 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
         return draft_kernel.draft(function, source, reference, shapes, scalars, classes,
                                   pairs(args.role, "--role"))
 
-    task = drafted(classes or _classes(
-        prompt, drafted, _example_class([*free, *shapes.values()])))
+    task = drafted(classes or _classes(prompt, drafted, _example_class(
+        [*free, *unknown, *shapes.values()], next(iter(call.sizes), {}))))
+    if found:
+        task = _with_host_reference(task, found, project)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(draft_kernel.dump_task(task), encoding="utf-8")
     for line in draft_kernel.explain(task, tries=args.first_check):
@@ -97,16 +109,64 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
 
 
 def _expect_all(function: sources.CFunction, tensors: Sequence[str], values: Sequence[str],
-                example: str) -> None:
-    """Raise InputError for all that flags must still give, if it is more than one thing."""
+                launch: Sequence[str], unknown: Sequence[str], example: str) -> None:
+    """Raise InputError for all that flags must still give."""
     missing = [*(f"the shape of {name}" for name in tensors),
-               *(f"the value of {name}" for name in values), *["a config class"] * bool(example)]
-    if len(missing) > 1:
+               *(f"the value of {name}" for name in values),
+               *(f"the {flag.partition(' ')[0].strip('-')} of its launch" for flag in launch),
+               *["a config class"] * bool(example and not unknown),
+               *(f"{name}, in the program's launch" for name in unknown)]
+    if missing:
         flags = [*(f"--shape {name}=DIMS" for name in tensors),
-                 *(f"--scalar {name}=VALUE" for name in values),
+                 *(f"--scalar {name}=VALUE" for name in values), *launch,
                  *[f"--class '{example}'"] * bool(example)]
-        raise InputError(f"{function.name}: not given are {', '.join(missing)}",
+        raise InputError(f"{function.name}: not given {'are' if len(missing) > 1 else 'is'} "
+                         f"{', '.join(missing)}",
                          fix=f"add {' '.join(flags)}")
+
+
+def _missing_launch(function: sources.CFunction, launch: Launch | None,
+                    args: argparse.Namespace, source: str) -> list[str]:
+    """Return the flags, with examples, for what neither a program nor flags say of a launch."""
+    if launch is not None or not function.is_global:
+        return []
+    body = next(each.body for each in device_sources.declared(device_sources.plain_text(source))
+                if each.name == function.name.partition("<")[0])
+    sizes = [arg.name for arg in function.args if isinstance(arg.value, str)] or ["64"]
+    side, block = (16, "16,16") if "threadIdx.y" in body else (256, "256")
+    axes = [sizes[-1], sizes[0]] if side == 16 else [sizes[0]]
+    grid = ", ".join(f"({size} + {side - 1}) // {side}" for size in axes)
+    flags = (args.grid, f"--grid '{grid}'"), (args.block, f"--block {block}")
+    return [flag for given, flag in flags if given is None]
+
+
+def _unknown_sizes(function: sources.CFunction, launch: Launch | None,
+                   args: argparse.Namespace) -> list[str]:
+    """Return the names in a program's launch whose values only config classes can give."""
+    if launch is None or args.classes:
+        return []
+    known = {*function.constants, *launch.defaults, *(arg.name for arg in function.args)}
+    sizes = (*(launch.grid if args.grid is None else ()),
+             *((launch.shared_bytes,) if args.shared is None else ()))
+    return [name for size in sizes if isinstance(size, str)
+            for name in sorted(names_of(size)) if name not in known]
+
+
+def _with_host_reference(task: target.Target, found: Sequence[HostReference],
+                         project: Path) -> target.Target:
+    """Return the task with the first of the program's CPU functions that can be its reference.
+
+    Its C++ file is written. A function that cannot be one is named with the reason.
+    """
+    for each in found[:MOST_REFUSED]:
+        file = f"{draft_module.FOLDER}/{task.op}_reference.cpp"
+        trial = replace(task, reference=f"{file}:{each.name}")
+        if not (why := reference_trial.problem(trial, each.text)):
+            (project / file).parent.mkdir(parents=True, exist_ok=True)
+            (project / file).write_text(each.text, encoding="utf-8")
+            return trial
+        print_text(clean(f"{each.name} of the program is not the reference: it {why}"), sys.stderr)
+    return task
 
 
 def _reference(given: str | None, project: Path, function: sources.CFunction,
@@ -117,58 +177,16 @@ def _reference(given: str | None, project: Path, function: sources.CFunction,
     """
     entry = function.name.partition("<")[0]
     if given:
-        return _checked(given, project, function)
-    if f"def {entry}(" in sources.read_source(project / "reference.py"):
+        return named_reference.checked(given, project, function)
+    if named_reference.in_python(project, function):
         return f"reference.py:{entry}"
     inputs = ", ".join(arg.name for arg in function.args
                        if arg.kind != "output" and not isinstance(arg.value, str))
     answer = prompt.text(QUESTION, "--reference FILE:FUNCTION, or write "
                          f"`def {entry}({inputs})` in reference.py, which returns the outputs",
                          target.BASELINE,
-                         check=lambda text: _checked(text, project, function))
-    return _checked(answer, project, function)
-
-
-def _checked(text: str, project: Path, function: sources.CFunction) -> str:
-    """Return a reference, its file relative to the project.
-
-    `text` may name the file relative to the project or to the current folder. Raises InputError if
-    it does not exist, or has parameters that are no arguments of the kernel.
-    """
-    if text == target.BASELINE:
-        return text
-    file, _, name = text.partition(":")
-    name = name or function.name.partition("<")[0]
-    root = project.resolve()
-    path = next((path for path in (root / file, Path(os.path.abspath(file))) if path.is_file()),
-                None)
-    if path is None:
-        raise InputError(f"the reference's file {file!r} does not exist", where=str(project),
-                         fix="write FILE:FUNCTION")
-    if not path.is_relative_to(root):
-        raise InputError("the reference's file lies outside the project", where=str(path),
-                         fix=f"copy it to {project}")
-    source = sources.read_source(path)
-    if name not in source:
-        raise InputError(f"there is no function {name!r}", where=str(path),
-                         fix="write FILE:FUNCTION")
-    known = {f"{arg.name}_" if keyword.iskeyword(arg.name) else arg.name for arg in function.args}
-    if other := [each for each in _parameters(source, name) if each not in known]:
-        raise InputError(f"parameter {', '.join(other)} is not an argument of {function.name}",
-                         where=f"{path}:{name}", fix=f"it may take {', '.join(sorted(known))}")
-    return f"{path.relative_to(root).as_posix()}:{name}"
-
-
-def _parameters(source: str, name: str) -> list[str]:
-    """Return the parameters of a function that have no default; none if the text has no `def`."""
-    for node in top_level(source):
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            named, spec = [*node.args.posonlyargs, *node.args.args], node.args
-            needed = named[:len(named) - len(spec.defaults)]
-            needed += [each for each, value in zip(spec.kwonlyargs, spec.kw_defaults, strict=True)
-                       if value is None]
-            return [each.arg for each in needed]
-    return []
+                         check=lambda text: named_reference.checked(text, project, function))
+    return named_reference.checked(answer, project, function)
 
 
 def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
@@ -186,10 +204,12 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
     return Path(prompt.choice("the kernel's source", "--source", names))
 
 
-def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources.CFunction:
+def _function(source: Path, others: Mapping[str, str], args: argparse.Namespace,
+              prompt: Prompt) -> sources.CFunction:
     text, is_for_gpu = sources.read_source(source), source.name.endswith(device_sources.SUFFIXES)
     functions = {entry.name: entry for entry in (
-        device_sources.functions(source.name, text) if is_for_gpu else sources.c_functions(text))}
+        device_sources.functions(source.name, text, list(others.values())) if is_for_gpu
+        else sources.c_functions(text))}
     refused = {} if is_for_gpu else {
         name: f"{name} takes {part}" for name, part in sources.refused_parameters(text).items()}
     if args.entry is not None:
@@ -202,12 +222,16 @@ def _function(source: Path, args: argparse.Namespace, prompt: Prompt) -> sources
     if not functions:
         why = f": {listed(list(refused.values()), MOST_REFUSED)}" if refused else ""
         raise InputError(f"no function with arguments that kopt supports{why}", where=str(source),
-                         fix=device_sources.advice(text) if is_for_gpu else
+                         fix=device_sources.advice(text, others) if is_for_gpu else
                          f"add one that is not static and takes {SUPPORTED}")
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
         if is_for_gpu else ""
-    return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
+    chosen = prompt.choice("the kernel's function", "--entry", list(functions), default)
+    if not prompt.interactive and (rest := [name for name in functions if name != chosen]):
+        print_text(f"{chosen} is taken; for another kernel of the file: --entry NAME, such as "
+                   + listed([clean(name) for name in rest], MOST_REFUSED), sys.stderr)
+    return functions[chosen]
 
 
 def _launch(function: sources.CFunction, known: Launch | None, args: argparse.Namespace,
@@ -227,7 +251,7 @@ def _launch(function: sources.CFunction, known: Launch | None, args: argparse.Na
     block = block or draft_kernel.parse_dims(prompt.text(f"block (in {names})", "--block DIMS"))
     return with_block_constant(
         Launch(grid=grid, block=block, shared_bytes=(shared or (0,))[0],
-               defaults=known.defaults if known else {}), function.name, source)
+               defaults=known.defaults if known else {}), function.name.partition("<")[0], source)
 
 
 def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
@@ -245,7 +269,8 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
         classes.append(text)
 
 
-def _example_class(sizes: Sequence[str]) -> str:
+def _example_class(sizes: Sequence[str], values: Mapping[str, int]) -> str:
     """Return a config class that names the sizes of this kernel."""
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
-    return f"small: {' '.join(f'{name}=64' for name in names)}" if names else EXAMPLE
+    return f"small: {' '.join(f'{name}={values.get(name, 64)}' for name in names)}" \
+        if names else EXAMPLE

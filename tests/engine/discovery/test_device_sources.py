@@ -52,6 +52,33 @@ def test_array_is_read_first_where_its_new_value_needs_the_old_one() -> None:
     assert [arg.role for arg in kernel.args] == ["inout", "output"]
 
 
+HELPERS = """
+#define AS_FLOAT4(pointer) (reinterpret_cast<float4 *>(&(pointer))[0])
+template <typename T> __device__ T half_of(T value) { return value * T(0.5); }
+__device__ void put(float &to, float value) { to = value; }
+"""
+
+
+@pytest.mark.parametrize(("body", "roles"), [
+    ("y[i] = x[i];", "input output"),
+    ("y[i] = half_of<float>(x[i]) + __expf(x[i]);", "input output"),
+    ("y[i] = __ldg(&x[i]) + __ldg(x + i);", "input output"),
+    ("float4 v = AS_FLOAT4(x[4 * i]); y[i] = v.x;", "input output"),
+    ("AS_FLOAT4(y[4 * i]) = AS_FLOAT4(x[4 * i]);", "input output"),
+    ("const auto *p = reinterpret_cast<const float4 *>(x); y[i] = p[i].x;", "input output"),
+    ("namespace_name::sync(); y[i] = static_cast<float>(x[i]);", "input output"),
+    ("atomicAdd(&y[0], x[i]);", "input inout"), ("atomicAdd(y, x[i]);", "input inout"),
+    ("y[i] += x[i];", "input inout"), ("put(y[i], x[i]);", "input output"),
+    ("std::swap(x[i], y[i]);", "output output"), ("y[i] = x[i]; x[i] = 0;", "inout output"),
+    ("SOMETHING(x[i]); y[i] = 1;", "output output")])
+def test_pointer_without_const_has_the_role_that_the_kernel_shows(body: str, roles: str) -> None:
+    text = f"#include <cstdio>\n{HELPERS}__global__ void f(float *x, float *y, int n) {{\n" \
+        f"    int i = blockIdx.x * blockDim.x + threadIdx.x;\n    {body}\n}}\n" \
+        "int main() { float *x, *y; f<<<1, 32>>>(x, y, 32); std::vector<float> z{1.0f}; }"
+    [kernel] = device_sources.functions("a.cu", text)
+    assert " ".join(arg.kind for arg in kernel.args[:2]) == roles
+
+
 def test_template_becomes_a_kernel_for_its_launched_instance() -> None:
     text = """
 template <typename T, int BLOCK> __global__ void copy(const T *x, T *out, int n) { out[0] = x[0]; }
@@ -95,3 +122,14 @@ extern "C" void scale(const float *x, float *out, int n) {{
     [host] = device_sources.functions("scale.cpp", text)
     assert (host.language, host.flags) == ("c", flags)
     assert [arg.role for arg in host.args[:2]] == [None, "output"]
+
+
+def test_advice_names_the_file_that_has_the_kernels() -> None:
+    main = '#include "kernels.cuh"\nint main() { scale<<<1, 32>>>(x, out, sum, 1.0f, 7); }'
+    others = {"readme.h": "int helper(int n) { return n; }", "src/kernels.cuh": KERNEL}
+    assert device_sources.functions("main.cu", main, list(others.values())) == []
+    assert "kopt new src/kernels.cuh" in device_sources.advice(main, others)
+    assert "kopt new" not in device_sources.advice(main, {"readme.h": others["readme.h"]})
+    tiled = {"kernels.cuh": "template <int N> __global__ void f(float *x) { x[0] = N; }",
+             "run.cu": "void run(float *x) { const int SIDE = 8; f<SIDE><<<1, 8>>>(x); }"}
+    assert "kopt new kernels.cuh" in device_sources.advice("int main() { run(x); }", tiled)

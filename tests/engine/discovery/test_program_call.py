@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.discovery.project import device_sources, program_call, sources
-from engine.discovery.project.program_call import ProgramCall
+from engine.discovery.program import program_call
+from engine.discovery.program.program_call import ProgramCall
+from engine.discovery.project import device_sources, sources
 from harness.tasks.target import Launch
 from tests.engine.discovery.test_device_sources import KERNEL, LAUNCHER
 
@@ -187,3 +188,132 @@ def test_launch_that_is_not_arithmetic_is_not_read(launch: str) -> None:
 def test_launch_may_use_a_size_that_the_kernel_does_not_take() -> None:
     text = KERNEL + "void go(int rows) { scale<<<rows * 2, 64>>>(x, out, sum, 1.0f, 7); }"
     assert called(text).launch == Launch(grid=("rows * 2",), block=(64,))
+
+
+CASES = "struct Case { int rows, cols; };\n"
+PAIRS = ({"rows": 512, "cols": 1024}, {"rows": 64, "cols": 4096})
+
+
+@pytest.mark.parametrize(("loop", "sizes"), [
+    ("int t[][2] = {{512, 1024}, {64, 4096}};\n"
+     "for (int i = 0; i < 2; i++) run(0, a, b, t[i][0], t[i][1]);", PAIRS),
+    ("Case t[] = {{512, 1024}, {64, 4096}};\n"
+     "for (const auto &c : t) run(0, a, b, c.rows, c.cols);", PAIRS),
+    ("const Case t[2] = {{512, 1024}, {64, 4096}};\nfor (size_t i = 0; "
+     "i < sizeof(t) / sizeof(t[0]); ++i) run(0, a, b, t[i].rows, t[i].cols);", PAIRS),
+    ("std::vector<int> t = {512, 64};\nfor (int n : t) run(0, a, b, n, 8 * 16);",
+     ({"rows": 512, "cols": 128}, {"rows": 64, "cols": 128})),
+    ("for (int n : {512, 64}) { int m = n * 2; run(0, a, b, n, m); }",
+     ({"rows": 512, "cols": 1024}, {"rows": 64, "cols": 128})),
+    ("for (int n = 1; n <= 1024; n *= 2) run(0, a, b, n, 128);", tuple(
+        {"rows": rows, "cols": 128} for rows in (128, 256, 512, 1024))),
+    ("for (int n = 256; n < 1024; n += 256) run(0, a, b, n, 128);", tuple(
+        {"rows": rows, "cols": 128} for rows in (256, 512, 768)))])
+def test_passes_of_a_loop_over_sizes_are_classes(
+        loop: str, sizes: tuple[dict[str, int], ...]) -> None:
+    main = f"{CASES}int main() {{ float *a = make(4), *b = make(4);\n{loop}\n}}\n"
+    assert called(ROWS + RUN + main).sizes == sizes
+
+
+@pytest.mark.parametrize("call", [
+    "void (*kernel)(const float *, float *, int, int, float);\n    kernel = &scale_rows;\n"
+    "    kernel<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f);",
+    "time_it(scale_rows, d_in, d_out, rows, cols);",
+    "dim3 grid, block;\n    grid.x = rows;\n    block.x = 128;\n    block.y = 1;\n"
+    "    scale_rows<<<grid, block>>>(d_in, d_out, rows, cols, 1.0f);"])
+def test_launch_through_a_pointer_or_with_assigned_dims_is_read(call: str) -> None:
+    timed = """
+__global__ void other(const float *in, float *out, int rows, int cols, float factor) {}
+void time_it(void (*kernel)(const float *, float *, int, int, float), const float *in, float *out,
+             int n, int m) { kernel<<<n, 128>>>(in, out, n, m, 1.0f); }
+"""
+    launch = "scale_rows<<<rows, 128>>>(d_in, d_out, rows, cols, 1.0f / sqrtf(64));"
+    other = "time_it(other, d_in, d_out, 7, 7);\n    "
+    source = ROWS + timed + MAIN.replace(launch, other + call)
+    kernel = device_sources.functions("kernel.cu", source)[0]
+    found = program_call.find(kernel, [source])
+    assert kernel.name == "scale_rows" and found.sizes == ({"rows": 512, "cols": 1024},)
+    assert found.shapes == WANTED and found.launch is not None
+    assert [(*axes, 1, 1)[:3] for axes in (found.launch.grid, found.launch.block)] == [
+        ("rows", 1, 1), (128, 1, 1)]
+
+
+TILED = """
+template <const int BM, const int BN>
+__global__ void __launch_bounds__((BM * BN) / 4, 1)
+tiled(int M, int N, float alpha, const float *A, float *C) {
+    C[blockIdx.x * BM + threadIdx.x] = alpha * A[threadIdx.x] + C[threadIdx.x];
+}
+"""
+RUNNER = """
+void run_tiled(int M, int N, float alpha, float *A, float *C) {
+    const uint BM = 16;
+    if (M < 64) {
+        const uint BM = 8;
+        dim3 grid(M / BM);
+        tiled<BM, 32><<<grid, 32>>>(M, N, alpha, A, C);
+    }
+}
+"""
+SWEEP = """
+int main(int argc, char **argv) {
+    std::vector<int> SIZE = {16, 32, 48, 56, 62};
+    long m, n, most;
+    most = SIZE[SIZE.size() - 1];
+    float alpha = 0.5, *dA = nullptr, *dC = nullptr;
+    cudaMalloc((void **)&dA, sizeof(float) * most * most);
+    cudaMalloc((void **)&dC, sizeof(float) * most * most);
+    for (int size : SIZE) {
+        m = n = size;
+        std::cout << "sizes(m=n) " << m << std::endl;
+        run_tiled(m, n, alpha, dA, dC);
+    }
+}
+"""
+
+
+def test_header_is_read_with_its_runner_and_main_in_other_files() -> None:
+    """Template arguments are numbers, since another file's names do not exist beside the kernel."""
+    others = ["int main() { other(7); }", RUNNER, "void run_tiled(int, int);", SWEEP]
+    [kernel] = device_sources.functions("tiled.cuh", TILED, others)
+    assert kernel.name == "tiled<8,32>" and kernel.args[4].role == "inout"
+    call = program_call.find(kernel, [TILED, *others])
+    assert call.launch == Launch(grid=("M // 8",), block=(32,)) and call.scalars == {"alpha": "0.5"}
+    assert call.shapes == {"A": "3844", "C": "3844"}
+    assert [each["M"] for each in call.sizes] == [32, 48, 56, 62]
+
+
+def test_template_arguments_that_the_compiler_deduces_are_read_from_the_arrays() -> None:
+    source = """
+template <typename T> __global__ void twice(const T *x, T *y, int n) { y[0] = x[0]; }
+int main() {
+    int n = 64;
+    double *a, *b;
+    cudaMalloc(&a, n * sizeof(double)); cudaMalloc(&b, n * sizeof(double));
+    twice<<<1, 64>>>(a, b, n);
+}
+"""
+    call = called(source)
+    assert device_sources.functions("a.cu", source)[0].name == "twice<double>"
+    assert call.shapes == {"x": "n", "y": "n"} and call.sizes == ({"n": 64},)
+
+
+def test_length_that_is_no_product_of_sizes_is_a_number() -> None:
+    main = MAIN.replace("size_t n = (size_t)rows * cols", "int n = 1 << rows / 64")
+    assert called(ROWS + main).shapes["in"] == "256"
+
+
+def test_array_that_is_allocated_by_a_case_of_a_table_has_the_sizes_of_the_kernel() -> None:
+    main = CASES + """int main() {
+    Case t[] = {{512, 1024}, {64, 4096}};
+    for (int i = 0; i < 2; i++) {
+        float *d_in, *d_out;
+        cudaMalloc(&d_in, t[i].rows * t[i].cols * sizeof(float));
+        cudaMalloc(&d_out, sizeof(float) * t[i].cols * t[i].rows);
+        scale_rows<<<t[i].rows, 128>>>(d_in, d_out, t[i].rows, t[i].cols, 1.0f);
+    }
+}
+"""
+    call = called(ROWS + main)
+    assert call.shapes == {"in": "rows, cols", "out": "cols, rows"} and call.sizes == PAIRS
+    assert call.launch == Launch(grid=("rows",), block=(128,))

@@ -118,6 +118,26 @@ def test_baseline_can_be_the_reference(tmp_path: Path, source: str) -> None:
     assert wrong.valid and not wrong.correct, wrong
 
 
+def test_c_function_can_be_the_reference(tmp_path: Path) -> None:
+    """It runs on the CPU with every float as a double."""
+    reference = """extern "C" void twice(double *x, double *out, double factor, int n) {
+    for (int i = 0; i < n; i++) out[i] = factor * x[i];
+}
+"""
+    target = replace(device_case.target(), reference="reference.cpp:twice")
+    base = device_case.tree(tmp_path / "base", GLOBAL)
+    (base / "reference.cpp").write_text(reference)
+    for source in (GLOBAL + "//\n", GLOBAL.replace("factor * x", "2.1f * x")):
+        other = tmp_path / str(len(source))
+        shutil.copytree(base, other)
+        (other / "kernel.cu").write_text(source)
+        verdict = evaluate(
+            target, Trees(candidate=str(other), incumbent=str(base), reference=str(base)), card(),
+            Settings(scratch=str(tmp_path / "scratch"), plan=QUICK))
+        assert (verdict.valid, verdict.correct) == (True, "2.1f" not in source), verdict
+        assert "reference-baseline" not in {finding.rule for finding in verdict.audit}
+
+
 def test_dynamic_shared_memory_above_48_kib_is_granted(tmp_path: Path) -> None:
     source = GLOBAL.replace("int i = ", "extern __shared__ float tile[];\n"
                             "    tile[threadIdx.x + 20000] = 1.0f; int i = ")

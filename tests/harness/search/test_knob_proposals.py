@@ -172,6 +172,19 @@ def test_constant_of_a_launch_gets_the_usual_numbers_of_threads() -> None:
     assert (proposal.name, proposal.choices) == ("block", (32, 64, 128, 256, 512, 1024))
 
 
+@pytest.mark.parametrize(("declared", "block", "names"), [
+    ("constexpr int kThreads = 256;", "kThreads", ["kThreads"]),
+    ("constexpr int kThreads = 256;", "dim3 block(kThreads, 1);", ["kThreads"]),
+    ("#define TPB 16", "dim3 block(TPB, TPB);", ["TPB"]),
+    ("const int size = 2048;", "size / 2", []), ("#define WARP_SIZE 32", "WARP_SIZE", []),
+    ("const int batch_size = 32;", "64", [])])
+def test_constant_of_a_block_is_a_knob_whatever_its_name(
+        declared: str, block: str, names: list[str]) -> None:
+    before, name = (block, "block") if block.startswith("dim3") else ("", block)
+    source = f"{declared}\nvoid go(int n) {{\n    {before}\n    f<<<n, {name}>>>(x, n);\n}}\n"
+    assert [each.name for each in knob_proposals.propose(source, "cuda", {})] == names
+
+
 def test_chosen_values_are_inlined_in_c() -> None:
     declared = knob_proposals.declare(CUDA, knob_proposals.propose(CUDA, "cuda"), "cuda")
     text = knob_proposals.inlined(knobs.apply(declared, {"SCALE_KERNEL_BLOCK": 256},

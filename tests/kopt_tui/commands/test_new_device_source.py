@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.manifest import load
+from harness.formats.expression import whole
 from harness.tasks import task_file
 from harness.tasks.target import Launch
 from tests.support import device_case
@@ -54,20 +55,67 @@ def test_global_function_is_launched_as_in_its_source(tmp_path: Path) -> None:
 def test_missing_launch_of_a_global_function_must_be_given(tmp_path: Path) -> None:
     folder = project(tmp_path, GLOBAL)
     status, text = new(folder, *CLASSES)
-    assert status == 2 and "grid (in the sizes, scalars and constants of the source) is not " \
-        "given (use --grid DIMS)" in text
+    assert status == 2 and "twice: not given are the grid of its launch, the block of its launch " \
+        "(add --grid '(n + 255) // 256' --block 256)" in text
     status, text = new(folder, *CLASSES, "--grid", "(n + TILE - 1) // TILE", "--block", "TILE")
     assert status == 0, text
     assert task_file.load(folder / "task.yaml") == device_case.target(flops=None)
 
 
+def test_name_in_the_launch_that_the_program_does_not_say_is_asked_for(tmp_path: Path) -> None:
+    source = GLOBAL + """int main() {
+    int blocks = 0, n = 4096;
+    float *x, *y;
+    cudaMalloc(&x, n * sizeof(float));
+    cudaMalloc(&y, n * sizeof(float));
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, twice, 128, 0);
+    twice<<<blocks, 128>>>(x, y, 2.0f, n);
+}
+"""
+    folder = project(tmp_path, source)
+    status, text = new(folder)
+    assert status == 2 and "twice: not given is blocks, in the program's launch (add --class " \
+        "'small: n=4096 blocks=64')" in text
+    status, text = new(folder, "--class", "small: n=4096 blocks=64")
+    assert status == 0, text
+    launch = task_file.load(folder / "task.yaml").launch
+    assert launch is not None and launch.grid == ("blocks",)
+
+
+SUMS = """#define N (1 << 10)
+template <typename T> __global__ void sums(T *x, T *y) {
+    y[blockIdx.x] = x[blockIdx.x * blockDim.x];
+}
+int main() {
+    float *x, *y;
+    cudaMalloc(&x, N * sizeof(float));
+    cudaMalloc(&y, N / 64 * sizeof(float));
+    sums<float><<<N / 64, 64>>>(x, y);
+}
+"""
+
+
+def test_kernel_without_sizes_becomes_a_task_of_one_class(tmp_path: Path) -> None:
+    folder = project(tmp_path, SUMS + "__global__ void other(float *x) { x[0] = 1; }\n")
+    status, text = new(folder)
+    assert status == 0, text
+    assert "sums<float> is taken; for another kernel of the file: --entry NAME, such as other" \
+        in text
+    task = task_file.load(folder / "task.yaml")
+    assert [(each.name, each.shape) for each in task.classes] == [("main", {})]
+    assert [whole(dim, {}) for arg in task.args for dim in arg.shape or ()] == [1024, 16]
+
+
 @pytest.mark.parametrize(("source", "advice"), [
     ("void run(float *x, int n) {}", 'write extern "C" before a function of the host'),
     ("#include <torch/extension.h>\nvoid run(torch::Tensor x) {}",
-     "it is a torch extension: name the Python function that builds and calls it")])
+     "it is a torch extension: name the Python function that builds and calls it, "
+     "kopt new ops.py:FUNCTION")])
 def test_file_without_an_entry_says_the_next_step(
         tmp_path: Path, source: str, advice: str) -> None:
-    status, text = new(project(tmp_path, source))
+    folder = project(tmp_path, source)
+    (folder / "ops.py").write_text('ops = load("ops", ["kernel.cu"])\n')
+    status, text = new(folder)
     assert status == 2 and advice in text
 
 
@@ -86,3 +134,36 @@ def test_second_kernel_of_a_project_gets_a_task_file_of_its_own(tmp_path: Path) 
                 *CLASSES, "--entry", "twice")
     assert done.returncode == 0, done.stderr
     assert task_file.load(folder / "other_task.yaml").source == "other.cu"
+
+
+CPU = """
+void twice_cpu(float *x, float *out, float factor, int n) {
+    for (int i = 0; i < n; i++) out[i] = factor * x[i];
+}
+"""
+
+
+def test_cpu_version_in_the_source_becomes_the_reference(tmp_path: Path) -> None:
+    folder = project(tmp_path, GLOBAL + CPU)
+    (folder / "reference.py").unlink()
+    flags = (*CLASSES, "--grid", "(n + TILE - 1) // TILE", "--block", "TILE")
+    status, text = new(folder, *flags)
+    assert status == 0, text
+    task, file = task_file.load(folder / "task.yaml"), "kopt_task/twice_reference.cpp"
+    assert task.reference == f"{file}:twice_cpu" and task.frozen_files == (file,)
+    assert f"twice_cpu of the program, every float as a double  ({file})" in text
+    assert "program::twice_cpu((double *)x, (double *)out, (double)factor, (int)n)" in (
+        folder / file).read_text()
+
+
+def test_cpu_version_that_does_not_compile_alone_is_named(tmp_path: Path) -> None:
+    folder = project(tmp_path, GLOBAL + "struct S { float x; } s;\n"
+                     + CPU.replace("factor *", "s.x * factor *"))
+    (folder / "reference.py").unlink()
+    flags = (*CLASSES, "--grid", "(n + TILE - 1) // TILE", "--block", "TILE")
+    status, text = new(folder, *flags)
+    assert status == 0, text
+    assert "twice_cpu of the program is not the reference: it does not compile alone: " in text
+    assert task_file.load(folder / "task.yaml").by_baseline and not (folder / "kopt_task").exists()
+    status, text = new(folder, *flags, "--reference", "baseline", "--force", "--task", "other.yaml")
+    assert status == 0 and "not the reference" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -199,13 +200,13 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
           "value of eps, a config class (add --shape x=DIMS --shape weight=DIMS --shape out=DIMS "
           "--scalar eps=VALUE --class 'small: rows=64 cols=64')"),
      ((*SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
-      "shape of x (sizes: rows, cols) is not given (use --shape x=DIMS)"),
+      "rmsnorm: not given is the shape of x (add --shape x=DIMS)"),
      ((*SHAPES, "--class", "a: rows=1 cols=1"),
-      "value of eps is not given (use --scalar eps=VALUE)"),
+      "rmsnorm: not given is the value of eps (add --scalar eps=VALUE)"),
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
       "the value of eps is missing or not a number (--scalar eps=1e-6)"),
-     ((*SHAPES, "--scalar", "eps=1"), "a config class, such as small: rows=64 cols=64 is not "
-                                      "given (use --class)"),
+     ((*SHAPES, "--scalar", "eps=1"), "rmsnorm: not given is a config class (add --class "
+                                      "'small: rows=64 cols=64')"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
      (("--shape", "x=rows,length", *SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
@@ -379,3 +380,39 @@ def test_refused_parameter_of_a_c_function_is_named(
     (tmp_path / "k.c").write_text(source)
     done = kopt("new", "k.c", "--yes", cwd=tmp_path)
     assert done.returncode == 2 and why in error_text(done)
+
+
+BLEND = """#include <math.h>
+#include <stdlib.h>
+static void blend_ref(const float *restrict x, float *restrict y, int n) {
+    for (int i = 0; i < n; i++) y[i] = 2.0f * sqrtf(fabsf(x[i])) + x[(i * 7) % n];
+}
+void blend(const float *x, float *y, int n) {
+    for (int i = 0; i < n; i++) y[i] = 2 * sqrtf(fabsf(x[i])) + x[(i * 7) % n];
+}
+int main(void) {
+    int n = 1 << 12;
+    float *a = malloc(n * sizeof(float)), *b = malloc(n * sizeof(float));
+    blend(a, b, n);
+}
+"""
+
+
+def test_reference_function_of_a_c_program_computes_in_double(tmp_path: Path) -> None:
+    (tmp_path / "blend.c").write_text(BLEND)
+    done = kopt("new", str(tmp_path / "blend.c"), "--json")
+    facts = json.loads(done.stdout)
+    assert done.returncode == 0 and facts["first_verdict"]["correct"], done.stderr
+    assert facts["reference"] == "kopt_task/blend_reference.cpp:blend_ref"
+    assert facts["reference"] == task_file.load(tmp_path / "task.yaml").reference
+    assert "blend_ref of the program, every float as a double" in done.stderr
+
+
+def test_kernel_is_the_reference_where_it_disagrees_with_its_program(tmp_path: Path) -> None:
+    (tmp_path / "blend.c").write_text(BLEND.replace("2.0f *", "2.1f *"))
+    done = kopt("new", str(tmp_path / "blend.c"))
+    assert done.returncode == 0, done.stderr
+    assert task_file.load(tmp_path / "task.yaml").by_baseline
+    assert "blend_ref of the program is not the reference, as the kernel disagrees: main: y: " \
+        "error" in done.stdout and "first verdict: correct" in done.stdout
+    assert not (tmp_path / "kopt_task").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import InputError
+from harness.errors import InputError, Refused
 from kopt_tui.cli.new import new_target
 from kopt_tui.main import main
 from tests.support import repos
@@ -45,6 +45,19 @@ def test_project_of_a_file_is_the_repository_that_it_lies_in(tmp_path: Path) -> 
     (tmp_path / "ops" / "norm.py").write_text("")
     args = flags(what=str(tmp_path / "ops" / "norm.py:f"))
     assert new_target.place(args)[0] == tmp_path and args.source == "ops/norm.py"
+
+
+def test_large_folder_that_is_no_repository_is_refused(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel in a home folder: the whole folder would be copied for each verdict."""
+    monkeypatch.setattr(new_target, "MOST_FILES", 3)
+    for name in "abcd":
+        (tmp_path / f"{name}.cu").write_text("")
+    args = flags(what=str(tmp_path / "a.cu"))
+    with pytest.raises(Refused, match="no git repository, and holds more than 3 files"):
+        new_target.place(args)
+    repos.git(tmp_path, "init", "-q")
+    assert new_target.place(flags(what=str(tmp_path / "a.cu")))[0] == tmp_path
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from engine.discovery.project import host_program
-from engine.discovery.project.device_sources import plain_text, split_parts
-from engine.discovery.project.host_expression import (
+from engine.discovery.program import host_program, loop_values
+from engine.discovery.program.host_expression import (
     DIM3,
     EVERYWHERE,
     MOST_STEPS,
@@ -20,15 +19,21 @@ from engine.discovery.project.host_expression import (
     UnknownValue,
     without_casts,
 )
-from engine.discovery.project.host_program import RETURNED, Frame, HostCall
+from engine.discovery.program.host_program import RETURNED, Frame, HostCall
+from engine.discovery.project.device_sources import declared, plain_text, split_parts
 from engine.discovery.project.sources import CFunction
 from harness.compile.device_code import source_constants
 from harness.formats import expression
 from harness.tasks.target import DTYPE_BYTES, Arg, Launch
 
-MOST_CALLS = 4
+MOST_CALLS = MOST_CLASSES = 4
+MOST_FILES = 3
+"""Over how many files a call is followed."""
 THREADS, SIDE = 256, 16
 """The threads of a block, or of each of its sides, where the text does not say them."""
+_ENTRY = re.compile(r"\w+(?:\.\w+|\[\w+\])+")
+"""An entry of a table or a struct, such as `cases[i].rows`."""
+_MAIN = re.compile(r"\bmain\s*\(")
 _POINTER = re.compile(r"^(?:thrust::raw_pointer_cast\()?(?:\([^()]*\)\s*)?&?\s*"
                       r"(?P<name>[A-Za-z_]\w*)\s*(?:\.data\(\)|(?:\[0\])+)?\)?$")
 
@@ -49,8 +54,12 @@ class ProgramCall:
     sizes: tuple[Mapping[str, int], ...] = ()
 
     def classes(self, names: Sequence[str]) -> list[str]:
-        """Return the calls' config classes of the sizes that are named, as `--class` takes them."""
-        shapes = [{name: each[name] for name in names} for each in self.sizes] if names else []
+        """Return the calls' config classes of the sizes that are named, as `--class` takes them.
+
+        Without names it is one class, in which nothing varies.
+        """
+        shapes = list({tuple(each[name] for name in names): {name: each[name] for name in names}
+                       for each in self.sizes}.values())
         return [f"{'main' if len(shapes) == 1 else 'x'.join(map(str, shape.values()))}: "
                 + " ".join(f"{name}={value}" for name, value in shape.items())
                 for shape in shapes]
@@ -65,12 +74,28 @@ def find(kernel: CFunction, texts: Sequence[str]) -> ProgramCall:
     constants = {name: value for text in reversed(texts)
                  for name, value in source_constants.find(text).items()}
     found = ProgramCall()
-    for text in ("", *others):
+    for text in ("", *others, *_linked(kernel.name.partition("<")[0], others)):
         call = _of_program(kernel, own, text, constants)
         if call.sizes:
             return call
-        found = found if found.shapes else call
+        found = max(found, call, key=lambda each: (
+            len(each.shapes) + len(each.scalars) + (each.launch is not None)))
     return found
+
+
+def _linked(name: str, texts: Sequence[str]) -> Iterator[str]:
+    """Yield each text with a `main`, with those in between that lead from it to a function."""
+    linked, names = list[str](), {name}
+    for _ in range(MOST_FILES):
+        pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\b")
+        following = [text for text in texts if text not in linked
+                     and not _MAIN.search(text) and pattern.search(text)]
+        if not following:
+            break
+        linked += following
+        names = {each.name for text in following for each in declared(plain_text(text))} or names
+    if linked:
+        yield from ("\n".join([*linked, text]) for text in texts if _MAIN.search(text))
 
 
 def _of_program(kernel: CFunction, own: str, other: str,
@@ -88,9 +113,9 @@ def _of_program(kernel: CFunction, own: str, other: str,
         found = ProgramCall(launch=found.launch or call.launch(),
                             shapes=found.shapes or call.shapes(),
                             scalars=found.scalars or call.scalars())
-        if (of_call := call.sizes()) and of_call not in sizes:
-            sizes.append(of_call)
-    return replace(found, sizes=tuple(sizes))
+        for each in call.sizes():
+            sizes += [each] if each not in sizes else []
+    return replace(found, sizes=tuple(sizes[:MOST_CLASSES]))
 
 
 class _Call:
@@ -106,7 +131,7 @@ class _Call:
         self._symbols: dict[tuple[int, str], str] = {}
         for size in self._sizes:
             self._name(size, self._values[size], made.frame)
-        self._known = self.sizes()
+        self._known = next(iter(self.sizes()), {})
 
     def _name(self, size: str, text: str, frame: Frame | None) -> None:
         """Let each plain name that a size has in the functions of the host stand for that size."""
@@ -117,15 +142,28 @@ class _Call:
                 text = frame.variables[text]
             else:
                 text, frame = frame.passed.get(text, ""), frame.caller
+        if frame is not None and _ENTRY.fullmatch(text := text.strip()):
+            self._symbols.setdefault((id(frame), text), size)
 
-    def sizes(self) -> dict[str, int]:
-        """Return the value of each size, {} if the text does not say all."""
+    def sizes(self) -> list[dict[str, int]]:
+        """Return the value of each size, once for each pass of a loop; [] if the text says not all.
+        """
         try:
-            found = {name: int(self._numbers.number(self._values[name], self._frame))
-                     for name in self._sizes}
+            return [self._sizes_in(self._frame)]
         except UnknownValue:
-            return {}
-        return found if all(value > 0 for value in found.values()) else {}
+            frames = loop_values.passes(self._frame, self._numbers)
+        passes = []
+        for frame in frames:
+            with contextlib.suppress(UnknownValue):
+                passes.append(self._sizes_in(frame))
+        return passes
+
+    def _sizes_in(self, frame: Frame) -> dict[str, int]:
+        found = {name: int(self._numbers.number(self._values[name], frame))
+                 for name in self._sizes}
+        if any(value <= 0 for value in found.values()):
+            raise UnknownValue("a size of 0")
+        return found
 
     def scalars(self) -> dict[str, str]:
         """Return the numbers that are no sizes and that the text says."""
@@ -176,16 +214,17 @@ class _Call:
 
     def shapes(self) -> dict[str, str]:
         """Return the shapes of the arrays whose allocation the text shows."""
-        found = {}
+        found: dict[str, str] = {}
         for arg in self._kernel.args:
             if arg.shape is not None:
-                with contextlib.suppress(UnknownValue):
-                    found[arg.name] = self._shape(arg)
+                for names in (HostExpressions(constants=self._constants, symbols=self._symbols),
+                              self._numbers):
+                    with contextlib.suppress(UnknownValue):
+                        found.setdefault(arg.name, self._shape(arg, names))
         return found
 
-    def _shape(self, arg: Arg) -> str:
+    def _shape(self, arg: Arg, names: HostExpressions) -> str:
         item = DTYPE_BYTES.get(arg.dtype, 1)
-        names = HostExpressions(constants=self._constants, symbols=self._symbols)
         text, frame = self._values[arg.name], self._frame
         for _ in range(MOST_STEPS):
             match = _POINTER.match(text.strip())

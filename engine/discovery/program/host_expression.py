@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from engine.discovery.program.host_program import BYTES, FIELDS, Frame
 from engine.discovery.project.device_sources import split_parts
-from engine.discovery.project.host_program import BYTES, Frame
 from harness.compile.device_code import source_constants
 from harness.formats import expression
 
@@ -49,14 +49,7 @@ class HostExpressions:
 
     def number(self, text: str, frame: Frame) -> int | float:
         """Return the value of an expression without names that stay. Raises UnknownValue."""
-        tree = self.resolve(text, frame)
-        try:
-            value: int | float = expression.evaluate(tree, {})
-        except (ArithmeticError, LookupError, TypeError) as error:
-            raise UnknownValue(text) from error
-        if not math.isfinite(value):
-            raise UnknownValue(text)
-        return value
+        return self._number(self.resolve(text, frame))
 
     def resolve(self, text: str, frame: Frame, item: int = 4, steps: int = MOST_STEPS) -> ast.expr:
         """Return an expression with its names resolved; `item` is the size of an unknown type.
@@ -86,11 +79,19 @@ class HostExpressions:
             case ast.BinOp():
                 return _joined(self._resolved(node.left, frame, item, steps), node.op,
                                self._resolved(node.right, frame, item, steps))
+            case ast.Subscript() | ast.Attribute() if symbol := self.symbols.get(
+                    (id(frame), ast.unparse(node))):
+                return ast.Name(id=symbol)
+            case ast.Subscript() | ast.Attribute() if entry := self._entry(node, frame, steps):
+                return self.resolve(*entry, item, steps - 1)
             case ast.Attribute(value=ast.Name(id=name), attr="x" | "y" | "z" as axis):
                 sides = DIM3.match(frame.variables.get(name, ""))
                 parts = split_parts(sides["sizes"]) if sides else []
                 return self.resolve([*parts, "1", "1", "1"]["xyz".index(axis)], frame, item,
                                     steps - 1) if parts and steps else self._unknown(node)
+            case ast.Call(func=ast.Attribute(value=value, attr="size")) if (
+                    table := self._entry(value, frame, steps)):
+                return ast.Constant(len(entries(table[0])))
             case ast.Call(func=ast.Name(id="ceil" | "ceilf"), args=[ast.BinOp(
                     left=left, op=ast.FloorDiv() | ast.Div(), right=right)]):
                 return self._ceiling(left, right, frame, item, steps)
@@ -106,6 +107,37 @@ class HostExpressions:
                     except (ArithmeticError, TypeError, ValueError) as error:
                         raise UnknownValue(name) from error
         return self._unknown(node)
+
+    def _number(self, tree: ast.expr) -> int | float:
+        try:
+            value: int | float = expression.evaluate(tree, {})
+        except (ArithmeticError, LookupError, TypeError) as error:
+            raise UnknownValue(ast.unparse(tree)) from error
+        if not math.isfinite(value):
+            raise UnknownValue(ast.unparse(tree))
+        return value
+
+    def _entry(self, node: ast.expr, frame: Frame, steps: int) -> tuple[str, Frame] | None:
+        """Return the text of a table's entry, and the function that has the table; None if none.
+        """
+        match node:
+            case ast.Name(id=name):
+                return where(name, frame)
+            case ast.Subscript(value=value, slice=index) if steps > 0:
+                row = self._entry(value, frame, steps)
+                parts = entries(row[0]) if row else []
+                at = self._number(self._resolved(index, frame, 4, steps - 1)) if parts else 0
+                if row and isinstance(at, int) and 0 <= at < len(parts):
+                    return parts[at], row[1]
+            case ast.Attribute(value=value, attr=field):
+                row = self._entry(value, frame, steps)
+                while isinstance(value, ast.Subscript):
+                    value = value.value
+                fields = fields_of(value.id, frame) if isinstance(value, ast.Name) else []
+                parts = entries(row[0]) if row else []
+                if row and field in fields and len(parts) == len(fields):
+                    return parts[fields.index(field)], row[1]
+        return None
 
     def _ceiling(self, left: ast.expr, right: ast.expr, frame: Frame, item: int,
                  steps: int) -> ast.expr:
@@ -145,6 +177,30 @@ class HostExpressions:
         return ast.Name(id=name)
 
 
+def where(name: str, frame: Frame) -> tuple[str, Frame] | None:
+    """Return a variable's text, and the function that it is in."""
+    around: Frame | None = frame
+    while around is not None:
+        if name in around.variables:
+            return around.variables[name], around
+        name, around = around.passed.get(name, name).strip(), around.caller
+    return None
+
+
+def entries(table: str) -> list[str]:
+    """Return the parts of a text `{...}`, [] of another."""
+    inner = table.strip()
+    return [part for part in split_parts(inner[1:-1]) if part] if inner.startswith("{") else []
+
+
+def fields_of(name: str, frame: Frame) -> list[str]:
+    """Return the fields of a struct that a variable has, [] if it has none."""
+    found = where(f"{FIELDS}{name}", frame)
+    while found and found[0].startswith(FIELDS):
+        found = where(found[0], found[1])
+    return [part.strip() for part in found[0].split(",")] if found else []
+
+
 def without_casts(text: str) -> str:
     """Return an expression without casts to numbers."""
     return _CAST.sub("", text).strip()
@@ -153,8 +209,10 @@ def without_casts(text: str) -> str:
 def _joined(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
     """Return an operation; C divides whole numbers by `/`, which is `//` here, others exactly."""
     match left, op, right:
-        case ast.Constant(value=int() as value), ast.LShift(), ast.Constant(value=int() as bits):
-            return ast.Constant(value << min(bits, 62))
+        case _, ast.LShift(), _ if not expression.names_in(left) | expression.names_in(right):
+            value, bits = expression.evaluate(left, {}), expression.evaluate(right, {})
+            if isinstance(value, int) and isinstance(bits, int):
+                return ast.Constant(value << max(0, min(bits, 62)))
         case _, ast.Add() | ast.Sub() | ast.Mult() | ast.Mod(), _:
             return ast.BinOp(left, op, right)
         case _, ast.FloorDiv(), _:
