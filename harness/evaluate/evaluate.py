@@ -144,8 +144,10 @@ class Evaluation:
         session.runners.prestart(candidate, 1)
         profiles = ProfileCache(Path(self.settings.scratch) / "profiles", incumbent)
         self._incumbent_profiles = profiles.load()
-        with session.working(self._wait) as held, \
-                session.oracle(Path(self.trees.reference), held) as oracle:
+        with contextlib.ExitStack() as stack:
+            held = stack.enter_context(session.working(self._wait))
+            self._progress("loading", "the reference", None)
+            oracle = stack.enter_context(session.oracle(Path(self.trees.reference), held))
             self.evidence += oracle.evidence
             if held is not None and not session.in_process:
                 session.runners.create_contexts(held, candidate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Arg
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Row, Verdict
-from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, target, tree
+from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, settled, target, tree
 from tests.support.c_case import kernel as c
 from tests.support.evaluate_c_case import ONE_CLASS, SHORT
 
@@ -44,15 +45,21 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def test_faster_kernel_is_measured_as_faster(tmp_path: Path) -> None:
-    stages: list[str] = []
-    verdict = judge(tmp_path, FAST, incumbent=SLOWEST, candidate_id="c1")
+    stages = list[str]()
+    base = tree(tmp_path / "incumbent", SLOWEST)
+    verdict = evaluate(
+        target(), Trees(candidate=tree(tmp_path / "candidate", FAST), incumbent=base,
+                        reference=base), find("cpu"), settled(tmp_path, candidate_id="c1"),
+        progress=lambda stage, *_: stages.append(stage))
     assert (verdict.valid, verdict.correct, verdict.latency_kind) == (True, True, "measured-cpu")
     assert [(row.config_class, row.outcome) for row in verdict.rows] == \
         [("even", "faster"), ("odd", "faster")]
     assert verdict.speedup_low and verdict.speedup_low > 1.01
     assert verdict.speedup and verdict.speedup > 1.5 and verdict.speedup_high and verdict.latency_us
     assert verdict.speedup_low <= verdict.speedup <= verdict.speedup_high
-    assert verdict.candidate_id == "c1" and verdict.audit == () and stages == []
+    assert verdict.candidate_id == "c1" and verdict.audit == ()
+    assert [stage for stage, _ in itertools.groupby(stages) if stage != "waiting"][:5] == [
+        "building", "loading", "checking", "starting", "timing"]
     assert all(0 < (row.pct_of_roofline or 0) <= 100 for row in verdict.rows)
     assert from_json(to_json(verdict), Verdict) == verdict
 
