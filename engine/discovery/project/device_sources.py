@@ -41,6 +41,7 @@ _BLOCK = re.compile(r"extern\s*\"C\"\s*\{")
 _STREAM = re.compile(r"\b(?:cudaStream_t|hipStream_t|CUstream)\b|\bvoid\s*\*")
 _UNTYPED = re.compile(r"\bvoid\s*\*\s*(?:__restrict__\s*|restrict\s*)?(?P<name>\w+)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_SYMBOL = re.compile(r"\b(?:cuda|hip)MemcpyToSymbol\w*\s*\(\s*(?:\(\w+\))?\s*&?\s*([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +137,19 @@ def kernel_files(project: Path) -> list[Path]:
     """Return the project's CUDA and HIP sources that have functions which can be targets."""
     return [path for path in project_files(project) if path.suffix in (".cu", ".hip")
             and functions(path.name, read_source(path))]
+
+
+def filled_symbols(source: str, kernel: str, program: Sequence[str] = ()) -> list[str]:
+    """Return the constant and global arrays that a kernel reads and the host fills before it."""
+    text = plain_text(source)
+    filled = set(_SYMBOL.findall("\n".join([text, *map(plain_text, program)])))
+    functions_of = {each.name: each.body for each in declared(text)}
+    waiting, seen = [kernel.partition("<")[0]], set[str]()
+    while waiting:
+        names = set(_NAME.findall(functions_of.get(waiting.pop(), ""))) - seen
+        seen |= names
+        waiting += [name for name in names if name in functions_of]
+    return sorted(filled & seen)
 
 
 def extension_advice(source: str, scripts: Mapping[str, str], name: str) -> str:

@@ -59,6 +59,14 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
             text, sources.scripts(project), source.name)):
         raise InputError("no function that kopt can call", where=str(project / source), fix=advice)
     function = _function(project / source, others, args, prompt)
+    symbols = device_sources.filled_symbols(text, function.name, list(others.values())) \
+        if function.is_global else []
+    if symbols:
+        raise InputError(
+            f"{function.name} reads {', '.join(symbols)}, which the program fills with "
+            "cudaMemcpyToSymbol: kopt would judge it with zeros", where=str(source),
+            fix='make it an argument, or name an extern "C" function of the host that fills it and '
+            "launches the kernel")
     has_reference = args.reference or named_reference.in_python(project, function)
     found = [] if has_reference else list(host_reference.find(function, text, others))
     reference = target.BASELINE if found else _reference(args.reference, project, function, prompt)
@@ -102,8 +110,14 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     for line in draft_kernel.explain(task, tries=args.first_check):
         print(f"  {line}", file=sys.stderr)
     for each in [] if args.classes else classes:
-        name, _, text = each.partition(": ")
-        print(f"  {f'class {name}':18} {text}  (as the program calls it)", file=sys.stderr)
+        name, _, shape = each.partition(": ")
+        print(f"  {f'class {name}':18} {shape}  (as the program calls it)", file=sys.stderr)
+    rest = [clean(each.name) for each in device_sources.functions(
+        source.name, text, list(others.values())) if each.name != function.name] \
+        if args.entry is None and source.name.endswith(device_sources.SUFFIXES) else []
+    if rest:
+        print_text(f"{function.name} is taken; for another kernel of the file: --entry NAME, such "
+                   f"as {listed(rest, MOST_REFUSED)}", sys.stderr)
     print_text(f"wrote {path}; add a tolerance, flops or weights where the defaults do not fit",
                sys.stderr)
 
@@ -227,11 +241,7 @@ def _function(source: Path, others: Mapping[str, str], args: argparse.Namespace,
     default = source.stem if source.stem in functions else next(
         (entry.name for entry in functions.values() if draft_kernel.can_build(entry)), "") \
         if is_for_gpu else ""
-    chosen = prompt.choice("the kernel's function", "--entry", list(functions), default)
-    if not prompt.interactive and (rest := [name for name in functions if name != chosen]):
-        print_text(f"{chosen} is taken; for another kernel of the file: --entry NAME, such as "
-                   + listed([clean(name) for name in rest], MOST_REFUSED), sys.stderr)
-    return functions[chosen]
+    return functions[prompt.choice("the kernel's function", "--entry", list(functions), default)]
 
 
 def _launch(function: sources.CFunction, known: Launch | None, args: argparse.Namespace,

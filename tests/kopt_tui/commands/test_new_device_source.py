@@ -167,3 +167,24 @@ def test_cpu_version_that_does_not_compile_alone_is_named(tmp_path: Path) -> Non
     assert task_file.load(folder / "task.yaml").by_baseline and not (folder / "kopt_task").exists()
     status, text = new(folder, *flags, "--reference", "baseline", "--force", "--task", "other.yaml")
     assert status == 0 and "not the reference" not in text
+
+
+def test_kernel_that_reads_what_the_host_copies_to_a_symbol_is_refused(tmp_path: Path) -> None:
+    """With zeros in place of the filter a verdict would be about another computation."""
+    source = """__constant__ float taps[3];
+__device__ float tap(int i) { return taps[i]; }
+__global__ void blur(const float *x, float *y, int n) { y[threadIdx.x] = tap(0) * x[threadIdx.x]; }
+__global__ void plain(const float *x, float *y, int n) { y[threadIdx.x] = x[threadIdx.x]; }
+int main() {
+    int n = 64; float *a, *b, h[3] = {1, 2, 3};
+    cudaMemcpyToSymbol(taps, h, sizeof(h));
+    cudaMalloc(&a, n * sizeof(float)); cudaMalloc(&b, n * sizeof(float));
+    blur<<<1, 64>>>(a, b, n); plain<<<1, 64>>>(a, b, n);
+}
+"""
+    folder = project(tmp_path, source)
+    status, text = new(folder, "--no-check")
+    assert status == 2 and "blur reads taps, which the program fills with cudaMemcpyToSymbol" \
+        in text
+    status, text = new(folder, "--no-check", "--entry", "plain")
+    assert status == 0, text
