@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from engine.discovery.project.pointer_roles import with_roles
 from engine.discovery.project.sources import (
     C_TYPES,
     CFunction,
@@ -62,16 +63,6 @@ class DeclaredFunction:
 
         return _UNTYPED.sub(of_cast, parameters)
 
-    def is_read_first(self, name: str) -> bool:
-        """Return whether the first use of an array's elements reads or updates them."""
-        match = re.search(rf"\b{name}\s*\[", self.body)
-        if match is None:
-            return False
-        after = self.body[closing(self.body, match.end() - 1) + 1:].lstrip()
-        value = after.partition(";")[0]
-        return not after.startswith("=") or after.startswith("==") or \
-            re.search(rf"\b{name}\s*\[", value) is not None
-
 
 def language_of(path: str, source: str) -> Language:
     """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; then CUDA for
@@ -98,17 +89,17 @@ def functions(path: str, source: str) -> list[CFunction]:
         instance = site.instance if site is not None else ""
         if not (each.is_global or each.is_c) or bool(each.template) != bool(instance):
             continue
-        args = _arguments(each.typed(each.instance_parameters(instance)))
+        args = _arguments(each, instance)
         if each.is_global and args:
-            kernels.append(CFunction(
-                f"{each.name}{instance}", _roles(args, each, {arg.name: arg.name for arg in args}),
-                language=language, is_global=True, constants=source_constants.find(source)))
+            kernels.append(CFunction(f"{each.name}{instance}", args, language=language,
+                                     is_global=True, constants=source_constants.find(source)))
         elif args:
             inner = next((site for site in sites.values()
                           if site.kernel in by_name and f"{site.text}" in each.body), None)
+            if inner is not None:
+                args = _launched(args, by_name[inner.kernel], inner)
             flags = ("-fopenmp",) if language == "c" and source_language.uses_openmp(source) else ()
-            hosts.append(CFunction(each.name, _launcher(args, by_name, inner), language=language,
-                                   flags=flags))
+            hosts.append(CFunction(each.name, args, language=language, flags=flags))
     return hosts + kernels
 
 
@@ -149,29 +140,24 @@ def declared(text: str) -> Iterator[DeclaredFunction]:
             and "static" not in head and (inside or "extern" in head))
 
 
-def _arguments(parameters: str) -> tuple[Arg, ...] | None:
+def _arguments(function: DeclaredFunction, instance: str) -> tuple[Arg, ...] | None:
     """Return the arguments without a stream at the end; None if a type is not known."""
-    parts = parameters.split(",")
+    parts = function.typed(function.instance_parameters(instance)).split(",")
     if _STREAM.search(parts[-1]):
         parts.pop()
-    return arguments(",".join(parts), TYPES)
+    args = arguments(",".join(parts), TYPES)
+    return args and with_roles(
+        args, f"void {function.name}({function.parameters}) {function.body}", function.name,
+        is_cpp=True)
 
 
-def _roles(args: Sequence[Arg], kernel: DeclaredFunction, names: dict[str, str],
-           ) -> tuple[Arg, ...]:
-    """Return the arguments; outputs that the kernel reads before it writes them become inout."""
-    return tuple(replace(arg, role="inout") if arg.role == "output" and arg.name in names
-                 and kernel.is_read_first(names[arg.name]) else arg for arg in args)
-
-
-def _launcher(args: tuple[Arg, ...], declared: dict[str, DeclaredFunction],
-              site: LaunchSite | None) -> tuple[Arg, ...]:
-    """Return a launcher's arguments with their roles in the kernel that it launches."""
-    if site is None:
-        return args
-    kernel = declared[site.kernel]
-    inner = [words[-1] for part in kernel.parameters.split(",") if (words := _NAME.findall(part))]
-    return _roles(args, kernel, dict(zip(site.values, inner, strict=False)))
+def _launched(args: tuple[Arg, ...], kernel: DeclaredFunction, site: LaunchSite,
+              ) -> tuple[Arg, ...]:
+    """Return a launcher's arguments; outputs that its kernel reads first become inout."""
+    inner = _arguments(kernel, site.instance) or ()
+    read = {value for value, arg in zip(site.values, inner, strict=False) if arg.role == "inout"}
+    return tuple(replace(arg, role="inout") if arg.role == "output" and arg.name in read else arg
+                 for arg in args)
 
 
 def closing(text: str, at: int) -> int:

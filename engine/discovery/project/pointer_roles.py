@@ -1,15 +1,18 @@
-"""Finds the pointers of a C function through which it only reads, or reads before it writes."""
+"""Finds whether a function reads or writes through its pointers, in C, C++, CUDA and HIP."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
 
 from tree_sitter import Node
 
 from engine.split.languages.syntax import parts, walk
 from engine.transformations.c.parsed_c import ParsedC
 from harness.errors import InputError
+from harness.tasks.target import Arg
 
 READERS = re.compile(r"f?printf|assert|mem(cpy|move|cmp)|_mm\d*_\w*(load|gather)\w*|vld\d\w*")
 """Functions that write through no pointer, but for those that write through their first one."""
@@ -17,30 +20,40 @@ ELEMENTS = ("subscript_expression", "pointer_expression")
 FIRST_WRITTEN = ("memcpy", "memmove")
 
 
-def only_read(source: str, function: str) -> frozenset[str]:
-    """Return the pointer parameters through which a function of a source writes nothing.
+_ATOMIC = re.compile(r"atomic\w+")
+"""Functions of a device that read and write through their first pointer."""
+_CAST = re.compile(r"\b(?:static|reinterpret|const)_cast\s*<[^<>]*>")
 
-    A pointer that an unknown function gets counts as written. Empty if all are written, or if the
-    source cannot be parsed.
+
+def with_roles(args: tuple[Arg, ...], source: str, function: str, *,
+               is_cpp: bool = False) -> tuple[Arg, ...]:
+    """Return the arguments with the roles of outputs that a function does not only write.
+
+    It only reads through an input. It reads an inout argument before it writes to it, by its text:
+    `x[i] /= sum` reads; a pointer that an unknown function gets first counts as written by it. If
+    the source cannot be parsed as C, arguments stay outputs. Of C++, which the grammar of C knows
+    in part, the statements that it can parse count.
     """
+    if not any(arg.role == "output" for arg in args):
+        return args
     try:
-        pointers = _Pointers(ParsedC(source))
+        pointers = _Pointers(_ParsedCpp(_CAST.sub("", source)) if is_cpp else ParsedC(source))
     except (InputError, RecursionError):
-        return frozenset()
-    names, written = pointers.of(function, frozenset())
-    return frozenset(names) - written if written else frozenset()
+        return args
+    read, read_first = pointers.only_read(function), pointers.read_first(function)
+    return tuple(replace(arg, role=None if arg.name in read else "inout")
+                 if arg.role == "output" and arg.name in read | read_first else arg
+                 for arg in args)
 
 
-def read_first(source: str, function: str) -> frozenset[str]:
-    """Return the pointer parameters that a function reads before it writes to them, by its text.
+class _ParsedCpp(ParsedC):
+    tolerates_errors = True
 
-    `x[i] /= sum` reads. A pointer that another function gets first counts as written by it.
-    """
-    try:
-        pointers = _Pointers(ParsedC(source))
-    except (InputError, RecursionError):
-        return frozenset()
-    return pointers.read_first(function)
+    @cached_property
+    def functions(self) -> tuple[Node, ...]:
+        """All functions, also those with a statement that is not C."""
+        return tuple(node for node in walk(self.root, leaves=("compound_statement",))
+                     if node.type == "function_definition" and node.child_by_field_name("body"))
 
 
 class _Pointers:
@@ -48,6 +61,17 @@ class _Pointers:
         self.parsed = parsed
         self.functions = {parsed.declared_name(declarator)[0]: node for node in parsed.functions
                           if (declarator := node.child_by_field_name("declarator"))}
+
+    def only_read(self, function: str) -> frozenset[str]:
+        """Return the parameters through which a function writes nothing.
+
+        A pointer that an unknown function or a structure gets counts as written. Empty if all are.
+        """
+        node = self.functions.get(function)
+        if node is None or node.has_error:
+            return frozenset()  # a statement that is not C may write
+        names, written = self.of(function, frozenset())
+        return frozenset(names) - written if written else frozenset()
 
     def of(self, function: str, above: frozenset[str]) -> tuple[list[str], frozenset[str]]:
         """Return a function's parameters, and those that it may write through.
@@ -108,25 +132,37 @@ class _Pointers:
                     yield self._base(element), True
             yield self._base(target), not is_plain
             return
-        called = self.parsed.text(node.children[0]) if node.type == "call_expression" else ""
-        if called in FIRST_WRITTEN:
-            written, *read = node.children[-1].named_children
-            yield from ((self._base(each), True) for each in read)
-            yield self._base(written), False
-            return
-        if called and not self._reads(called):
-            yield from ((name, False) for name in self.parsed.names(node.children[-1])
-                        if types.get(name, "").endswith("*"))
+        if node.type == "call_expression":
+            yield from self._accesses_of_call(node, types)
             return
         for child in node.children:
             yield from self._accesses(child, types)
         if node.type in ELEMENTS:
             yield self._base(node), True
 
+    def _accesses_of_call(self, call: Node, types: dict[str, str]) -> Iterator[tuple[str, bool]]:
+        """Yield the accesses of a call: first its arguments, then what it does by pointers."""
+        called, given = self.parsed.text(call.children[0]), call.children[-1].named_children
+        if called.isupper():  # a macro may write to the elements that it gets
+            yield from ((name, False) for each in given for name in self.parsed.names(each))
+            return
+        for argument in given:
+            yield from self._accesses(argument, types)
+        for place, argument in reversed(list(enumerate(given))):
+            is_read = _ATOMIC.fullmatch(called) is not None or (
+                self._reads(called) and (place > 0 or called not in FIRST_WRITTEN))
+            yield from ((name, is_read) for name in self._pointers(argument, types))
+
     def _base(self, element: Node) -> str:
         """Return the pointer of an element: `x` of `x[order[i]]` and of `*(x + i)`."""
         return next((self.parsed.text(each) for each in walk(element)
                      if each.type == "identifier"), "")
+
+    def _pointers(self, node: Node | None, types: dict[str, str]) -> set[str]:
+        """Return the pointers that are an expression's value, or part of it."""
+        return set() if node is None else {
+            name for name in self._passed(node) if types.get(name, "").endswith("*")
+        } - {name for name, _ in self._accesses(node, types)}
 
     def _follow(self, body: Node, roots: dict[str, set[str]], types: dict[str, str]) -> bool:
         """Add the parameters from which local pointers come; return whether any was new."""
@@ -150,9 +186,16 @@ class _Pointers:
         target = part.child_by_field_name("left") if part.type == "assignment_expression" else \
             part.child_by_field_name("argument") if part.type == "update_expression" else None
         if target is not None:
-            is_pointer = target.type == "identifier" and types.get(
-                self.parsed.text(target), "").endswith("*")
-            return set() if is_pointer else set(self.parsed.names(target))
+            if types.get(self.parsed.text(target), "").endswith("*"):
+                return set()  # followed
+            kept = self._pointers(part.child_by_field_name("right"), types)
+            return set(self.parsed.names(target)) | kept
+        if part.type == "init_declarator":
+            is_followed = types.get(self.parsed.declared_name(part)[0], "").endswith("*")
+            value = part.child_by_field_name("value")
+            return set() if is_followed else self._pointers(value, types)
+        if part.type == "gnu_asm_expression":
+            return set(self.parsed.names(part))
         if part.type != "call_expression":
             return set()
         called, given = self.parsed.text(part.children[0]), part.children[-1].named_children

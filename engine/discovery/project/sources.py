@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from engine.discovery.project.pointer_roles import only_read, read_first
+from engine.discovery.project.pointer_roles import with_roles
 from engine.routing import source_language
 from harness.tasks.target import Arg, Language, Launch
 
@@ -125,11 +124,7 @@ def c_functions(source: str) -> list[CFunction]:
         if "static" in head.split() or name == "main" or not head.strip():
             continue
         if args := arguments(parameters):
-            if any(arg.role for arg in args):
-                read, first = only_read(source, name), read_first(source, name)
-                args = tuple(replace(arg, role=None) if arg.name in read else replace(
-                    arg, role="inout") if arg.role and arg.name in first else arg for arg in args)
-            functions.append(CFunction(name, args, flags=flags))
+            functions.append(CFunction(name, with_roles(args, source, name), flags=flags))
     return functions
 
 
