@@ -24,7 +24,7 @@ from engine.workers.template import Offer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler, triton_aot
 from harness.compile.device_code.device_build import DeviceCompiler, plain_name
-from harness.compile.kernel import Place
+from harness.compile.place import Place
 from harness.compile.triton_aot import KernelLimit
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, latency

@@ -33,8 +33,9 @@ from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import engine_state
-from kopt_tui.snapshot.candidate_view import JudgedVerdict, whole_view
+from kopt_tui.snapshot.candidate_view import whole_view
 from kopt_tui.snapshot.snapshot import CandidateView
+from kopt_tui.snapshot.verdict_words import JudgedVerdict
 
 
 class ShownCampaign(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from engine.journal import patch_review
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, VerdictRow
@@ -18,19 +16,10 @@ from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.harmless import harmless, harmless_lines, harmless_verdict
 from kopt_tui.snapshot.snapshot import AttemptRef, CandidateView, WaitingRow
+from kopt_tui.snapshot.verdict_words import JudgedVerdict
 
 PATCH_BYTES = 512 * 1024
 VERDICTS = 20
-
-
-class JudgedVerdict(msgspec.Struct, frozen=True):
-    """A recorded verdict; `verdict` is None where this version of kopt cannot read it."""
-
-    id: int
-    purpose: str
-    at: float
-    incumbent_tree: str
-    verdict: Verdict | None
 
 
 def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: str,

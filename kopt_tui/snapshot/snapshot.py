@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
         Slot,
     )
     from harness.verdict import Row
-    from kopt_tui.snapshot.candidate_view import JudgedVerdict
+    from kopt_tui.snapshot.verdict_words import JudgedVerdict
 
 EngineWord = Literal["alive", "none", "lost"]
 

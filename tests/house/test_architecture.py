@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
+from graphlib import TopologicalSorter
 
 from docs import draw_rooms, room_map
 from docs.room_map import APART, PACKAGES, module_of, room_of, sources
@@ -31,6 +32,14 @@ def test_rooms_are_small() -> None:
     full = {name: len(room.files) for name, room in ROOMS.items() if name not in UNLIMITED}
     limit = {name: MAX_TOP_FILES if name in PACKAGES else MAX_MODULES for name in full}
     assert {name: count for name, count in full.items() if count > limit[name]} == {}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, and those for type checkers only."""
+    imported = defaultdict(set)
+    for source, target in room_map.imports():
+        imported[source].add(target)
+    TopologicalSorter(imported).prepare()
 
 
 def test_other_rooms_import_the_face_only() -> None:
