@@ -11,10 +11,10 @@ import msgspec
 
 from engine.history import waiting_line
 from engine.history.waiting_line import Line
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Candidate, DecisionRow, Round, VerdictRow
 from engine.judge.attribution import Attribution, attribute
-from engine.judge.judge import verdict_of
 from harness.timing.plan import Score
 from harness.verdict import Verdict
 

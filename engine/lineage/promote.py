@@ -12,12 +12,13 @@ from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import kept_commits, round_resume, waiting_line
 from engine.history.waiting_line import ASKS
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.read import Reader
 from engine.journal.records import COMMITTED, Candidate, CandidateState, DecisionKind
 from engine.judge import candidate as candidates
 from engine.judge import commit_message
 from engine.judge.candidate import CandidateTree, JudgedCandidate
-from engine.judge.judge import Policy, asks_once, rule, verdict_of
+from engine.judge.judge import Policy, asks_once, rule
 from engine.lineage import provisional
 from engine.lineage.commit import KeepReason, KeptCommit, commit_candidate
 from engine.repository.patches.same_change import changed_lines

@@ -11,7 +11,7 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.discovery.project import file_changes
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import bottlenecks, kernel_routing
 from engine.planning.bottlenecks import TunableBottleneck

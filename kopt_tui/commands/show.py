@@ -9,10 +9,11 @@ import msgspec
 
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
-from engine.journal import model_costs, plan_event
+from engine.journal import model_costs
+from engine.journal.decoded import plan_event
+from engine.journal.decoded.patch_review import PatchReview
+from engine.journal.decoded.plan_event import RoundPlan
 from engine.journal.model_costs import ModelCost
-from engine.journal.patch_review import PatchReview
-from engine.journal.plan_event import RoundPlan
 from engine.journal.read import Reader
 from engine.journal.records import (
     Bottleneck,

@@ -9,7 +9,7 @@ import msgspec
 
 from engine.history import campaign_view, history, waiting_line
 from engine.history.waiting_line import Line
-from engine.journal import patch_review
+from engine.journal.decoded import patch_review
 from engine.journal.liveness import alive, host_name
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from engine.journal import patch_review
+from engine.journal.decoded import patch_review
+from engine.journal.decoded.recorded import verdict_or_none
 from engine.journal.read import Reader
 from engine.journal.records import Candidate, DecisionRow, VerdictRow
-from engine.judge.judge import verdict_or_none
 from engine.verify import reference_lines
 from harness.errors import InputError
 from harness.verdict import Verdict

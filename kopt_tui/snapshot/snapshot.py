@@ -13,7 +13,7 @@ import msgspec
 from kopt_tui.snapshot import phrases
 
 if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
-    from engine.journal.patch_review import PatchReview
+    from engine.journal.decoded.patch_review import PatchReview
     from engine.journal.records import (
         Bottleneck,
         Campaign,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.journal.patch_review import PatchReview
+from engine.journal.decoded.patch_review import PatchReview
 from engine.journal.records import Candidate
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases, verdict_words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
 from graphlib import TopologicalSorter
 
@@ -69,6 +70,13 @@ def test_class_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules_by_class[node.name].append(module_of(path))
     assert {name: found for name, found in modules_by_class.items() if len(found) > 1} == {}
+
+
+def test_only_one_place_formats_speedups_and_one_decodes_verdicts() -> None:
+    texts = {module_of(path): path.read_text() for path in sources()}
+    assert [name for name, text in texts.items() if ".2f}x" in text] == []
+    assert [name for name, text in texts.items()
+            if re.search(r"decode\([^)]*Verdict\)", text)] == ["engine.journal.decoded.recorded"]
 
 
 def test_generated_pages_are_current() -> None:

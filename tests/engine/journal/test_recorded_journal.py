@@ -15,11 +15,11 @@ import pytest
 from engine.campaign import setup as campaign_setup
 from engine.history import history, round_resume
 from engine.journal import lease, migrations
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.migrations import SCHEMA_VERSION
 from engine.journal.read import Reader
 from engine.journal.records import Slot
 from engine.journal.write import Writer
-from engine.judge.judge import verdict_of
 from engine.planning import stagnation
 from engine.planning.stagnation import TriedDirections
 from engine.records import results_tsv

@@ -11,9 +11,9 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.history.waiting_line import ASKS
-from engine.journal import patch_review
+from engine.journal.decoded import patch_review
+from engine.journal.decoded.patch_review import PatchReview
 from engine.journal.liveness import Lease
-from engine.journal.patch_review import PatchReview
 from engine.journal.read import Reader
 from engine.journal.records import Control
 from engine.journal.write import Writer
