@@ -14,7 +14,8 @@ from engine.campaign.artifacts import Artifacts
 from engine.history import change_summary, lessons
 from engine.history.history import CampaignHistory
 from engine.journal.decoded.recorded import verdict_of
-from engine.journal.records import DecisionRow, Slot
+from engine.journal.judged_rows import DecisionRow
+from engine.journal.records import Slot
 from engine.judge import judge
 from engine.judge.attribution import before
 from engine.markdown import fenced, table

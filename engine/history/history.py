@@ -14,8 +14,9 @@ from engine.history.kept_commits import KeptCommits
 from engine.history.regression import Regression
 from engine.history.round_resume import OUTAGE
 from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import DecisionRow, Round, RoundOutcome, VerdictRow
+from engine.journal.records import Round, RoundOutcome
 from engine.judge import judge, stop_rules
 from engine.judge.stop_rules import RoundCounts
 from harness.timing.plan import Score

@@ -11,10 +11,10 @@ import msgspec
 from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import kept_commits, round_resume, waiting_line
-from engine.history.waiting_line import ASKS
 from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionKind, asking
 from engine.journal.read import Reader
-from engine.journal.records import COMMITTED, Candidate, CandidateState, DecisionKind
+from engine.journal.records import COMMITTED, Candidate, CandidateState
 from engine.judge import candidate as candidates
 from engine.judge import commit_message
 from engine.judge.candidate import CandidateTree, JudgedCandidate
@@ -180,14 +180,13 @@ class Keeper:
             self.refuse(judged.entry, "runner-up",
                         f"continues as its formatted form {final.entry.id}",
                         verdict=judged.verdict_id)
-        asks = f"{ASKS}{'; '.join(doubts)}" if doubts else ""
-        reason = KeepReason(message=self._message(final), reason=f"{final.ruling.reason}{asks}",
-                            actor="engine", round=final.entry.candidate.round,
-                            verdict=final.verdict_id)
+        reason = KeepReason(message=self._message(final), reason=final.ruling.reason,
+                            doubts="; ".join(doubts), actor="engine",
+                            round=final.entry.candidate.round, verdict=final.verdict_id)
         if self._records is not None:
             reason = msgspec.structs.replace(reason, records=self._records(
                 self.context.reader, final.entry.candidate, final.entry.tree,
-                reason=reason.reason, verdict=reason.verdict))
+                reason=asking(reason.reason, reason.doubts), verdict=reason.verdict))
         return self._commit(final.entry, reason, asks=bool(doubts))
 
     def _commit(self, entry: CandidateTree, reason: KeepReason, *, asks: bool) -> CandidateState:

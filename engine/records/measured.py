@@ -11,7 +11,8 @@ from engine.history.campaign_view import JournalView
 from engine.history.history import RECENT, CampaignHistory
 from engine.history.regression import Change, Regression, is_by_kernel_time, other_times
 from engine.journal.decoded.recorded import verdict_of
-from engine.journal.records import DecisionRow, Round, VerdictRow
+from engine.journal.judged_rows import DecisionRow, VerdictRow
+from engine.journal.records import Round
 from engine.judge.attribution import before
 from engine.judge.judge import lacks_profiler
 from engine.markdown import table

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from engine.history import history
 from engine.journal.decoded.recorded import trial_of, verdict_of
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow
+from engine.journal.records import Candidate
 from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial
 from harness.verdict import Verdict

@@ -16,8 +16,8 @@ import msgspec
 
 from engine.campaign.baseline_cache import BASELINE
 from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import VerdictRow
 from engine.markdown import stamp
 from engine.verify.reference_forms import FORMS
 from harness.formats.quantities import latency, speedup

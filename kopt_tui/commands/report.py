@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from engine.history import campaign_view
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Bottleneck, Campaign, DecisionRow
+from engine.journal.records import Bottleneck, Campaign
 from engine.records.exports import bench_export, fast_p, kept_result, tuning_export
 from engine.records.exports.fast_p import FastPTable, ProblemResult
 from engine.records.report.campaign_report import html, markdown

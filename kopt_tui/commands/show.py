@@ -13,17 +13,10 @@ from engine.journal import model_costs
 from engine.journal.decoded import plan_event
 from engine.journal.decoded.patch_review import PatchReview
 from engine.journal.decoded.plan_event import RoundPlan
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.model_costs import ModelCost
 from engine.journal.read import Reader
-from engine.journal.records import (
-    Bottleneck,
-    Campaign,
-    Candidate,
-    Control,
-    DecisionRow,
-    Round,
-    Slot,
-)
+from engine.journal.records import Bottleneck, Campaign, Candidate, Control, Round, Slot
 from engine.records import class_history, measured, present_limits
 from engine.records.class_history import ClassMeasurement
 from engine.verify import reference_lines

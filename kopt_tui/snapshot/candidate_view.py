@@ -8,8 +8,9 @@ from pathlib import Path
 
 from engine.journal.decoded import patch_review
 from engine.journal.decoded.recorded import verdict_or_none
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow, VerdictRow
+from engine.journal.records import Candidate
 from engine.verify import reference_lines
 from harness.errors import InputError
 from harness.verdict import Verdict

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.journal.records import TrialRow, VerdictRow
+from engine.journal.judged_rows import VerdictRow
+from engine.journal.records import TrialRow
 from harness.search.trials.trials import Trial
 from harness.verdict import Verdict
 

@@ -190,6 +190,18 @@ def test_near_gains_of_schema_8_are_read_from_the_reasons(
     assert {d.near_gain for d in Reader(workspace).decisions(ID)} == {share}
 
 
+@pytest.mark.parametrize(("kind", "reason", "doubts"), [
+    ("ask", "2.10x; wide 2.1x faster — asks because 2.10x is more than 2x; audit: W1",
+     "2.10x is more than 2x; audit: W1"),
+    ("ask", "2.10x", ""), ("tie", "1.00x — asks because", "")])
+def test_doubts_of_schema_11_are_read_from_the_reasons(
+        workspace: Path, kind: str, reason: str, doubts: str) -> None:
+    execute(workspace, "UPDATE decisions SET kind = ?, reason = ?", kind, reason)
+    decisions = Reader(workspace).decisions(ID)
+    assert {(d.doubts, d.reason) for d in decisions} == {(doubts, reason)}
+    assert {d.measured for d in decisions} == {reason.partition(" — ")[0] if doubts else reason}
+
+
 @pytest.mark.parametrize(("kind", "reason", "is_rejection"), [
     ("reject", "rejected by {actor}: it changes the rounding", True),
     ("reject", "rejected by {actor}", True),

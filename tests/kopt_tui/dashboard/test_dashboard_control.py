@@ -10,7 +10,6 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from engine.history.waiting_line import ASKS
 from engine.journal.decoded import patch_review
 from engine.journal.decoded.patch_review import PatchReview
 from engine.journal.liveness import Lease
@@ -94,8 +93,8 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
 async def test_dialog_shows_why_kopt_asks_before_a_long_list_of_classes(workspace: Path) -> None:
     classes = ", ".join(f"n={size} 2.0x faster" for size in range(1000, 1040))
     writer = engine_writer(workspace)
-    writer.add_decision(CAMPAIGN, WAITING, "ask", f"2.31x; {classes}{ASKS}it is large", round=2,
-                        actor="engine")
+    writer.add_decision(CAMPAIGN, WAITING, "ask", f"2.31x; {classes}", round=2,
+                        actor="engine", doubts="it is large")
     writer.close()
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:

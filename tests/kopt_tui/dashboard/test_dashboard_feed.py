@@ -13,9 +13,9 @@ import pytest
 from msgspec.json import encode
 
 from engine.journal import lease, liveness
+from engine.journal.judged_rows import VerdictRow
 from engine.journal.liveness import Lease
 from engine.journal.read import Reader
-from engine.journal.records import VerdictRow
 from engine.journal.write import Writer
 from kopt_tui.snapshot import feed as feeds
 from kopt_tui.snapshot import phrases
