@@ -22,6 +22,7 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.requests import EvaluateRequest, LoopRequest, Progress, ReportedLoopRequest
+from harness.search.space.knobs import config_words
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials import trial_log
 from harness.search.trials.trials import (
@@ -156,10 +157,6 @@ def best_so_far(bench: WorkerBench, trials: Sequence[Trial]) -> LoopResult | Non
 
 def _source(bench: WorkerBench, target: Target | CommandTarget) -> TunableSource:
     return TunableSource.read(Path(bench.worktree), target.source, language=target.language)
-
-
-def config_words(config: Config) -> str:
-    return ", ".join(f"{name}={value}" for name, value in config.items())
 
 
 def summary(result: LoopResult) -> str:
