@@ -29,7 +29,7 @@ import fidelity_kernels
 import machine
 
 from harness.compile import triton_aot
-from harness.compile.kernel import Place
+from harness.compile.place import Place
 from harness.compile.triton_aot import KernelResources
 from harness.devices import datasheets
 from harness.formats.json_codec import to_builtins

@@ -39,7 +39,7 @@ from typing import Any
 import kernelbench_table
 from kernelbench_problems import CONVOLUTIONS, LEVELS, chosen, name_of
 
-from harness.compile import kernel
+from harness.compile.place import kind_of, place_on
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import KoptError
@@ -129,9 +129,9 @@ def workplace(target: Target, device: Device,
               zygotes: dict[str, Zygote]) -> Iterator[tuple[str, Zygote | None]]:
     """Yield a scratch folder and the zygote for a target, which later targets share; or None."""
     with tempfile.TemporaryDirectory(prefix="kopt-bench-") as scratch:
-        place = kernel.place_on(device, target.language, scratch=scratch, python=None, env={},
-                                has_triton=True)
-        kind = kernel.kind_of(place, target.language)
+        place = place_on(device, target.language, scratch=scratch, python=None, env={},
+                         has_triton=True)
+        kind = kind_of(place, target.language)
         if kind is not None and kind.name not in zygotes:
             zygotes[kind.name] = Zygote.start(kind)
         yield scratch, zygotes[kind.name] if kind else None
@@ -232,8 +232,8 @@ def main() -> int:
         files = chosen(args.folder, args.only, levels)
         before = {} if args.again else recorded(prepared)
 
-        place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
-        kind, own = kernel.kind_of(place, "python"), threading.local()
+        place = place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
+        kind, own = kind_of(place, "python"), threading.local()
         assert kind is not None
 
         def one(file: Path) -> None:

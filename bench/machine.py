@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.compile import kernel
+from harness.compile.place import kind_of, place_on
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.formats.json_codec import to_builtins
@@ -43,8 +43,8 @@ def card() -> Device:
 
 def zygote(device: Device, language: str = "triton") -> Zygote:
     """Start the process that kernels are forked off, one for all verdicts as in a campaign."""
-    place = kernel.place_on(device, language, scratch="", python=None, env={})
-    kind = kernel.kind_of(place, language)
+    place = place_on(device, language, scratch="", python=None, env={})
+    kind = kind_of(place, language)
     assert kind is not None
     return Zygote.start(kind)
 

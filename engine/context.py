@@ -19,12 +19,12 @@ from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
 from engine.campaign.setup import Setup
 from engine.journal import lease as leases
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.liveness import Lease
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.records import in_phase, phase_of
 from engine.journal.write import Writer
-from engine.judge.judge import verdict_of
 from engine.task import AgentProgress, ModelAnswer, SlotProgress
 from engine.verify import harness_client
 from engine.verify.fleet import Fleet

@@ -13,10 +13,11 @@ from engine.campaign import artifacts
 from engine.campaign.artifacts import Artifacts
 from engine.history import change_summary, lessons
 from engine.history.history import CampaignHistory
-from engine.journal.records import DecisionRow, Slot
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow
+from engine.journal.records import Slot
 from engine.judge import judge
 from engine.judge.attribution import before
-from engine.judge.judge import verdict_of
 from engine.markdown import fenced, table
 from harness.errors import EnvironmentFault
 from harness.formats import quantities

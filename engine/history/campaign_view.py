@@ -13,18 +13,10 @@ from engine.history import history, lessons, waiting_line
 from engine.history.history import CampaignHistory
 from engine.history.kernel_splits import Splits
 from engine.history.lessons import Lesson
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.model_costs import ModelBill, ModelCost
 from engine.journal.read import Reader
-from engine.journal.records import (
-    Campaign,
-    DecisionRow,
-    Phase,
-    Round,
-    Slot,
-    VerdictRow,
-    phase_of,
-    with_doubt,
-)
+from engine.journal.records import Campaign, Phase, Round, Slot, phase_of, with_doubt
 from engine.manifest import load
 from engine.manifest.schema import Manifest
 from engine.markdown import stamp

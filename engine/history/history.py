@@ -13,10 +13,11 @@ from engine.history import kept_commits, regression
 from engine.history.kept_commits import KeptCommits
 from engine.history.regression import Regression
 from engine.history.round_resume import OUTAGE
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import DecisionRow, Round, RoundOutcome, VerdictRow
+from engine.journal.records import Round, RoundOutcome
 from engine.judge import judge, stop_rules
-from engine.judge.judge import verdict_of
 from engine.judge.stop_rules import RoundCounts
 from harness.timing.plan import Score
 

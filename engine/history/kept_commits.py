@@ -11,10 +11,11 @@ import msgspec
 
 from engine.history import waiting_line
 from engine.history.waiting_line import Line
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import Bottleneck, Candidate, DecisionRow, Round, VerdictRow
+from engine.journal.records import Bottleneck, Candidate, Round
 from engine.judge.attribution import Attribution, attribute
-from engine.judge.judge import verdict_of
 from harness.timing.plan import Score
 from harness.verdict import Verdict
 

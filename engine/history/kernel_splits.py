@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from engine.split.languages.detect import language_by_name
 from engine.split.languages.language import OTHERWISE, DispatchBlock
 from harness.errors import Refused

@@ -14,8 +14,9 @@ import msgspec
 
 from engine.history import change_summary
 from engine.history.history import CampaignHistory
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow
+from engine.journal.records import Candidate
 from engine.judge.attribution import Attribution
 from engine.judge.judge import describe_rows, describe_speedup
 from harness.formats import quantities

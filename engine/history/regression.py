@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 
 from engine.history import change_summary
-from engine.journal.records import Candidate, DecisionRow, Round
+from engine.journal.judged_rows import DecisionRow
+from engine.journal.records import Candidate, Round
 from harness.formats import quantities
 from harness.timing.outcome import row_word
 from harness.timing.plan import Score

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.journal.records import Round, VerdictRow
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import VerdictRow
+from engine.journal.records import Round
 from engine.judge import stop_rules
-from engine.judge.judge import verdict_of
 from engine.judge.stop_rules import NOTHING, BudgetUsed
 from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import BudgetSpec

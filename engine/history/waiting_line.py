@@ -18,15 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engine.journal.judged_rows import VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, CandidateState, VerdictRow
+from engine.journal.records import Candidate, CandidateState
 from harness.formats import quantities
 from harness.formats.quantities import counted, listed
 
 PROVISIONAL = "provisional"
 """Purpose of the provisional best's verdict against the baseline, which is never the headline."""
-ASKS = " — asks because "
-"""What separates a verdict's result from the reasons to ask a person."""
 NAMED = 4
 """Most candidates that a text names."""
 ON_LINE: tuple[CandidateState, ...] = ("waiting", "provisional")

@@ -2,5 +2,5 @@
 
 `schema.sql` creates the tables; `migrations` converts a journal of an older kopt.
 
-Face: database, lease, liveness, model_costs, patch_review, plan_event, read, records, write.
+Face: database, judged_rows, lease, liveness, model_costs, read, records, write.
 """

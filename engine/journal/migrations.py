@@ -7,7 +7,7 @@ misread.
 Schema 5 did not record the subagent of a slot, schema 6 the progress of its model, schema 7 the
 cost of models; schema 8 recorded a near gain only in the words of its decision. Schema 9 did not
 record that a process only answers requests; schema 10 recorded a person's rejection, and that
-nothing was left to try, only in words.
+nothing was left to try, only in words; schema 11 so recorded why a person is asked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 TABLES = "schema.sql"
 """The script that makes the tables of a new journal."""
 _CELLS = 12
@@ -65,6 +65,13 @@ def _from_10_to_11(connection: sqlite3.Connection) -> None:
             _replace(connection, seq, {**stop, "nothing_left_on": best})
 
 
+def _from_11_to_12(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE decisions ADD COLUMN doubts TEXT NOT NULL DEFAULT ''")
+    words = " — asks because "
+    connection.execute("UPDATE decisions SET doubts = substr(reason, instr(reason, ?) + ?)"
+                       " WHERE kind = 'ask' AND instr(reason, ?)", (words, len(words), words))
+
+
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
     3: _from_3_to_4,
     4: lambda connection: None,
@@ -80,7 +87,7 @@ MIGRATIONS: dict[int, Callable[[sqlite3.Connection], object]] = {
     8: _from_8_to_9,
     9: methodcaller(
         "execute", "ALTER TABLE leases ADD COLUMN answers_only INTEGER NOT NULL DEFAULT 0"),
-    10: _from_10_to_11}
+    10: _from_10_to_11, 11: _from_11_to_12}
 """By N: the function that migrates schema N to N + 1 inside the open transaction."""
 
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from engine.journal import database
 from engine.journal.database import OwnedConnection
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.liveness import Lease
 from engine.journal.model_costs import ModelBill, ModelCost
 from engine.journal.records import (
@@ -18,12 +19,10 @@ from engine.journal.records import (
     Candidate,
     CandidateTask,
     Control,
-    DecisionRow,
     Event,
     Round,
     Slot,
     TrialRow,
-    VerdictRow,
 )
 from engine.journal.rows import Record, Value, fetch
 from engine.task import Task

@@ -13,8 +13,6 @@ T = TypeVar("T")
 CampaignState = Literal["new", "running", "paused", "waiting", "finished", "stopped", "failed"]
 CandidateState = Literal["captured", "verified", "waiting", "provisional", "keeping", "kept",
                          "closed"]
-DecisionKind = Literal["keep", "tie", "regression", "reject", "repair", "split", "ask",
-                       "provisional", "runner-up"]
 RoundOutcome = Literal["keep", "waiting", "tie", "regression", "failed", "baseline"]
 ControlVerb = Literal["approve", "reject", "pause", "resume", "stop", "set"]
 
@@ -202,51 +200,6 @@ class TrialRow(JournalRow, frozen=True, kw_only=True):
     kernel_id: str
     reason: str
     at: float
-
-
-class VerdictRow(JournalRow, frozen=True, kw_only=True):
-    """A recorded verdict; `body` holds the whole verdict as JSON."""
-
-    TABLE = "verdicts"
-    id: int
-    campaign: str
-    candidate: str
-    purpose: str
-    incumbent_tree: str
-    harness_version: str
-    valid: bool
-    correct: bool
-    latency_us: float | None
-    speedup: float | None
-    low: float | None
-    high: float | None
-    body: bytes
-    at: float
-
-
-class DecisionRow(JournalRow, frozen=True, kw_only=True):
-    TABLE = "decisions"
-    id: int
-    campaign: str
-    candidate: str
-    verdict: int | None
-    round: int
-    kind: DecisionKind
-    reason: str
-    actor: str
-    commit: str
-    at: float
-    is_fault: bool = False
-    """Whether the candidate was rejected because of the machine, not because of its kernel."""
-    near_gain: float | None = None
-    """By which share it was faster, if only the noise kept it from being kept; else None."""
-    is_rejection: bool = False
-    """Whether a person has rejected a verified gain."""
-
-    @property
-    def allows_repeat(self) -> bool:
-        """Whether a person may have the candidate measured again: that may change the decision."""
-        return self.kind in ("tie", "regression") or self.is_fault or self.is_rejection
 
 
 class Bottleneck(JournalRow, frozen=True, kw_only=True):

@@ -66,7 +66,7 @@ CREATE TABLE decisions (
     verdict INTEGER, round INTEGER NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL,
     actor TEXT NOT NULL, "commit" TEXT NOT NULL DEFAULT '', at REAL NOT NULL,
     is_fault INTEGER NOT NULL DEFAULT 0, near_gain REAL,
-    is_rejection INTEGER NOT NULL DEFAULT 0
+    is_rejection INTEGER NOT NULL DEFAULT 0, doubts TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE bottlenecks (
     campaign TEXT NOT NULL, round INTEGER NOT NULL, rank INTEGER NOT NULL, id TEXT NOT NULL,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from engine.journal.judged_rows import DecisionKind, DecisionRow, VerdictRow, asking
 from engine.journal.records import (
     COMMITTED,
     Campaign,
@@ -17,9 +18,6 @@ from engine.journal.records import (
     CandidateTask,
     Control,
     ControlVerb,
-    DecisionKind,
-    DecisionRow,
-    VerdictRow,
 )
 from engine.journal.rows import Value, store
 from engine.journal.write_rounds import RoundWriter
@@ -139,16 +137,17 @@ class Writer(RoundWriter):
     def add_decision(self, campaign: str, candidate: str, kind: DecisionKind, reason: str, *,
                      round: int, actor: str, verdict: int | None = None, commit: str = "",
                      is_fault: bool = False, near_gain: float | None = None,
-                     is_rejection: bool = False, state: CandidateState | None = None,
-                     base: str = "") -> int:
+                     is_rejection: bool = False, doubts: str = "",
+                     state: CandidateState | None = None, base: str = "") -> int:
         """Record a decision on a candidate, its actor and its reason; return the decision's id.
 
         With `state` the candidate gets that state, the reason, the commit and the `base`.
         """
+        reason = asking(reason, doubts)
         row = DecisionRow(id=0, campaign=campaign, candidate=candidate, verdict=verdict,
                           round=round, kind=kind, reason=reason, actor=actor, commit=commit,
                           at=time.time(), is_fault=is_fault, near_gain=near_gain,
-                          is_rejection=is_rejection)
+                          is_rejection=is_rejection, doubts=doubts)
         with self.change(campaign):
             number = self.add(row, numbered="id")
             self.append(campaign, "decision", candidate, {

@@ -10,6 +10,7 @@ import msgspec
 from engine.journal.read import Reader
 from engine.journal.records import Slot
 from engine.knowledge.strategy_table import StrategyPlace, StrategyRow, against, shown, strategies
+from harness.formats import quantities
 
 KEPT = ("keep", "provisional")
 LISTED = 8
@@ -32,7 +33,7 @@ class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if not self.tried:
             return "not tried"
-        gain = "" if self.gain is None else f", median {self.gain:.2f}x"
+        gain = "" if self.gain is None else f", median {quantities.ratio(self.gain)}"
         return f"tried {self.tried}, kept {self.kept}{gain}"
 
 

@@ -1,4 +1,4 @@
 """The lines of kept and of waiting commits: promote a winner, measure the headline, roll back.
 
-Face: commit, headline, promote, provisional, rollback.
+Face: candidate_rulings, commit, headline, promote, provisional, rollback.
 """

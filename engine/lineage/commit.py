@@ -36,6 +36,8 @@ class KeepReason(msgspec.Struct, frozen=True, kw_only=True):
     actor: str
     round: int
     verdict: int | None = None
+    doubts: str = ""
+    """Why a person is asked first, "" if nobody is."""
     records: Mapping[str, bytes] = {}
     """Files that the commit contains besides the code, by path."""
 

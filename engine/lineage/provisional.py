@@ -11,9 +11,10 @@ from itertools import takewhile
 
 from engine.failpoint import failpoint
 from engine.history import waiting_line
-from engine.history.waiting_line import ASKS, ON_LINE
+from engine.history.waiting_line import ON_LINE
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow
+from engine.journal.records import Candidate
 from engine.journal.write import Writer
 from engine.lineage.commit import KeepReason, KeptCommit, keep_commit
 from engine.repository.campaign_repo import CampaignRepo
@@ -37,7 +38,8 @@ def add(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str, why
     failpoint("line.committed")
     writer.add_decision(candidate.campaign, candidate.id, "ask" if asks else "provisional",
                         why.reason, round=why.round, actor=why.actor, verdict=why.verdict,
-                        commit=commit, state="waiting" if asks else "provisional",
+                        commit=commit, doubts=why.doubts,
+                        state="waiting" if asks else "provisional",
                         base=candidate.base_commit)
     failpoint("line.recorded")
     repo.set_tip(commit)
@@ -52,7 +54,7 @@ def approve(writer: Writer, reader: Reader, repo: CampaignRepo, candidate: Candi
     """
     placing = _placing_decision(reader, candidate)
     kept = keep_commit(writer, repo, candidate, KeepReason(
-        message="", reason=placing.reason.partition(ASKS)[0], actor=actor, round=candidate.round,
+        message="", reason=placing.measured, actor=actor, round=candidate.round,
         verdict=placing.verdict))
     failpoint("line.approved")
     return [kept, *settle(writer, reader, repo)]

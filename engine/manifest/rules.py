@@ -23,7 +23,8 @@ from harness.benchmark.spec.validate import FieldFault, faults
 from harness.errors import InputError
 from harness.formats import shell_command
 from harness.formats.text import suggest
-from harness.formats.yaml_document import Document, Key
+from harness.formats.yaml_document import Document
+from harness.formats.yaml_values import Key
 from harness.tasks.target import Target
 
 _KEYS_OF_COMMAND = {"command": "benchmark_command", "quick_command": "quick_command",

@@ -50,7 +50,7 @@ def of_c(target: Target, source: str, knobs: Sequence[Knob], rows: Sequence[Row]
     others = _unneeded_lines(source, target.entry)
     remarks = [remark for remark in remarks if remark.line not in others]
     widest = max((remark.vector_bytes for remark in remarks), default=0)
-    loops = [_of_remark(target, remark, source, knobs, widest) for remark in remarks
+    loops = [_of_remark(target, remark, source, knobs) for remark in remarks
              if not remark.is_nest and (remark.vector_bytes == 0
                                         or remark.vector_bytes < max(widest, 32))]
     return loops + of_rows(target, knobs, rows, reach)
@@ -141,8 +141,8 @@ def _of_row(target: Target, row: Row, reach: Roofline | None,
                     if share is not None and share < FAR else "")
 
 
-def _of_remark(target: Target, remark: Remark, source: str, knobs: Sequence[Knob],
-               widest: int) -> TunableBottleneck:
+def _of_remark(target: Target, remark: Remark, source: str,
+               knobs: Sequence[Knob]) -> TunableBottleneck:
     lines = source.splitlines()
     text = lines[remark.line - 1].strip() if remark.line <= len(lines) else ""
     loop_text = "\n".join(lines[max(0, remark.line - 2): remark.line + REACH])

@@ -15,8 +15,8 @@ from engine.doctor import surroundings
 from engine.history import attempt_digest, history, round_resume, spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import DurationEstimates, SpendingMeter
-from engine.journal import plan_event
-from engine.journal.plan_event import RoundPlan, SuggestedIdea
+from engine.journal.decoded import plan_event
+from engine.journal.decoded.plan_event import RoundPlan, SuggestedIdea
 from engine.judge import stop_rules
 from engine.judge.stop_rules import Stop
 from engine.knowledge import strategy_record

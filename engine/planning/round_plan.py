@@ -99,8 +99,8 @@ def _planned(inputs: PlanInputs, share: int, idle: int = 0) -> list[Task]:
         made = [change for change in inputs.new_changes
                 if change.option in {task.option for task in tasks if task.backend == "transform"}]
         ideas[:] = [idea for idea in ideas if not any(
-            _is_idea_of(inputs, change, idea.strategy, idea.text) for change in made)]
-        changes[:] = _not_by_agents(inputs, tasks, changes)
+            _is_idea_of(change, idea.strategy, idea.text) for change in made)]
+        changes[:] = _not_by_agents(tasks, changes)
     return tasks
 
 
@@ -114,17 +114,17 @@ def _in_turn(inputs: PlanInputs, tasks: Sequence[Task]) -> Author:
     return agents[(inputs.round - FIRST_ROUND + turn) % len(agents)]
 
 
-def _not_by_agents(inputs: PlanInputs, tasks: Sequence[Task],
+def _not_by_agents(tasks: Sequence[Task],
                    changes: Sequence[ApplicableChange]) -> list[ApplicableChange]:
     """Return the transformations whose idea no agent's task follows."""
     by_agents = [(stagnation.strategy_of(task.idea, task.limiter),
                   task.hypothesis.removeprefix(f"{task.option}: "))
                  for task in tasks if task.backend in AGENT_BACKENDS]
     return [change for change in changes if not any(
-        _is_idea_of(inputs, change, strategy, text) for strategy, text in by_agents)]
+        _is_idea_of(change, strategy, text) for strategy, text in by_agents)]
 
 
-def _is_idea_of(inputs: PlanInputs, change: ApplicableChange, strategy: str, text: str) -> bool:
+def _is_idea_of(change: ApplicableChange, strategy: str, text: str) -> bool:
     """Return whether a transformation does what an agent's idea says, by its key or in words."""
     keys = strategy_table.listing([change.name])
     return strategy in keys or idea_source.is_repeat(text, (

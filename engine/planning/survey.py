@@ -11,7 +11,7 @@ import msgspec
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.discovery.project import file_changes
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning import bottlenecks, kernel_routing
 from engine.planning.bottlenecks import TunableBottleneck
@@ -24,7 +24,7 @@ from engine.workers.template import Offer
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.compile import c_compiler, triton_aot
 from harness.compile.device_code.device_build import DeviceCompiler, plain_name
-from harness.compile.kernel import Place
+from harness.compile.place import Place
 from harness.compile.triton_aot import KernelLimit
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted, latency

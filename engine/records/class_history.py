@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.journal.records import DecisionRow, VerdictRow
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.records import measured
 from harness.formats import quantities
 from harness.timing.outcome import row_word

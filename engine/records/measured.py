@@ -10,9 +10,11 @@ from typing import NamedTuple
 from engine.history.campaign_view import JournalView
 from engine.history.history import RECENT, CampaignHistory
 from engine.history.regression import Change, Regression, is_by_kernel_time, other_times
-from engine.journal.records import DecisionRow, Round, VerdictRow
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow, VerdictRow
+from engine.journal.records import Round
 from engine.judge.attribution import before
-from engine.judge.judge import lacks_profiler, verdict_of
+from engine.judge.judge import lacks_profiler
 from engine.markdown import table
 from engine.verify import reference_lines
 from harness.formats import quantities

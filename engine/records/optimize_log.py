@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from engine.history import change_summary, lessons
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
-from engine.journal.records import DecisionRow
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow
 from engine.records import measured, present_limits, round_summary, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from engine.history.campaign_view import JournalView
 from engine.history.kernel_splits import KernelSplit
-from engine.journal.records import DecisionRow, Round
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow
+from engine.journal.records import Round
 from engine.markdown import line, table
 from engine.records import class_history, measured, round_summary
 from engine.records.templates import render_page

@@ -9,9 +9,9 @@ import msgspec
 
 from engine.history import time_growth
 from engine.history.history import CampaignHistory
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.records import Bottleneck
 from engine.judge.attribution import ROOFLINE
-from engine.judge.judge import verdict_of
 from engine.records import measured
 from harness.formats.quantities import latency
 from harness.verdict import Row

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.history import history
+from engine.journal.decoded.recorded import trial_of, verdict_of
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow
-from engine.judge.judge import trial_of, verdict_of
+from engine.journal.records import Candidate
 from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial
 from harness.verdict import Verdict

@@ -11,7 +11,8 @@ from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.history.round_resume import OUTAGE
 from engine.journal import model_costs
-from engine.journal.records import DecisionRow, Round, Slot
+from engine.journal.judged_rows import DecisionRow
+from engine.journal.records import Round, Slot
 from engine.records import measured, present_limits, transfer_audit
 from engine.records.templates import render_page
 from harness.formats import quantities

@@ -16,9 +16,11 @@ from engine.campaign.setup import open_campaign
 from engine.history import campaign_view, lessons
 from engine.history.history import CampaignHistory
 from engine.history.lessons import Lesson
+from engine.journal.decoded.recorded import verdict_or_none
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, DecisionRow
-from engine.judge.judge import describe_speedup, verdict_or_none
+from engine.journal.records import Campaign
+from engine.judge.judge import describe_speedup
 from engine.knowledge import page_files, page_library, page_routing
 from engine.knowledge.page_files import BUILT_IN, Page
 from engine.knowledge.page_library import LEARNED

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from engine.records import measured as measured_words
 from harness.formats import quantities
 from harness.verdict import Transfer, Verdict

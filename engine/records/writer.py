@@ -18,8 +18,9 @@ from engine.history import campaign_view, kernel_splits
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.history.waiting_line import ON_LINE
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow, Round, VerdictRow
+from engine.journal.records import Candidate, Round
 from engine.journal.write import Writer
 from engine.judge.candidate import JudgedCandidate
 from engine.manifest.schema import publishes_commits

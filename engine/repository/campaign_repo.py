@@ -9,7 +9,6 @@ clone's objects. The user's repository receives one branch, and nothing at all i
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -19,11 +18,12 @@ from engine.repository import worktree
 from engine.repository.apply_patch import apply
 from engine.repository.checkouts import checkout
 from engine.repository.clone import BASE_REF, RECORDS, Change, Clone, cleaned, make
-from engine.repository.git import NO_HOOKS, OBJECT_ID, GitFailed
+from engine.repository.git import OBJECT_ID, GitFailed
 from engine.repository.patches.hygiene import why_empty
 from engine.repository.patches.patch import Patch, parse
 from engine.repository.project import Project, find
-from harness.errors import EnvironmentFault, InputError
+from engine.repository.user_branch import IN_PLACE, UserBranch
+from harness.errors import InputError
 from harness.formats import file_copy
 
 BEST_FILE = "BEST_COMMIT"
@@ -33,21 +33,8 @@ STALE_LOCK_S = 10.0
 """Age at which a lock's owner counts as killed: no command of ours holds a lock that long."""
 STALE_INDEX_S = 3600.0
 
-IN_PLACE = "refs/kopt/in-place"
-"""Exists in the clone of a campaign that commits to the user's checked-out branch."""
 SNAPSHOT = "refs/kopt/snapshot"
 """Exists in the clone of a campaign whose base has uncommitted files of the project."""
-_RECEIVE_PACK = (f"git {NO_HOOKS} -c receive.denyCurrentBranch=%s -c receive.autogc=false "
-                 "receive-pack")
-_REASONS = {
-    "fetch first": "it has commits that are not the campaign's",
-    "non-fast-forward": "it has commits that are not the campaign's",
-    "stale info": "it has moved since the campaign last pushed to it",
-    "Working directory has unstaged changes": "its files have uncommitted changes",
-    "Working directory has staged changes": "its files have uncommitted changes",
-    "branch is currently checked out": "it is checked out there; switch to another branch",
-}
-"""Git's reasons for refusing a push, and kopt's words for them."""
 
 
 class CampaignRepo(Clone):
@@ -68,7 +55,8 @@ class CampaignRepo(Clone):
         self.branch = f"optimize/{campaign}"
         self.ref = f"refs/heads/{self.branch}"
         self.waiting_ref = f"{self.ref}-waiting"
-        self._published = (published or self.branch) if publishes else ""
+        self._user_branch = UserBranch(self.git, self.project, published or self.branch) \
+            if publishes else None
         if not self.git_dir.is_dir():
             raise InputError("the campaign has no clone", where=str(self.git_dir),
                              fix="start it again with `kopt new`")
@@ -211,23 +199,8 @@ class CampaignRepo(Clone):
         file_copy.replace_file(self.folder / BEST_FILE, f"{self.best}\n".encode())
 
     def publish(self, back_from: str = "") -> str:
-        """Create the user's branch or move it forward; returns the reason for a refusal, or "".
-
-        A branch that is checked out or has other commits stays as it is. It moves back only from
-        the commit `back_from`. The user's working tree, index and HEAD are never touched, except by
-        a campaign `in_place`: it updates them too, unless files have uncommitted changes.
-        """
-        if not (name := self._published):
-            return ""
-        mode = "updateInstead" if self.git.find(IN_PLACE) else "refuse"
-        options = (f"--force-with-lease=refs/heads/{name}:{back_from}",) if back_from else ()
-        try:
-            self.git.run("push", "--porcelain", "--no-verify", "--no-signed", *options,
-                         f"--receive-pack={_RECEIVE_PACK % mode}", str(self.project),
-                         f"{self.ref}:refs/heads/{name}")
-        except (GitFailed, EnvironmentFault) as error:
-            return f"{self.project}: branch {name} was not updated: {_refusal(error)}"
-        return ""
+        """Create or move the user's branch; see `UserBranch.push`."""
+        return self._user_branch.push(self.ref, back_from) if self._user_branch else ""
 
     def take_back(self, failed: str) -> str:
         """Move the user's branch from a failed commit back to the best; returns as `publish`."""
@@ -277,10 +250,3 @@ class CampaignRepo(Clone):
     def remove_all(self) -> None:
         """Delete every slot's worktree, such as those of an engine that was killed."""
         worktree.remove(self.folder / "worktrees")
-
-
-def _refusal(error: GitFailed | EnvironmentFault) -> str:
-    """Return the receiving git's reason for refusing the branch."""
-    printed = error.printed.decode(errors="replace") if isinstance(error, GitFailed) else ""
-    reason = re.search(r"^!\t[^\t]*\t\[[a-z ]+\] \((.*)\)$", printed, re.MULTILINE)
-    return _REASONS.get(reason[1], reason[1]) if reason else error.what

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from engine.repository.checkouts import lfs
 from engine.repository.clone import Clone
-from engine.repository.git import Git, Location, init, locate
+from engine.repository.git import Git, Location, init, locate, user_setting
 from engine.repository.project import Project, find, object_format
 from harness.errors import InputError
 from harness.formats.quantities import counted, data_size, listed
@@ -96,9 +95,7 @@ def borrowing_repository(path: Path, location: Location | None, here: Path, head
 def _global_excludes(here: Path) -> Path:
     """Return the file with the user's own patterns of ignored files."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    done = subprocess.run(["git", "config", "--type=path", "--get", "core.excludesFile"], cwd=here,
-                          capture_output=True, text=True, check=False)
-    return Path(done.stdout.strip() or home / "git" / "ignore")
+    return Path(user_setting(here, "core.excludesFile") or home / "git" / "ignore")
 
 
 def _text(path: Path) -> str:

@@ -168,6 +168,18 @@ def locate(path: Path) -> Location | None:
             work_tree=None if repo.bare else Path(repo.working_tree_dir).resolve())
 
 
+def user_setting(folder: Path, name: str) -> str:
+    """Return a path in the user's own configuration, "" if it is not set there.
+
+    The only command that sees this configuration.
+    """
+    guarded = _gitpython()
+    try:
+        return str(guarded.git.Git(folder).config("--type=path", "--get", name))
+    except guarded.git.GitCommandError:
+        return ""
+
+
 def _gitpython() -> ModuleType:
     """Import GitPython in an environment without inherited git variables.
 

@@ -122,6 +122,10 @@ class ModuleGraph:
     def node(self, name: str) -> Node:
         return self.nodes[int(name[1:])]
 
+    def ordered(self, names: Iterable[str]) -> tuple[Node, ...]:
+        """Return the nodes with some names in the order in which they are computed."""
+        return tuple(map(self.node, sorted(names, key=lambda name: int(name[1:]))))
+
     @cached_property
     def readers(self) -> dict[Ref, list[Node]]:
         """The nodes that read each tensor, in their order."""

@@ -219,7 +219,7 @@ class _Cutter:
                        and self.graph.node(name).form.shape == last.form.shape
                        and self.users[name] <= names]:
             names.update(more)
-        return self._ordered(names)
+        return self.graph.ordered(names)
 
     def _after(self, core: Node, template: TritonTemplate | None,
                source: Ref) -> tuple[Node, ...]:
@@ -245,10 +245,10 @@ class _Cutter:
                 inside.add(node.name)
             elif reads & (inside | later):
                 later.add(node.name)
-        for last in reversed(self._ordered(inside - {core.name})):
+        for last in reversed(self.graph.ordered(inside - {core.name})):
             needed = self.graph.before([last.name], lambda ref: ref.name in inside)
             if all(self.users[name] <= needed for name in needed - {last.name}):
-                return self._ordered(needed - {core.name})
+                return self.graph.ordered(needed - {core.name})
         return ()
 
     def _leaf(self, nodes: tuple[Node, ...]) -> Ref | None:
@@ -261,10 +261,6 @@ class _Cutter:
                     if form.shape == last.shape and form.dtype == last.dtype:
                         return ref
         return None
-
-    def _ordered(self, names: Iterable[str]) -> tuple[Node, ...]:
-        return tuple(self.graph.node(name)
-                     for name in sorted(names, key=lambda each: int(each[1:])))
 
 
 def main_input(call: str, bound: Mapping[str, Any]) -> Ref | None:

@@ -14,7 +14,8 @@ from engine.context import EngineContext
 from engine.failpoint import failpoint
 from engine.history import round_resume
 from engine.history.spending import SpendingMeter
-from engine.journal.records import Candidate, CandidateState, DecisionKind
+from engine.journal.judged_rows import DecisionKind
+from engine.journal.records import Candidate, CandidateState
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.lineage.promote import Keeper
 from engine.records.writer import Records

@@ -10,7 +10,7 @@ from engine.history.round_resume import OUTAGE
 from engine.judge import candidate as candidates
 from engine.judge.candidate import CandidateTree, JudgedCandidate
 from engine.judge.judge import breach
-from engine.lineage.promote import AGAIN
+from engine.lineage.candidate_rulings import AGAIN
 from engine.repository.patches import hygiene
 from engine.rounds import retries
 from engine.rounds.active_round import ActiveRound
@@ -146,7 +146,7 @@ def request(round: ActiveRound, entry: CandidateTree, purpose: str = "verify", *
         round.slots.refuse(entry, "reject", f"its files cannot be written: {error}")
         return
     round.verifying[entry.id] = entry
-    job = round.keeper.job(entry, purpose)
+    job = round.keeper.rulings.job(entry, purpose)
     if slot:
         job = msgspec.structs.replace(job, slot=slot)
     if job.slot:
@@ -168,7 +168,7 @@ def take_verdict(round: ActiveRound, result: VerdictResult) -> None:
     elif result.fault is not None:
         round.slots.take_fault(entry, result.fault)
     elif result.verdict is not None:
-        take_ruling(round, round.keeper.record(entry, result.verdict, result.job.purpose))
+        take_ruling(round, round.keeper.rulings.record(entry, result.verdict, result.job.purpose))
     if task := round.remeasured.pop(entry.id, None):
         newest = round.context.reader.candidate(entry.id, round.setup.id)
         round.slots.end(task.slot, "measured", f"again: {newest.reason}", entry.id)

@@ -64,7 +64,7 @@ class Placing:
         gains = []
         for candidate in verified:
             try:
-                judged = self.slots.keeper.judged_before(
+                judged = self.slots.keeper.rulings.judged_before(
                     candidates.load(self.context.setup, candidate))
             except InputError as error:
                 self.slots.move(candidate, "closed", "failed", str(error))
@@ -139,7 +139,7 @@ class Placing:
             return []
         slots.tick(entry.candidate, "retrying on the new best")
         try:
-            judged = judged or slots.keeper.judge(moved, "verify")
+            judged = judged or slots.keeper.rulings.judge(moved, "verify")
         except KoptError as fault:
             slots.take_fault(moved, fault)
             return []
@@ -167,7 +167,7 @@ class Placing:
         newest = reader.newest_decision(campaign, moved.id)
         if known.state != "closed" or newest is None or newest.kind != "runner-up":
             return None
-        judged = self.slots.keeper.judged_before(moved)
+        judged = self.slots.keeper.rulings.judged_before(moved)
         return judged if judged is not None and judged.is_gain else None
 
     def _beats(self, gain: JudgedCandidate, line: Line) -> bool:
@@ -187,7 +187,7 @@ class Placing:
         verdict = context.verdict(VerdictRequest(
             purpose=CHALLENGE, candidate=gain.entry.id, slot="", candidate_tree=gain.entry.tree,
             incumbent_tree=repo.tree_of(repo.tip), alpha=context.alpha()))
-        return self.slots.keeper.record(gain.entry, verdict, CHALLENGE).is_gain
+        return self.slots.keeper.rulings.record(gain.entry, verdict, CHALLENGE).is_gain
 
 
 def _tried_again(form: Candidate) -> str:

@@ -86,7 +86,7 @@ def _judged_before(round: ActiveRound, candidate: Candidate) -> JudgedCandidate 
     Raises InputError.
     """
     entry = candidates.load(round.setup, candidate)
-    judged = round.keeper.judged_before(entry)
+    judged = round.keeper.rulings.judged_before(entry)
     if judged is not None:  # its checkout may be deleted
         round.context.run_in_thread(lambda: round.setup.tree(entry.tree))
     return judged

@@ -223,7 +223,7 @@ def resume_candidates(round: ActiveRound, undecided: Sequence[Candidate]) -> Non
         if ruling := breach(entry.violations):
             round.slots.refuse(entry, "reject", ruling.reason)
             continue
-        judged = round.keeper.judged_before(entry)
+        judged = round.keeper.rulings.judged_before(entry)
         if judged is None:
             judging.request(round, entry)
         elif candidate.round == round.n and candidate.state == "captured":

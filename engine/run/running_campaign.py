@@ -129,7 +129,7 @@ class RunningCampaign:
         if before == stage:
             return
         candidate = self._unformatted(placed)
-        judged = self.keeper.judged_before(candidates.load(self.setup, candidate))
+        judged = self.keeper.rulings.judged_before(candidates.load(self.setup, candidate))
         RoundSlots(self.keeper, self.context.round).end_slot_of(
             candidate, stage, placed.reason if judged is None or placed.state not in COMMITTED
             else judged.ruling.reason)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import harness
 from harness.benchmark.runs import result_table
-from harness.compile import kernel
+from harness.compile.place import kind_of, place_on
 from harness.devices.device import Device
 from harness.errors import KoptError
 from harness.formats.json_codec import ConvertError, from_json, to_json
@@ -55,8 +55,8 @@ RUNS_OF_TRIAL = 4
 def warm_start(target: Target, device: Device, python: str | None,
                env: Mapping[str, str]) -> WarmStart:
     """Return the warm start with which the harness processes of one target share their imports."""
-    place = kernel.place_on(device, target.language, scratch="", python=python, env=env)
-    return WarmStart(kernel.kind_of(place, target.language),
+    place = place_on(device, target.language, scratch="", python=python, env=env)
+    return WarmStart(kind_of(place, target.language),
                      yields=device_lock.turnstile() if device.kind == "cpu" else None)
 
 

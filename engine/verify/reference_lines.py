@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from engine.campaign.baseline_cache import BASELINE
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import VerdictRow
 from engine.markdown import stamp
 from engine.verify.reference_forms import FORMS
-from harness.formats.quantities import latency
+from harness.formats.quantities import latency, speedup
 from harness.formats.text import plain
 from harness.verdict import REFERENCE_LINE, Evidence, Row, Verdict
 
@@ -65,7 +66,7 @@ class ReferenceLatencies:
         """
         for row in rows:
             if row.latency_us is not None:
-                comparisons = [f"{other / row.latency_us:.2f}x of {name} ({latency(other)})"
+                comparisons = [f"{speedup(other / row.latency_us)} of {name} ({latency(other)})"
                                + self._place(row, name, other / row.latency_us)
                                if (other := known.get(row.config_class)) is not None else ""
                                for name, known in ((EAGER, self.eager), *self.bars.items())]
@@ -119,8 +120,7 @@ def of_campaign(rows: Iterable[VerdictRow]) -> ReferenceLatencies | None:
     if not measured:
         return None
     try:
-        verdicts = {key: msgspec.json.decode(row.body, type=Verdict)
-                    for key, row in by_candidate.items()}
+        verdicts = {key: verdict_of(row) for key, row in by_candidate.items()}
     except (msgspec.DecodeError, ValueError):  # written by another version of kopt
         return None
     baseline = {row.config_class: row.latency_us for row in verdicts[BASELINE].rows

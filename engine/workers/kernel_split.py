@@ -20,13 +20,14 @@ from engine.split.languages.detect import language_of
 from engine.split.specialise import changed_names, merge
 from engine.split.unused_variants import without_unused
 from engine.task import SplitRequest, Task
-from engine.workers.knob_search import config_words, search_classes
+from engine.workers.knob_search import search_classes
 from engine.workers.protocol import Report, Tick, WorkerBench
 from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.errors import Refused
 from harness.formats.text import plain
 from harness.search.space import knobs
+from harness.search.space.knobs import config_words
 from harness.search.trials.trials import LoopResult
 from harness.tasks.target import Target
 

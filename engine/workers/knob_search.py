@@ -22,8 +22,8 @@ from harness.benchmark.spec.command_target import CommandTarget
 from harness.formats import file_copy
 from harness.formats.text import plain
 from harness.requests import EvaluateRequest, LoopRequest, Progress, ReportedLoopRequest
-from harness.search.space import knobs
-from harness.search.space.tunable_source import of_knobs
+from harness.search.space.knobs import config_words
+from harness.search.space.tunable_source import TunableSource
 from harness.search.trials import trial_log
 from harness.search.trials.trials import (
     ClassGain,
@@ -149,15 +149,14 @@ def best_so_far(bench: WorkerBench, trials: Sequence[Trial]) -> LoopResult | Non
     best = next((trial for trial in reversed(trials) if trial.kept), None)
     if best is None:
         return None
-    source = knobs.read(Path(bench.worktree) / bench.target.source)
-    declared = knobs.find(source, language=bench.target.language)
+    source = _source(bench, bench.target)
     return LoopResult(best=best.config, log_ratio=best.log_ratio, trials=tuple(trials),
-                      space_size=of_knobs(declared, tuple(best.config)).size,
-                      source=knobs.apply(source, best.config, language=bench.target.language))
+                      space_size=source.space(tuple(best.config)).size,
+                      source=source.apply(best.config))
 
 
-def config_words(config: Config) -> str:
-    return ", ".join(f"{name}={value}" for name, value in config.items())
+def _source(bench: WorkerBench, target: Target | CommandTarget) -> TunableSource:
+    return TunableSource.read(Path(bench.worktree), target.source, language=target.language)
 
 
 def summary(result: LoopResult) -> str:
@@ -244,7 +243,5 @@ def _tree(bench: WorkerBench, target: Target, config: Config, name: str) -> str:
     tree = Path(bench.scratch) / name
     file_copy.remove(tree)
     file_copy.copy_sources(Path(bench.worktree), tree)
-    source = knobs.read(tree / target.source)
-    (tree / target.source).write_bytes(
-        knobs.apply(source, config, language=target.language).encode())
+    (tree / target.source).write_bytes(_source(bench, target).apply(config).encode())
     return str(tree)

@@ -1,4 +1,5 @@
 """Builds kernels, compiles them ahead of time, and manages compiler caches.
 
-Face: c_compiler, compiler_cache, kernel, kernel_resources, precompile, timed_loop, triton_aot.
+Face: c_compiler, compiler_cache, kernel, kernel_resources, place, precompile, stream_usage,
+timed_loop, triton_aot.
 """

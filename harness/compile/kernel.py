@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import os
 import re
-import sys
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,39 +14,12 @@ from harness.compile import c_compiler
 from harness.compile.c_compiler import BuildError
 from harness.compile.device_code.device_build import DeviceCompiler
 from harness.compile.kernel_resources import KernelResources
-from harness.devices.device import Device
-from harness.errors import InputError
+from harness.compile.place import Place
+from harness.compile.stream_usage import one_stream
 from harness.formats.text import plain
-from harness.isolation.device_lock import Turnstile
-from harness.isolation.guard import clean_env
-from harness.isolation.zygote_client import Zygote, ZygoteKind
 from harness.tasks.target import OF_CARD, Target
 
 MOST_SIBLINGS = 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where kernels run and are built: the device, the Python, the folder they may write below.
-
-    `device` is torch's name in a process that sees no other card: "cpu" or "cuda:0". `interpret`
-    says that Triton's interpreter runs the kernels.
-    """
-
-    device: str = "cpu"
-    scratch: str
-    python: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    interpret: bool = False
-    arch: str = ""
-    """The card's architecture, such as "sm_90"; empty for the CPU."""
-    nodes: tuple[str, ...] = ()
-    """The files below /dev of the cards that kernels may open, empty for all."""
-    yields: Turnstile | None = None
-    """By which builds and untimed calls stop for measurements of other processes."""
-    zygote: Zygote | None = None
-    """Forks the processes that need its imports."""
-    cancel: threading.Event | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,33 +95,6 @@ def imports_triton(target: Target, *trees: str) -> bool:
         IMPORTS_TRITON.search(source.read_bytes()) for source in sources if source.is_file())
 
 
-def place_on(device: Device, language: str, *, scratch: str, python: str | None,
-             env: Mapping[str, str], has_triton: bool = False) -> Place:
-    """Return the place for kernels on a device; Triton is interpreted on the CPU.
-
-    `has_triton` says that the sources of a Python target import Triton.
-    """
-    on_cpu = device.kind == "cpu"
-    return Place(device="cpu" if on_cpu else "cuda:0", scratch=scratch, python=python,
-                 env={**env, **device.visible_env},
-                 interpret=on_cpu and (has_triton or language == "triton"),
-                 arch="" if on_cpu else device.arch, nodes=device.all_nodes)
-
-
-def kind_of(place: Place, language: str) -> ZygoteKind:
-    """Return the kind of zygote for a place and a language.
-
-    For C it imports numpy, for oracles, and runs in kopt's own Python. For Python it also imports
-    Triton where that can run, since candidates often use it.
-    """
-    if language == "python" and (place.interpret or place.device != "cpu"):
-        language = "triton"
-    env = clean_env({**place.env, **({"TRITON_INTERPRET": "1"} if place.interpret else {})})
-    python = None if language == "c" else place.python
-    return ZygoteKind(python=python or sys.executable, language=language,
-                      env=tuple(sorted(env.items())))
-
-
 def make(target: Target, tree: Path, name: str, place: Place, *,
          base: Path | None = None) -> Kernel:
     """Build the target's source in `tree`, or check its syntax; the adapter is that of `base`.
@@ -195,73 +138,3 @@ def _identity(tree: Path, source: Path) -> str:
                 digest.update(f"{path.relative_to(tree)}\0".encode(errors="surrogateescape"))
                 digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
-
-
-def scratch_inside(folder: Path, name: str) -> Path:
-    """Create and return a folder below `folder`. Raises InputError where it cannot be written."""
-    path = folder / name
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write here: {error.strerror}", where=str(path)) from None
-    return path
-
-
-ONE_STREAM = frozenset({"torch", "triton", "numpy"})
-"""Packages that run on the caller's stream, except for functions named in `WORDS`."""
-WORDS = re.compile(
-    rb"stream(?!ing)|async_op|distributed|symm_mem|load_inline|cpp_extension|load_library|dlopen"
-    rb"|ctypes|cffi|__import__|importlib|\bexec\b|\beval\b", re.IGNORECASE)
-"""Words of code that may create streams; "streaming" is about caches, and allowed."""
-MOST_FILES = 200
-
-
-def one_stream(root: Path, source: Path) -> bool:
-    """Return whether everything that a source of a project reaches runs on one stream of a card.
-
-    The files are only read: neither the source nor a project file that it imports may mention
-    streams, functions that create them, or code that cannot be read here. If in doubt, the answer
-    is False.
-    """
-    waiting, seen = [source], {source}
-    while waiting:
-        path = waiting.pop()
-        try:
-            text = path.read_bytes()
-            imported = [(level, name, _files(root, path, level, name))
-                        for level, name in _modules(ast.parse(text))]
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-        if WORDS.search(text) or len(seen) > MOST_FILES:
-            return False
-        for level, name, files in imported:
-            top = name.partition(".")[0]
-            if not files and (level or top not in ONE_STREAM | sys.stdlib_module_names):
-                return False
-            waiting += [file for file in files if file not in seen]
-            seen.update(files)
-    return True
-
-
-def _modules(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the level and name of every import: a module, or a name inside one."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((0, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((node.level, ".".join(filter(None, (node.module, alias.name))))
-                        for alias in node.names)
-
-
-def _files(root: Path, importer: Path, level: int, name: str) -> list[Path]:
-    """Return the project's files that may be a module of this name, with those of its packages."""
-    above = [folder for folder in importer.parents if folder.is_relative_to(root)]
-    folders = above[level - 1:level] if level else [importer.parent, root]
-    files = []
-    for folder in folders:
-        parts = name.split(".")
-        for count in range(1, len(parts) + 1):
-            path = folder.joinpath(*parts[:count])
-            files += [file for file in (path.with_name(f"{path.name}.py"), path / "__init__.py")
-                      if file.is_file()]
-    return list(dict.fromkeys(files))

@@ -23,8 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.compile import compiler_cache, kernel_resources, triton_aot
-from harness.compile.kernel import Kernel, Place
+from harness.compile.kernel import Kernel
 from harness.compile.kernel_resources import KernelResources
+from harness.compile.place import Place
 from harness.compile.triton_aot import AOT_LIMITS
 from harness.devices import datasheets
 from harness.errors import Cancelled, EnvironmentFault, KoptError

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.compile import kernel as kernels
-from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources, by_kernel, with_occupancy
+from harness.compile.place import Place
 from harness.devices import datasheets
 from harness.devices.datasheets import Arch
 from harness.errors import InputError, KoptError

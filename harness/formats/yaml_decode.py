@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 from harness.errors import InputError
 from harness.formats.json_codec import convert
 from harness.formats.text import suggest
-from harness.formats.yaml_document import Document, Key, kind
+from harness.formats.yaml_document import Document, kind
+from harness.formats.yaml_values import Key
 
 T = TypeVar("T")
 

@@ -1,32 +1,20 @@
 """Read and write YAML: plain data of bounded size, with the line of every value.
 
-Scalars follow YAML 1.2's core schema, so `1e-6` is a number, and `no` and `10:30` are text.
 Aliases, tags, duplicate keys and second documents are refused: a manifest or task file needs none
 of them, and each can mean something else than a reader sees.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from harness.errors import InputError
+from harness.formats.yaml_values import Key
 
 MAX_BYTES = 128 * 1024
-MAX_DEPTH = 20
-
-Key = tuple[str | int, ...]
-"""The place of a value: the keys and indices that lead to it from the top."""
-
-INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, bool | None] = {
-    "": None, "~": None, "null": None, "Null": None, "NULL": None,
-    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-}
 
 
 @dataclass(frozen=True)
@@ -86,17 +74,6 @@ def parse(text: str, where: str) -> Document:
         raise InputError(f"expected a mapping (`key: value` lines), got {kind(top)}",
                          where=f"{where}:1")
     return Document(top, lines, where)
-
-
-def scalar(text: str) -> Any:
-    """Return the value of a plain scalar: None, a boolean, a number or text."""
-    if text in _WORDS:
-        return _WORDS[text]
-    if INT.fullmatch(text):
-        return int(text, 0) if text.startswith(("0x", "0o")) else int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    return text
 
 
 def kind(value: object) -> str:

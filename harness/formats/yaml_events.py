@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from harness.errors import InputError
-from harness.formats.yaml_document import INT, MAX_DEPTH, Key, scalar
+from harness.formats.yaml_values import INT, MAX_DEPTH, Key, scalar
 
 _FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEYOND = re.compile(r"\\U(?!0010|000[0-9a-fA-F])[0-9a-fA-F]{8}")

@@ -87,7 +87,6 @@ class DeviceLock:
     """A held lock; `fds` are passed to the supervisors of jobs that run under it."""
 
     fds: tuple[int, ...]
-    waited_s: float
 
     def release(self) -> None:
         for fd in reversed(self.fds):
@@ -145,7 +144,7 @@ def acquire(*devices: str, timeout_s: float | None = None,
         for fd in fds:
             os.close(fd)
         raise
-    return DeviceLock(tuple(fds), time.monotonic() - start)
+    return DeviceLock(tuple(fds))
 
 
 def _drain(is_idle: Callable[[], bool | None], cancel: threading.Event) -> None:

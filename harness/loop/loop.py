@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from harness.compile import kernel
-from harness.compile.kernel import Place
+from harness.compile.place import Place, scratch_inside
 from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
 from harness.devices.device import Device
@@ -170,7 +169,7 @@ class Forecast:
         if is_measured and datasheets.find(device.name) != card:
             raise InputError(f"this machine measures on {device.name}: predictions for {card.name} "
                              "are not used", where="--predict", fix="leave it out")
-        place = Place(scratch=str(kernel.scratch_inside(Path(settings.scratch), "foresight")),
+        place = Place(scratch=str(scratch_inside(Path(settings.scratch), "foresight")),
                       python=settings.python, env=settings.env, cancel=cancel,
                       yields=device_lock.turnstile() if device.kind == "cpu" else None)
         return cls(

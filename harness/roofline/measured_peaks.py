@@ -18,7 +18,7 @@ from typing import Any
 
 import harness
 from harness.compile.c_compiler import cache_directory
-from harness.compile.kernel import Place, scratch_inside
+from harness.compile.place import Place, scratch_inside
 from harness.devices import datasheets
 from harness.devices.device import Device
 from harness.errors import Cancelled, EnvironmentFault

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from harness.compile import kernel, kernel_resources, triton_aot
-from harness.compile.kernel import Place
+from harness.compile import kernel_resources, triton_aot
 from harness.compile.kernel_resources import KernelResources, by_kernel
+from harness.compile.place import Place, kind_of
 from harness.compile.precompile import Precompiler
 from harness.devices import datasheets
 from harness.devices.datasheets import CardModel
@@ -203,7 +203,7 @@ class SourcePredictor:
 
     @cached_property
     def _compiler(self) -> Precompiler:
-        kind = kernel.kind_of(self._place, self.target.language)
+        kind = kind_of(self._place, self.target.language)
         zygote = self._started.enter_context(
             contextlib.closing(Zygote.start(kind, yields=self._place.yields)))
         return self._started.enter_context(Precompiler(

@@ -18,7 +18,8 @@ from typing import Any
 from harness.case import Case, Errors, TrivialAnswer
 from harness.compile import c_compiler, compiler_cache, kernel
 from harness.compile.c_compiler import BuildError
-from harness.compile.kernel import Place
+from harness.compile.place import Place
+from harness.compile.stream_usage import one_stream
 from harness.errors import KoptError
 from harness.formats.json_codec import convert, to_builtins, to_json
 from harness.formats.text import plain
@@ -64,7 +65,7 @@ class Oracle:
                  lock: DeviceLock | None = None, shelf: OracleShelf | None = None,
                  may_leave: Callable[[], bool] = lambda: True) -> None:
         source = reference_tree / target.reference_file
-        single = target.num_gpus == 1 and kernel.one_stream(reference_tree, source)
+        single = target.num_gpus == 1 and one_stream(reference_tree, source)
         self.target = target
         self.interpret = place.interpret
         self._versions: dict[str, int] = {}

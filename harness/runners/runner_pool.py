@@ -14,7 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 from harness.case import Case
-from harness.compile.kernel import Kernel, Place
+from harness.compile.kernel import Kernel
+from harness.compile.place import Place
 from harness.isolation.device_lock import DeviceLock
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.rpc import Peer

@@ -13,6 +13,7 @@ from pathlib import Path
 from harness.case import Case
 from harness.compile import kernel
 from harness.compile.kernel import Kernel
+from harness.compile.place import kind_of, place_on, scratch_inside
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
 from harness.devices.monitoring import interference, tenants
@@ -73,13 +74,13 @@ class Session:
         self.lacks = "" if needed == device.kind else \
             f"{target.language} kernels need an {needed.upper()} GPU; {device.id} is not one"
         """Why no kernel of the target runs on this device, "" if they do."""
-        self.place = kernel.place_on(device, target.language, scratch=settings.scratch,
-                                     python=settings.python, env=settings.env,
-                                     has_triton=has_triton)
+        self.place = place_on(device, target.language, scratch=settings.scratch,
+                              python=settings.python, env=settings.env,
+                              has_triton=has_triton)
         self.measurable = not self.lacks and not self.place.interpret
         self.target = target.interpretable() if self.place.interpret else target
         self.yields = lock.turnstile() if self.on_cpu else None
-        kind = kernel.kind_of(self.place, target.language)
+        kind = kind_of(self.place, target.language)
         self.any_mode = (base is not None and _sets_mode(base / target.source)) \
             or kernel.has_fast_math(target)
         """Whether kernels may change the floating-point mode, since the baseline's may do so."""
@@ -142,7 +143,7 @@ class Session:
         return max(1, self.device.memory_bytes // 4 // (held + BYTES_PER_CONTEXT // 4))
 
     def folder(self, name: str) -> Path:
-        return kernel.scratch_inside(Path(self.settings.scratch), name)
+        return scratch_inside(Path(self.settings.scratch), name)
 
     def lock(self, on_wait: Callable[[str], None] | None = None) -> DeviceLock:
         """Take the lock of all cards of the device."""

@@ -11,7 +11,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from harness.compile import timed_loop
-from harness.compile.kernel import Kernel, Place
+from harness.compile.kernel import Kernel
+from harness.compile.place import Place
 from harness.errors import DeviceFault, EnvironmentFault
 from harness.isolation import guard
 from harness.isolation.device_lock import DeviceLock

@@ -11,7 +11,7 @@ from harness.formats import yaml_document
 from harness.formats.expression import evaluate_expression
 from harness.formats.text import suggest
 from harness.formats.yaml_decode import decode
-from harness.formats.yaml_document import Key
+from harness.formats.yaml_values import Key
 from harness.tasks.target import (
     CONSTANTS,
     DTYPE_BYTES,

@@ -25,11 +25,12 @@ from harness.formats import quantities
 from harness.formats.quantities import counted
 from harness.loop import loop as harness_loop
 from harness.requests import LoopRequest, Progress, ReportedLoopRequest
+from harness.search.space.knobs import config_words
 from harness.search.trials import corpus, trial_log
 from harness.search.trials.trials import MOST_TRIALS, LoopResult, SearchJob, Trial
 from harness.tasks.target import Target
 from harness.timing.plan import Plan
-from harness.verdict import Config, Value, Verdict
+from harness.verdict import Config, Verdict
 from kopt_tui.cli.gpu_gate import Gate, card_name, measure, open_target
 from kopt_tui.cli.output import exit_code, print_json, print_note, print_verdict
 from kopt_tui.cli.parser import add_json, add_manifest, add_predict, count, workspace_of
@@ -113,8 +114,8 @@ class LoopRun:
                 corpus=self._request.job.corpus or None, notes=result.notes,
                 stopped=self._cancel.is_set()))
         elif result.trials:
-            print("\nbest: " + phrases.clean(_config(result.best)) if result.log_ratio is not None
-                  else "\nno best configuration: none was timed")
+            print(f"\nbest: {phrases.clean(config_words(result.best))}"
+                  if result.log_ratio is not None else "\nno best configuration: none was timed")
         if verdict is None:
             print_note(f"stopped after {counted(len(result.trials), 'recorded trial')}; repeat "
                        "the command to continue" + " (without --fresh)" * self._args.fresh)
@@ -230,9 +231,5 @@ def _print_trial(trial: Trial, *, is_default: bool) -> None:
     else:
         outcome = f"{quantities.speedup_of_log(trial.log_ratio)} (screening)"
     tag = trial.tag if trial.tag != "tried" else ""
-    config = _config(trial.config) + (", the default" if is_default else "")
+    config = config_words(trial.config) + (", the default" if is_default else "")
     print_text(phrases.clean(f"{trial.number:4d}  {tag:8}  {outcome:20}  {config}"), indent=38)
-
-
-def _config(config: dict[str, Value]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in config.items())

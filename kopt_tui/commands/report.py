@@ -10,12 +10,14 @@ from pathlib import Path
 import msgspec
 
 from engine.history import campaign_view
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Bottleneck, Campaign, DecisionRow
+from engine.journal.records import Bottleneck, Campaign
 from engine.records.exports import bench_export, fast_p, kept_result, tuning_export
 from engine.records.exports.fast_p import FastPTable, ProblemResult
 from engine.records.report.campaign_report import html, markdown
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused, os_fault
+from harness.formats import quantities
 from kopt_tui.cli import batch_runs
 from kopt_tui.cli.campaign_choice import choose_campaign, is_live, only_answers, open_journal
 from kopt_tui.cli.output import print_json, print_markdown, print_table
@@ -135,7 +137,7 @@ def _export(args: argparse.Namespace, reader: Reader) -> int:
         return 0
     print_table(("problem", "campaign", "speedup over eager", ""), [
         (each.problem, each.campaign,
-         "" if each.speedup is None else f"{each.speedup:.2f}x", phrases.clean(each.why))
+         quantities.speedup(each.speedup), phrases.clean(each.why))
         for each in problems])
     print_table(("fast_p", "share of problems"), [
         (f"fast_{float(p):g}", f"{share:.2f}") for p, share in table.fast_p.items()])

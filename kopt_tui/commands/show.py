@@ -9,20 +9,14 @@ import msgspec
 
 from engine.history import history, waiting_line
 from engine.history.waiting_line import Line
-from engine.journal import model_costs, plan_event
+from engine.journal import model_costs
+from engine.journal.decoded import plan_event
+from engine.journal.decoded.patch_review import PatchReview
+from engine.journal.decoded.plan_event import RoundPlan
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.model_costs import ModelCost
-from engine.journal.patch_review import PatchReview
-from engine.journal.plan_event import RoundPlan
 from engine.journal.read import Reader
-from engine.journal.records import (
-    Bottleneck,
-    Campaign,
-    Candidate,
-    Control,
-    DecisionRow,
-    Round,
-    Slot,
-)
+from engine.journal.records import Bottleneck, Campaign, Candidate, Control, Round, Slot
 from engine.records import class_history, measured, present_limits
 from engine.records.class_history import ClassMeasurement
 from engine.verify import reference_lines
@@ -33,8 +27,9 @@ from kopt_tui.cli.parser import add_json
 from kopt_tui.cli.text_lines import print_text
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.campaign_rows import engine_state
-from kopt_tui.snapshot.candidate_view import JudgedVerdict, whole_view
+from kopt_tui.snapshot.candidate_view import whole_view
 from kopt_tui.snapshot.snapshot import CandidateView
+from kopt_tui.snapshot.verdict_words import JudgedVerdict
 
 
 class ShownCampaign(msgspec.Struct, frozen=True, kw_only=True):

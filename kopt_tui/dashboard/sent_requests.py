@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
 
 from msgspec import structs
+from textual.screen import Screen
 
 from harness.errors import KoptError
 from kopt_tui import control
 from kopt_tui.control import ControlRequest
 from kopt_tui.screens.base import KoptScreen
 from kopt_tui.snapshot import phrases
-from kopt_tui.snapshot.snapshot import WaitingRow
+from kopt_tui.snapshot.snapshot import Snapshot, WaitingRow
 
-if TYPE_CHECKING:
-    from kopt_tui.dashboard.dashboard import Dashboard
+
+class RequestingApp(Protocol):
+    """The app as its requests see it; `dashboard.Dashboard` implements it."""
+
+    workspace: Path
+    readonly: bool
+    snapshot: Snapshot
+
+    @property
+    def front(self) -> Screen[Any] | None: ...
+    def say(self, text: str, tone: str = "plain") -> None: ...
+    def push_screen(self, screen: Screen[str | None],
+                    callback: Callable[[str | None], None]) -> object: ...
+    def call_later(self, callback: Callable[..., Any], *args: Any) -> bool: ...
+    def run_worker(self, work: Callable[[], None], *, group: str, thread: bool) -> object: ...
 
 
 class SentRequests:
     """Sends requests, remembers those without an answer, and shows the engine's answers."""
 
-    def __init__(self, dashboard: Dashboard) -> None:
+    def __init__(self, dashboard: RequestingApp) -> None:
         self._dashboard = dashboard
         self._waiting: dict[int, ControlRequest] = {}
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 import msgspec
 from textual import events
 
-from engine.history.waiting_line import ASKS
 from kopt_tui.control import ControlRequest
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import CampaignRow, Snapshot, WaitingRow
@@ -132,7 +131,7 @@ def about_candidate(request: ControlRequest, waiting: WaitingRow) -> Question:
         ("candidate", request.candidate), ("campaign", request.campaign),
         ("claim", waiting.candidate.hypothesis), ("measured", waiting.speedup or "nothing"),
         ("why it asks", waiting.doubts),
-        ("verdict", phrases.unprefixed(waiting.why.partition(ASKS)[0])),
+        ("verdict", phrases.unprefixed(waiting.measured)),
         ("waits since", phrases.clock(waiting.since)),
         ("on base", phrases.short(waiting.candidate.base_commit, 12)),
         ("built on it", waiting.resting),

@@ -9,7 +9,7 @@ import msgspec
 
 from engine.history import campaign_view, history, waiting_line
 from engine.history.waiting_line import Line
-from engine.journal import patch_review
+from engine.journal.decoded import patch_review
 from engine.journal.liveness import alive, host_name
 from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
@@ -106,7 +106,8 @@ class CampaignRows:
         review = patch_review.of_candidate(self._reader, candidate.campaign, candidate.id)
         why = (request.reason if request else "") or candidate.reason
         return harmless(WaitingRow(
-            candidate=candidate, why=why, doubts=why.partition(waiting_line.ASKS)[2],
+            candidate=candidate, why=why, doubts=request.doubts if request else "",
+            measured=request.measured if request else why,
             speedup=speedup(newest) if newest else "", verdict=newest.id if newest else None,
             since=request.at if request else candidate.created_at,
             obstacle=waiting_line.obstacle(line, candidate),

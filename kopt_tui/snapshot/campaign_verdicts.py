@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from engine.history.waiting_line import PROVISIONAL
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import Campaign, Candidate, DecisionRow, VerdictRow
+from engine.journal.records import Campaign, Candidate
 from engine.verify import reference_lines
 from harness.formats import quantities
 from kopt_tui.snapshot import phrases

@@ -6,31 +6,21 @@ import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
-from engine.journal import patch_review
+from engine.journal.decoded import patch_review
+from engine.journal.decoded.recorded import verdict_or_none
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow, VerdictRow
-from engine.judge.judge import verdict_or_none
+from engine.journal.records import Candidate
 from engine.verify import reference_lines
 from harness.errors import InputError
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.harmless import harmless, harmless_lines, harmless_verdict
 from kopt_tui.snapshot.snapshot import AttemptRef, CandidateView, WaitingRow
+from kopt_tui.snapshot.verdict_words import JudgedVerdict
 
 PATCH_BYTES = 512 * 1024
 VERDICTS = 20
-
-
-class JudgedVerdict(msgspec.Struct, frozen=True):
-    """A recorded verdict; `verdict` is None where this version of kopt cannot read it."""
-
-    id: int
-    purpose: str
-    at: float
-    incumbent_tree: str
-    verdict: Verdict | None
 
 
 def candidate_view(reader: Reader, workspace: Path, campaign: str, candidate: str,

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import msgspec
 
-from engine.journal.records import VerdictRow
-from engine.judge.judge import verdict_or_none
+from engine.journal.decoded.recorded import verdict_or_none
+from engine.journal.judged_rows import VerdictRow
 from harness.formats.text import plain
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases

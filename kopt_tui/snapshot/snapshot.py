@@ -13,17 +13,11 @@ import msgspec
 from kopt_tui.snapshot import phrases
 
 if TYPE_CHECKING:  # loading the journal's types takes 25 ms of the first paint
-    from engine.journal.patch_review import PatchReview
-    from engine.journal.records import (
-        Bottleneck,
-        Campaign,
-        Candidate,
-        Control,
-        DecisionRow,
-        Slot,
-    )
+    from engine.journal.decoded.patch_review import PatchReview
+    from engine.journal.judged_rows import DecisionRow
+    from engine.journal.records import Bottleneck, Campaign, Candidate, Control, Slot
     from harness.verdict import Row
-    from kopt_tui.snapshot.candidate_view import JudgedVerdict
+    from kopt_tui.snapshot.verdict_words import JudgedVerdict
 
 EngineWord = Literal["alive", "none", "lost"]
 
@@ -131,7 +125,9 @@ class WaitingRow(msgspec.Struct, frozen=True, kw_only=True):
     review: str = ""
     """The conclusion of a model's review, "" if none was asked for."""
     doubts: str = ""
-    """The reasons to ask a person, without what was measured."""
+    """The reasons to ask a person."""
+    measured: str = ""
+    """The judge's reason without the doubts."""
 
 
 class SlotRow(msgspec.Struct, frozen=True, kw_only=True):

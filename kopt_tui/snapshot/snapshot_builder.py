@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from engine.journal import plan_event
+from engine.journal.decoded import plan_event
 from engine.journal.read import Reader
 from engine.journal.records import Event, Slot
 from kopt_tui.snapshot import event_words, phrases

@@ -19,6 +19,16 @@ MOST_NAMED = 4
 Outcome = Literal["invalid", "not judged here", "incorrect", "rejected", "correct"]
 
 
+class JudgedVerdict(msgspec.Struct, frozen=True):
+    """A recorded verdict; `verdict` is None where this version of kopt cannot read it."""
+
+    id: int
+    purpose: str
+    at: float
+    incumbent_tree: str
+    verdict: Verdict | None
+
+
 class VerdictWords(msgspec.Struct, frozen=True):
     """The outcome of a verdict, and the reason for it or else what was measured."""
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from engine.journal.patch_review import PatchReview
+from engine.journal.decoded.patch_review import PatchReview
 from engine.journal.records import Candidate
 from harness.verdict import Verdict
 from kopt_tui.snapshot import phrases, verdict_words
-from kopt_tui.snapshot.candidate_view import JudgedVerdict
 from kopt_tui.snapshot.snapshot import CandidateView
+from kopt_tui.snapshot.verdict_words import JudgedVerdict
 from kopt_tui.widgets.classes_pane import class_lines
 from kopt_tui.widgets.pane import ContentPane, wrapped_under
 from kopt_tui.widgets.tones import Line

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter, defaultdict
+from graphlib import TopologicalSorter
 
 from docs import draw_rooms, room_map
 from docs.room_map import APART, PACKAGES, module_of, room_of, sources
@@ -33,6 +35,14 @@ def test_rooms_are_small() -> None:
     assert {name: count for name, count in full.items() if count > limit[name]} == {}
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count, and those for type checkers only."""
+    imported = defaultdict(set)
+    for source, target in room_map.imports():
+        imported[source].add(target)
+    TopologicalSorter(imported).prepare()
+
+
 def test_other_rooms_import_the_face_only() -> None:
     used = room_map.used_from_outside(ROOMS)
     inside = {f"{name}.{module}" for name, modules in used.items() if name not in PACKAGES
@@ -60,6 +70,13 @@ def test_class_names_are_unique() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 modules_by_class[node.name].append(module_of(path))
     assert {name: found for name, found in modules_by_class.items() if len(found) > 1} == {}
+
+
+def test_only_one_place_formats_speedups_and_one_decodes_verdicts() -> None:
+    texts = {module_of(path): path.read_text() for path in sources()}
+    assert [name for name, text in texts.items() if ".2f}x" in text] == []
+    assert [name for name, text in texts.items()
+            if re.search(r"decode\([^)]*Verdict\)", text)] == ["engine.journal.decoded.recorded"]
 
 
 def test_generated_pages_are_current() -> None:

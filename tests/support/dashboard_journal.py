@@ -15,17 +15,9 @@ from pathlib import Path
 import msgspec
 
 from engine.journal.database import open_for_writing
+from engine.journal.judged_rows import DecisionRow, VerdictRow
 from engine.journal.liveness import Lease
-from engine.journal.records import (
-    Bottleneck,
-    Campaign,
-    Candidate,
-    DecisionRow,
-    Event,
-    Round,
-    Slot,
-    VerdictRow,
-)
+from engine.journal.records import Bottleneck, Campaign, Candidate, Event, Round, Slot
 from engine.journal.rows import payload, store
 from harness.verdict import Evidence, Finding, Row, Verdict
 

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from engine.history.history import CampaignHistory
-from engine.journal.records import Candidate, DecisionRow, Round, VerdictRow
+from engine.journal.judged_rows import DecisionRow, VerdictRow
+from engine.journal.records import Candidate, Round
 from harness.verdict import Row, Verdict
 from tests.support import samples
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from harness.compile import kernel as kernels
+from harness.compile.place import place_on
 from harness.devices import inventory
 from harness.runners.kept_oracle import OracleShelf
 from harness.runners.oracle_client import Oracle
@@ -21,8 +21,8 @@ TARGET = kernel_case.target(classes=(CLASS,), language="python")
 
 def started(folder: Path, shelf: OracleShelf, factor: int = 2, **given: object) -> Oracle:
     base = Path(tree(folder / f"base-{factor}", "", REFERENCE.format(factor=factor)))
-    place = kernels.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
-                             env={})
+    place = place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
+                     env={})
     return Oracle(TARGET, base, folder / "io",
                   replace(place, zygote=shared_zygotes.for_place(place, "python")), shelf=shelf,
                   **given)  # type: ignore[arg-type]

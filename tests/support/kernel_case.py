@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.case import Errors
 from harness.compile import kernel
+from harness.compile.place import place_on
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.formats.json_codec import from_json, to_json
@@ -69,8 +70,8 @@ class Bench:
 
     def __init__(self, folder: Path, of: Target) -> None:
         self.folder, self.target = folder, of
-        place = kernel.place_on(inventory.find("cpu"), of.language, env={}, python=None,
-                                scratch=str(folder))
+        place = place_on(inventory.find("cpu"), of.language, env={}, python=None,
+                         scratch=str(folder))
         self.place = replace(place, zygote=shared_zygotes.for_place(place, of.language))
         self.oracle = Oracle(of, Path(tree(folder / "reference", "")), folder / "io", self.place)
         self.case = self.oracle.make(of.classes[0], "normal")

@@ -13,6 +13,9 @@ from engine.lineage.commit import KeepReason
 from engine.repository.campaign_repo import CampaignRepo
 from tests.support import repos, samples
 
+REASON = "1.5x; a — asks because b 1.5x faster"
+"""A judge's reason, with a class that has an odd name."""
+
 
 def capture(writer: Writer, repo: CampaignRepo, name: str, line: int) -> None:
     """Record a verified candidate that changes a line of the tip."""
@@ -33,7 +36,8 @@ def add(writer: Writer, repo: CampaignRepo, name: str, line: int, *, asks: bool)
         capture(writer, repo, name, line)
         known = {candidate.id: candidate for candidate in reader.candidates("rms")}
     if known[name].state == "verified" and known[name].base_commit == repo.tip:
-        why = KeepReason(message=f"{name} faster", reason="1.5x", actor="engine", round=1)
+        why = KeepReason(message=f"{name} faster", reason=REASON, actor="engine", round=1,
+                         doubts="it is large" if name == "c1" else "")
         provisional.add(writer, repo, known[name], repo.candidate_tree(name), why, asks=asks)
 
 

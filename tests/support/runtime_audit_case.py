@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.case import Case
 from harness.compile import kernel
+from harness.compile.place import place_on
 from harness.correctness import runtime_audit
 from harness.devices import inventory
 from harness.isolation import device_lock
@@ -50,8 +51,8 @@ class Bench:
         self._count += 1
         problem = problem.interpretable() if self._device.kind == "cpu" else problem
         folder, target = self._folder / str(self._count), problem.target
-        place = kernel.place_on(self._device, target.language, scratch=str(folder),
-                                python=None, env={})
+        place = place_on(self._device, target.language, scratch=str(folder),
+                         python=None, env={})
         oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
         built = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
                            replace(place, scratch=str(self._scratch(problem))))
@@ -73,8 +74,8 @@ class Bench:
 
     def _open(self, problem: Problem) -> tuple[Oracle, Case]:
         scratch = self._scratch(problem)
-        place = kernel.place_on(self._device, problem.target.language,
-                                scratch=str(scratch), python=None, env={})
+        place = place_on(self._device, problem.target.language,
+                         scratch=str(scratch), python=None, env={})
         base = Path(case.tree(scratch / "base", problem, problem.incumbent))
         oracle = Oracle(problem.target, base, scratch / "io", place)
         opened = oracle, oracle.make(problem.target.classes[0], "normal")

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.compile import kernel, triton_aot
-from harness.compile.kernel import Place
+from harness.compile import triton_aot
 from harness.compile.kernel_resources import KernelResources
+from harness.compile.place import Place, kind_of, place_on
 from harness.compile.triton_aot import Inspection
 from harness.devices import inventory
 from harness.isolation.zygote_client import Zygote, ZygoteKind
@@ -24,8 +24,8 @@ _inspect = triton_aot.inspect  # bound here, as tests replace the attribute
 def zygote(language: str, device: str = "cpu",
            env: Mapping[str, str] | None = None) -> Zygote:
     """Return the zygote of programs in a language for a device."""
-    return for_place(kernel.place_on(inventory.find(device), language, scratch="", python=None,
-                                     env=env or {}), language)
+    return for_place(place_on(inventory.find(device), language, scratch="", python=None,
+                              env=env or {}), language)
 
 
 def compiler() -> Zygote:
@@ -35,12 +35,12 @@ def compiler() -> Zygote:
 
 def module_reader() -> Zygote:
     """Return the zygote of programs that inspect a PyTorch module, which imports much of torch."""
-    kind = kernel.kind_of(Place(device="cpu", scratch=""), "python")
+    kind = kind_of(Place(device="cpu", scratch=""), "python")
     return _kept(replace(kind, modules=("torch", "torch._dynamo", "torch.utils.flop_counter")))
 
 
 def for_place(place: Place, language: str) -> Zygote:
-    return _kept(kernel.kind_of(place, language))
+    return _kept(kind_of(place, language))
 
 
 def inspect(*given: Any, **fields: Any) -> Inspection:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.compile import kernel as kernels
+from harness.compile.place import place_on
 from harness.devices import inventory
 from harness.runners.oracle_client import Oracle
 from harness.runners.slots.slot_ring import SIDES, SlotRing, SlotRings
@@ -71,8 +71,8 @@ class Pair:
 
 def opened(folder: Path, of: Target, reference: str) -> Oracle:
     base = Path(kernel_case.tree(folder / "base", "", reference))
-    place = kernels.place_on(inventory.find("cpu"), of.language, scratch=str(folder), python=None,
-                             env={})
+    place = place_on(inventory.find("cpu"), of.language, scratch=str(folder), python=None,
+                     env={})
     return Oracle(of, base, folder / "io",
                   replace(place, zygote=shared_zygotes.for_place(place, of.language)))
 

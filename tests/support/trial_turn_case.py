@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.compile.kernel import Kernel, Place
+from harness.compile.kernel import Kernel
+from harness.compile.place import Place
 from harness.compile.precompile import CompileResult, Precompiler
 from harness.devices import inventory
 from harness.loop.screening import Screening

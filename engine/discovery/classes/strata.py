@@ -92,7 +92,7 @@ def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
         chosen = ()
     is_significant = bool(chosen)
     if not chosen and len(costs) > FEW_ROWS:
-        chosen = _common(features, signals, len(costs))
+        chosen = _common(features, signals)
     columns_of_classes = tuple(configs) or tuple(dict.fromkeys(feature.entry for feature in chosen))
     if not columns_of_classes:
         columns_of_classes = keys if keys and len(costs) <= FEW_ROWS else (table_rules.ALL,)
@@ -220,8 +220,8 @@ def _search(features: Sequence[_Feature], signals: Sequence[RowSignal],
     return tuple(features[number] for number in best[1])
 
 
-def _common(features: Sequence[_Feature], signals: Sequence[RowSignal],
-            n: int) -> tuple[_Feature, ...]:
+def _common(features: Sequence[_Feature],
+            signals: Sequence[RowSignal]) -> tuple[_Feature, ...]:
     """Return the whole column that explains most, among those by which kernels are commonly
     specialised; () if it explains too little.
     """

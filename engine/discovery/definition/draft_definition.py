@@ -51,7 +51,7 @@ def draft(definition: Definition, folder: str, *, workloads: Sequence[Workload],
     dims, reasons = definition_args.dims(definition)
     _check_axes(definition, dims, workloads)
     args, usable, notes = definition_args.make(definition, dims, workloads, scalars or {})
-    classes = _classes(definition, dims, usable)
+    classes = _classes(dims, usable)
     language, returns = _language(definition, solution), _returns(definition, solution)
     data = {} if workloads_file is None else {
         f"{folder}/{entry.name}.safetensors": definition_args.copy_input(
@@ -110,8 +110,7 @@ def _check_axes(definition: Definition, dims: Dims, workloads: Sequence[Workload
                                  where=f"workload {workload.uuid}")
 
 
-def _classes(definition: Definition, dims: Dims,
-             workloads: Sequence[Workload]) -> tuple[WorkloadClass, ...]:
+def _classes(dims: Dims, workloads: Sequence[Workload]) -> tuple[WorkloadClass, ...]:
     """Return at most MOST_CLASSES workloads that represent all, from small to large."""
     counts = Counter(_point(dims, entry) for entry in workloads)
     first = {_point(dims, entry): entry for entry in reversed(workloads)}

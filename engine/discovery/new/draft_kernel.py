@@ -15,7 +15,7 @@ from engine.discovery.project.sources import CFunction
 from engine.manifest.schema import Manifest
 from harness.compile.device_code import toolkits
 from harness.errors import InputError
-from harness.formats import yaml_document
+from harness.formats import yaml_document, yaml_values
 from harness.formats.expression import names_of
 from harness.formats.json_codec import to_builtins
 from harness.tasks.target import BUILD_FLAGS, Arg, ConfigClass, Role, Target
@@ -199,7 +199,7 @@ def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str],
                              fix=f"one of {', '.join(ROLES)}")
         return replace(arg, shape=parse_dims(shapes[arg.name]), role=ROLES[role])
     if arg.value is None:
-        value = yaml_document.scalar(scalars.get(arg.name, ""))
+        value = yaml_values.scalar(scalars.get(arg.name, ""))
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"the value of {arg.name} is missing or not a number",
                              fix=f"--scalar {arg.name}=1e-6")
@@ -208,7 +208,7 @@ def _filled(arg: Arg, shapes: Mapping[str, str], scalars: Mapping[str, str],
 
 
 def _whole_scalar(name: str, text: str) -> int:
-    value = yaml_document.scalar(text)
+    value = yaml_values.scalar(text)
     if type(value) is not int:
         raise InputError(f"the value of {name} is {text!r}, a whole number is needed",
                          where="--scalar", fix=f"--scalar {name}=8")

@@ -12,7 +12,7 @@ from engine.manifest.load import parse
 from engine.manifest.pool_schema import PoolSpec
 from engine.manifest.schema import Manifest
 from harness.errors import InputError
-from harness.formats import yaml_document
+from harness.formats import yaml_document, yaml_values
 from harness.formats.text import suggest
 
 LISTS = ("edit", "frozen", "metrics", "configs", "ignore")
@@ -96,7 +96,7 @@ def typed_value(parameter: Parameter) -> object:
     """Return a parameter's value with the type that the manifest needs."""
     if parameter.name in LISTS:
         return split_list(parameter.value)
-    return yaml_document.scalar(parameter.value) if parameter.name in SCALARS else parameter.value
+    return yaml_values.scalar(parameter.value) if parameter.name in SCALARS else parameter.value
 
 
 def split_list(value: str) -> Sequence[str]:

@@ -18,6 +18,7 @@ from engine.discovery.project.sources import (
     read_source,
 )
 from engine.routing import source_language
+from engine.transformations.c.parsed_c import ParsedC
 from engine.transformations.cuda.device_code import ParsedCuda
 from harness.compile.device_code import source_constants
 from harness.tasks.target import Arg, Language
@@ -102,11 +103,11 @@ def functions(path: str, source: str, program: Sequence[str] = ()) -> list[CFunc
         if not (each.is_global or each.is_c) or bool(each.template) != bool(instance):
             continue
         args = _arguments(each.typed(each.instance_parameters(instance)))
+        args = args and pointer_roles.with_roles(
+            args, plain_c, each.name, ParsedCuda if each.is_global else ParsedC)
         if each.is_global and args:
-            kernels.append(CFunction(
-                f"{each.name}{instance}",
-                pointer_roles.with_roles(args, plain_c, each.name, ParsedCuda),
-                language=language, is_global=True, constants=constants))
+            kernels.append(CFunction(f"{each.name}{instance}", args, language=language,
+                                     is_global=True, constants=constants))
         elif args:
             inner = next((site for site in sites.values()
                           if site.kernel in by_name and f"{site.text}" in each.body), None)

@@ -108,21 +108,35 @@ class _Pointers:
                     yield self._base(element), True
             yield self._base(target), not is_plain
             return
-        called = self.parsed.text(node.children[0]) if node.type == "call_expression" else ""
-        if called in FIRST_WRITTEN:
-            written, *read = node.children[-1].named_children
-            yield from ((self._base(each), True) for each in read)
-            yield self._base(written), False
-            return
-        if called and not self._reads(called):
-            yield from ((name, called.startswith(ATOMICS))
-                        for name in self.parsed.names(node.children[-1])
-                        if types.get(name, "").endswith("*"))
+        if node.type == "call_expression":
+            yield from self._accesses_of_call(node, types)
             return
         for child in node.children:
             yield from self._accesses(child, types)
         if node.type in ELEMENTS:
             yield self._base(node), True
+
+    def _accesses_of_call(self, call: Node, types: dict[str, str]) -> Iterator[tuple[str, bool]]:
+        """Yield the accesses of a call: first its arguments, then what it does by pointers."""
+        called, given = self.parsed.text(call.children[0]), call.children[-1].named_children
+        if called.isupper():  # a macro may write to the elements that it gets
+            yield from ((name, False) for each in given for name in self.parsed.names(each))
+            return
+        changed = [] if called == "swap" else self._by_reference(called, given)
+        for argument in given:
+            if argument not in changed:
+                yield from self._accesses(argument, types)
+        yield from ((self._base(argument), False) for argument in changed)
+        for place, argument in reversed(list(enumerate(given))):
+            is_read = called.startswith(ATOMICS) or (
+                self._reads(called) and (place > 0 or called not in FIRST_WRITTEN))
+            yield from ((name, is_read) for name in self._pointers(argument, types))
+
+    def _pointers(self, node: Node | None, types: dict[str, str]) -> set[str]:
+        """Return the pointers that are an expression's value, or part of it."""
+        return set() if node is None else {
+            name for name in self._passed(node, {}) if types.get(name, "").endswith("*")
+        } - {name for name, _ in self._accesses(node, types)}
 
     def _base(self, element: Node) -> str:
         """Return the pointer of an element: `x` of `x[order[i]]` and of `*(x + i)`."""
@@ -151,9 +165,16 @@ class _Pointers:
         target = part.child_by_field_name("left") if part.type == "assignment_expression" else \
             part.child_by_field_name("argument") if part.type == "update_expression" else None
         if target is not None:
-            is_pointer = target.type == "identifier" and types.get(
-                self.parsed.text(target), "").endswith("*")
-            return set() if is_pointer else set(self.parsed.names(target))
+            if types.get(self.parsed.text(target), "").endswith("*"):
+                return set()  # followed
+            kept = self._pointers(part.child_by_field_name("right"), types)
+            return set(self.parsed.names(target)) | kept
+        if part.type == "init_declarator":
+            is_followed = types.get(self.parsed.declared_name(part)[0], "").endswith("*")
+            value = part.child_by_field_name("value")
+            return set() if is_followed else self._pointers(value, types)
+        if part.type == "gnu_asm_expression":
+            return set(self.parsed.names(part))
         if part.type != "call_expression":
             return set()
         called, given = self.parsed.text(part.children[0]), part.children[-1].named_children

@@ -82,7 +82,7 @@ def _with_structure(arg: Arg, calls: Sequence[ObservedCall], sizes: SizeNames,
     else:
         structure = ("increasing" if ascending else "distinct") if distinct else \
             "ascending" if ascending else None
-        high = _limit(arg, calls, highs, counts if distinct else [0] * len(calls), sizes)
+        high = _limit(highs, counts if distinct else [0] * len(calls), sizes)
         if high is None and (not distinct or len(set(highs)) == 1):
             high = min(highs) + 1
     if high is None:
@@ -100,8 +100,7 @@ def _dimensions(call: ObservedCall, excluded: str) -> set[int]:
     return {size for name, value in call.args.items() if name != excluded for size in value.shape}
 
 
-def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least: Sequence[int],
-           sizes: SizeNames) -> int | str | None:
+def _limit(highs: Sequence[int], least: Sequence[int], sizes: SizeNames) -> int | str | None:
     """Return the smallest varying size above the values in every call.
 
     None if the highest value is the same in every call, or if there is no such size.

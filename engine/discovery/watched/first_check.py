@@ -211,9 +211,9 @@ _OUTSIDE = re.compile(r"'([^']* outside its tensors, [^']*)'")
 _MODULE = re.compile(r"No module named '?([\w.]+)'?")
 
 
-def fault(observed: WatchedProgram, title: str, project: Path, *, on_gpu: bool) -> KoptError:
+def fault(observed: WatchedProgram, title: str, *, on_gpu: bool) -> KoptError:
     """Return the error for a program that did not call the function, or whose calls all failed."""
-    failure = failure_of(observed, project)
+    failure = failure_of(observed)
     if not on_gpu and _NEEDS_GPU.search(failure):
         return Refused(f"the program failed: {failure}", where=title, fix=(
             "this machine has no GPU, and Triton's interpreter does not run everything: use a "
@@ -251,7 +251,7 @@ def on_import(observed: WatchedProgram, project: Path, source: str) -> str:
     return f"{source}:{min(lines)}" if lines else ""
 
 
-def failure_of(observed: WatchedProgram, project: Path) -> str:
+def failure_of(observed: WatchedProgram) -> str:
     """Return the error that ended a program, with its line in the project; "" if none did."""
     if observed.outcome.ok:
         return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from engine.discovery.project import sources
 from engine.discovery.watched.entry_source import EntrySource
 from harness.errors import InputError
-from harness.formats import yaml_document
+from harness.formats import yaml_values
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 HIGH = 2
@@ -49,7 +49,7 @@ def write(entry: EntrySource, source: str, shapes: Mapping[str, str], scalars: M
             arguments.append((name, f"(lambda shape: {draw})(({''.join(f'{dim}, ' for dim in dims)}"
                                     "))"))
         elif name in scalars:
-            value = yaml_document.scalar(scalars[name])
+            value = yaml_values.scalar(scalars[name])
             arguments.append((name, repr(value) if not isinstance(value, str)
                               or not value.isidentifier() or not any(
                                   value in each for each in classes) else value))

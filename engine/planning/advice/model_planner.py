@@ -13,7 +13,7 @@ import msgspec
 
 from engine.context import EngineContext
 from engine.history.history import CampaignHistory
-from engine.journal.plan_event import RoundPlan
+from engine.journal.decoded.plan_event import RoundPlan
 from engine.markdown import fenced
 from engine.planning import idea_source, kernel_routing
 from engine.planning.advice import model_request

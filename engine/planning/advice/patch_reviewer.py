@@ -6,11 +6,11 @@ import msgspec
 
 from engine.context import EngineContext
 from engine.history import waiting_line
-from engine.journal import patch_review
-from engine.journal.patch_review import PatchReview
+from engine.journal.decoded import patch_review
+from engine.journal.decoded.patch_review import PatchReview
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.records import Candidate
 from engine.judge import candidate as candidates
-from engine.judge.judge import verdict_of
 from engine.manifest.pool_schema import RequestSpec
 from engine.markdown import fenced
 from engine.planning.advice import model_request

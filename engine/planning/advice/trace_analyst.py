@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from engine.context import EngineContext
-from engine.journal import plan_event
-from engine.journal.plan_event import RoundPlan
+from engine.journal.decoded import plan_event
+from engine.journal.decoded.plan_event import RoundPlan
 from engine.markdown import fenced
 from engine.planning import bottlenecks, survey
 from engine.planning.advice import model_request

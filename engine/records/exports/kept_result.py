@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.history.campaign_view import JournalView
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.records import Campaign
-from engine.judge.judge import verdict_of
 from engine.records import measured
 from engine.repository.clone import Clone
 from harness.errors import Refused

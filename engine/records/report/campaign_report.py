@@ -13,9 +13,11 @@ from engine.history import waiting_line
 from engine.history.campaign_view import JournalView
 from engine.history.history import CampaignHistory
 from engine.journal import model_costs
-from engine.journal.records import Campaign, DecisionRow
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import DecisionRow
+from engine.journal.records import Campaign
 from engine.judge.attribution import before
-from engine.judge.judge import describe_rows, verdict_of
+from engine.judge.judge import describe_rows
 from engine.records import (
     class_history,
     measured,

@@ -102,7 +102,7 @@ class _Finder:
             if kept == inside:
                 break
             inside = kept
-        nodes = self._ordered(inside)
+        nodes = self.graph.ordered(inside)
         outputs = tuple(node for node in nodes if self._is_seen(node, inside))
         source = self._input(nodes)
         if source is None or len(nodes) < 2 or not outputs:
@@ -170,15 +170,15 @@ class _Finder:
     def _typed(self, inside: set[str]) -> set[str]:
         """Drop nodes that read a value of the region in a way that the kernel does not compute."""
         kept = set(inside)
-        for node in self._ordered(inside):
-            if not all(self._reads_well(node, ref, kept) for ref in node.reads
+        for node in self.graph.ordered(inside):
+            if not all(self._reads_well(node, ref) for ref in node.reads
                        if ref.kind == "node" and ref.name in kept):
                 kept.discard(node.name)
         return {name for name in kept if not (
             is_cut(self.graph, self.graph.node(name))
             and self._is_seen(self.graph.node(name), kept))}
 
-    def _reads_well(self, node: Node, ref: Ref, inside: set[str]) -> bool:
+    def _reads_well(self, node: Node, ref: Ref) -> bool:
         shape = self.graph.form(ref).shape
         if op_at(self.graph, node) or pick_at(self.graph, node) or \
                 is_channel_norm(self.graph, node):
@@ -217,10 +217,6 @@ class _Finder:
                 if form.dtype in FLOATS and self.space.extent(form.shape) == wanted:
                     return ref
         return None
-
-    def _ordered(self, names: Iterable[str]) -> tuple[Node, ...]:
-        return tuple(self.graph.node(name)
-                     for name in sorted(names, key=lambda each: int(each[1:])))
 
 
 def _broadcasts(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:

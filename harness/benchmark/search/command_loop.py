@@ -18,6 +18,7 @@ from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair, Series
 from harness.benchmark.runs.workdir import WorkingCopy
 from harness.benchmark.search import finals
+from harness.benchmark.search.configured_runs import ConfiguredRuns
 from harness.benchmark.spec.command_target import CommandTarget
 from harness.devices.device import Device
 from harness.errors import Cancelled, DeviceFault, InputError
@@ -28,7 +29,6 @@ from harness.search.strategy import AskTell, RoundRobin
 from harness.search.trials import trial_log
 from harness.search.trials.trial_log import Recorder
 from harness.search.trials.trials import (
-    ConfigRows,
     Contender,
     LoopResult,
     Screened,
@@ -39,8 +39,6 @@ from harness.settings import Settings
 from harness.verdict import Config
 
 LEAST_REPEATS = 3
-MOST_CLASSES = 64
-"""Most config classes that are scored; the others count in the whole table only."""
 SEARCHED_CLASSES = 8
 """Classes that have their own proposals: the most expensive ones."""
 
@@ -83,7 +81,7 @@ def sweep(target: CommandTarget, job: SearchJob, device: Device, settings: Setti
             session.notes.append(f"{sum(voided.values())} runs were disturbed and repeated: "
                                  f"{'; '.join(sorted(voided))}")
         return loop.result((*recorder.notes, *session.notes), contenders=contenders,
-                           columns=loop.columns, classes=loop.classes,
+                           columns=loop.runs.columns, classes=loop.runs.classes,
                            earlier=len(recorder.earlier))
 
 
@@ -95,10 +93,7 @@ class CommandLoop(KeepOrRevert):
         super().__init__(source, job, session.target.op, session.settings.incumbent_tree,
                          session.environment.cancel)
         self.session, self.target, self.recorder = session, session.target, recorder
-        self.mode = self.target.quick or self.target.full
-        self.columns: tuple[str, ...] = ()
-        self.classes: tuple[ConfigRows, ...] = ()
-        """The most expensive classes first."""
+        self.runs = ConfiguredRuns(session, source, job.tree)
         self._strategies = RoundRobin(lambda: strategy_for(self.space, job.seed))
         self._proposals = AskTell(self._strategies, self.space, source.starts(job.only))
         self._first: RunPair | None = None
@@ -109,11 +104,11 @@ class CommandLoop(KeepOrRevert):
         best = self.incumbent.best
         if best is None or self.is_cancelled():
             return ()
-        names = [entry.name for entry in self.classes]
+        names = [entry.name for entry in self.runs.classes]
         chosen = finals.choose_contenders(self.trials, best, names)
         if not repeats or not chosen:
             return finals.screened_contenders(chosen, best, names)
-        return finals.measured_contenders(self, self.space.default, best, chosen, repeats)
+        return finals.measured_contenders(self.runs, self.space.default, best, chosen, repeats)
 
     def resume(self) -> None:
         """Replay the recorded trials; the default runs again, as later trials pair with it."""
@@ -157,7 +152,7 @@ class CommandLoop(KeepOrRevert):
     def _tell(self, trial: Trial) -> None:
         if not self.trials:
             self._strategies.search_classes(
-                tuple(entry.name for entry in self.classes[:SEARCHED_CLASSES]))
+                tuple(entry.name for entry in self.runs.classes[:SEARCHED_CLASSES]))
         self._strategies.tell(trial.config, trial.log_ratio, trial.by_class)
 
     def _run_default(self) -> Screened:
@@ -167,12 +162,13 @@ class CommandLoop(KeepOrRevert):
             pair.candidate.expect_passed()
         except BenchmarkFault as fault:
             raise BrokenIncumbent(fault) from None
-        series = self.match_pairs(pair, RunPair(incumbent=pair.candidate, candidate=pair.incumbent))
-        run_pairs.expect_weights_apply(self.target, series, self.mode)
+        series = self.runs.match_pairs(
+            pair, RunPair(incumbent=pair.candidate, candidate=pair.incumbent))
+        run_pairs.expect_weights_apply(self.target, series, self.runs.mode)
         if self.target.weights is not None and series.shares.names_none:
             self.session.notes.append(
                 "no row of the quick command is named in the weights: all rows count alike")
-        self.learn_classes(series)
+        self.runs.learn_classes(series)
         return self._result(series, pair.candidate, 0)
 
     def _run(self, config: Config, first: RunPair) -> Screened:
@@ -181,50 +177,26 @@ class CommandLoop(KeepOrRevert):
         if checked.refusal:
             return Screened(correctness="REJECTED", reason=checked.refusal)
         try:
-            pair = self._run_pair(self.configured_copy("trial", checked.config))
+            pair = self._run_pair(self.runs.configured_copy("trial", checked.config))
             if pair.candidate.failed:
                 return Screened(correctness="FAIL", reason=pair.candidate.failed[0].what)
             row_keys.expect_same_row_count(
                 pair.incumbent.table, pair.candidate.table, "the default")
-            series = self.match_pairs(first, pair)
+            series = self.runs.match_pairs(first, pair)
         except BenchmarkFault as fault:
             return Screened(correctness="REJECTED" if fault.kind == "build" else "FAIL",
                             reason=str(fault))
         return self._result(series, pair.candidate, 1)
 
-    def configured_copy(self, name: str, config: Config) -> WorkingCopy:
-        """Return a built copy of the tree with a configuration set. Raises BenchmarkFault."""
-        copy = self.session.copy(name, self.job.tree)
-        (copy.tree / self.target.source).write_bytes(self.source.apply(config).encode())
-        self.session.build(copy)
-        return copy
-
-    def match_pairs(self, *pairs: RunPair) -> Series:
-        """Return the series of some pairs. Raises BenchmarkFault and BrokenIncumbent."""
-        return run_pairs.match_pairs(self.target, self.session.row_cost, pairs)
-
-    def learn_classes(self, series: Series) -> None:
-        """Store the config classes of a command's table, the most expensive first."""
-        keys = run_pairs.rows_by_class(self.target, series.config, series.keys)
-        is_sum = self.target.scoring == "total"  # then a class's cost is that of all its rows
-        by_cost = sorted(series.classes,
-                         key=lambda entry: -entry.incumbent_us * (1.0 if is_sum else entry.weight))
-        self.columns = series.config.columns
-        self.classes = tuple(ConfigRows(name=entry.name, cells=tuple(keys[entry.name]))
-                             for entry in by_cost[:MOST_CLASSES])
-        note = "config classes that take little time are not searched separately"
-        if len(by_cost) > MOST_CLASSES and not any(note in n for n in self.session.notes):
-            self.session.notes.append(f"{len(by_cost) - MOST_CLASSES} {note}")
-
     def _run_pair(self, candidate: WorkingCopy) -> RunPair:
         number = len(self.trials)
-        self.session.progress("timing", f"{self.mode.name} benchmark, trial {number}", None)
+        self.session.progress("timing", f"{self.runs.mode.name} benchmark, trial {number}", None)
         self.session.copies["candidate"] = candidate
-        return self.session.run_pair(self.mode, number)
+        return self.session.run_pair(self.runs.mode, number)
 
     def _result(self, series: Series, reading: TableReading, side_index: int) -> Screened:
         """Return the result of one pair of a series."""
-        known = {entry.name for entry in self.classes}
+        known = {entry.name for entry in self.runs.classes}
         return Screened(
             correctness="PASS", log_ratio=series.overall[side_index], latency_kind="reported",
             latency_us=run_pairs.table_cost(self.target, self.session.row_cost, series, reading),

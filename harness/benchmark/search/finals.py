@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from harness.benchmark.runs.result_table import BenchmarkFault, TableReading
 from harness.benchmark.runs.run_pairs import RunPair
 from harness.benchmark.runs.workdir import WorkingCopy
+from harness.benchmark.search.configured_runs import ConfiguredRuns
 from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.search.trials.trials import ClassGain, Contender, Trial
 from harness.timing import stats
 from harness.timing.outcome import SURE
 from harness.verdict import Config
-
-if TYPE_CHECKING:
-    from harness.benchmark.search.command_loop import CommandLoop
 
 MOST_CONTENDERS = 4
 """Contenders besides the default."""
@@ -51,14 +48,14 @@ def screened_contenders(chosen: Sequence[Trial], best: Trial,
         for name in classes)) for trial in chosen)
 
 
-def measured_contenders(loop: CommandLoop, default: Config, best: Trial, chosen: Sequence[Trial],
+def measured_contenders(runs: ConfiguredRuns, default: Config, best: Trial, chosen: Sequence[Trial],
                         repeats: int) -> tuple[Contender, ...]:
     """Run contenders in alternation with the best; those that gain run the full command too."""
-    default_copy = loop.session.copies["incumbent"]
+    default_copy = runs.session.copies["incumbent"]
 
     def copy_of(trial: Trial, name: str) -> WorkingCopy:
         return default_copy if trial.config == default else \
-            loop.configured_copy(name, trial.config)
+            runs.configured_copy(name, trial.config)
 
     copies = {BEST: copy_of(best, BEST)}
     configs: dict[str, Config] = {}
@@ -67,28 +64,28 @@ def measured_contenders(loop: CommandLoop, default: Config, best: Trial, chosen:
         with contextlib.suppress(BenchmarkFault):
             copies[name] = copy_of(trial, name)
             configs[name] = trial.config
-    loop.session.copies |= copies
-    readings = repeat_runs(loop, list(copies), loop.mode, repeats)
-    contenders = compare_contenders(loop, readings, configs)
+    runs.session.copies |= copies
+    readings = repeat_runs(runs, list(copies), runs.mode, repeats)
+    contenders = compare_contenders(runs, readings, configs)
     winners = [contender.config for contender in contenders
                if any(gain.sure > 0 for gain in contender.gains)]
-    full = loop.target.full
-    if loop.mode == full or not winners:
+    full = runs.target.full
+    if runs.mode == full or not winners:
         return contenders
     names = [name for name, copy in copies.items()
              if name == BEST or copy is default_copy or configs[name] in winners]
-    readings = repeat_runs(loop, names, full, repeats)
+    readings = repeat_runs(runs, names, full, repeats)
     if BEST not in readings:
         return ()
-    loop.learn_classes(loop.match_pairs(*(
+    runs.learn_classes(runs.match_pairs(*(
         RunPair(incumbent=reading, candidate=reading) for reading in readings[BEST])))
-    return compare_contenders(loop, readings, configs)
+    return compare_contenders(runs, readings, configs)
 
 
-def repeat_runs(loop: CommandLoop, names: Sequence[str], mode: BenchmarkMode,
+def repeat_runs(runs: ConfiguredRuns, names: Sequence[str], mode: BenchmarkMode,
                 repeats: int) -> dict[str, list[TableReading]]:
     """Run all copies alternating, `repeats` times; leave out one that fails, with a note."""
-    session = loop.session
+    session = runs.session
     readings: dict[str, list[TableReading]] = {name: [] for name in names}
     for repeat in range(repeats):
         session.progress("timing", f"contenders, round {repeat + 1} of {repeats}", repeat / repeats)
@@ -104,7 +101,7 @@ def repeat_runs(loop: CommandLoop, names: Sequence[str], mode: BenchmarkMode,
     return readings
 
 
-def compare_contenders(loop: CommandLoop, readings: Mapping[str, Sequence[TableReading]],
+def compare_contenders(runs: ConfiguredRuns, readings: Mapping[str, Sequence[TableReading]],
                        configs: Mapping[str, Config]) -> tuple[Contender, ...]:
     """Compare contenders with the best by alternating runs; leave out those with other rows."""
     contenders = []
@@ -114,12 +111,12 @@ def compare_contenders(loop: CommandLoop, readings: Mapping[str, Sequence[TableR
         pairs = [RunPair(incumbent=best, candidate=contender)
                  for best, contender in zip(readings[BEST], readings[name], strict=True)]
         try:
-            ratios = {entry.name: entry.log_ratios for entry in loop.match_pairs(*pairs).classes}
+            ratios = {entry.name: entry.log_ratios for entry in runs.match_pairs(*pairs).classes}
         except BenchmarkFault:
             continue
         contenders.append(Contender(config=config, gains=tuple(
             _class_gain(entry.name, ratios[entry.name])
-            for entry in loop.classes if entry.name in ratios)))
+            for entry in runs.classes if entry.name in ratios)))
     return tuple(contenders)
 
 

@@ -20,6 +20,7 @@ from harness.benchmark.verdict.benchmark_rows import ModeResults
 from harness.benchmark.verdict.kernel_rows import KernelRuns
 from harness.errors import Cancelled, KoptError
 from harness.formats.json_codec import to_json
+from harness.formats.quantities import ratio
 from harness.formats.text import plain
 from harness.isolation import raw_outputs
 from harness.isolation.device_lock import DeviceLock
@@ -177,7 +178,7 @@ def _finding(comparison: KernelTimeComparison, speedup: float) -> Finding | None
     if comparison.ruling == "unclear":
         return unconfirmed_because(f"{comparison.why} ({comparison.times})")
     return Finding(rule=KERNEL_TIME, severity="flag", detail=(
-        f"GPU kernel time contradicts {speedup:.2f}x: it went from {comparison.times}"))
+        f"GPU kernel time contradicts {ratio(speedup)}: it went from {comparison.times}"))
 
 
 def _profiles(session: BenchmarkSession, results: ModeResults,
@@ -226,4 +227,4 @@ def _expect_alike(readings: Mapping[str, TableReading], session: BenchmarkSessio
     if kernel_rows.is_below(math.log(candidate / incumbent),
                             [-gain for gain in results.series.overall]):
         raise KernelTimeUnavailable(
-            f"the observed run reported {incumbent / candidate:.2f}x, more than before")
+            f"the observed run reported {ratio(incumbent / candidate)}, more than before")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harness.compile.device_code.device_build import DeviceCompiler
-from harness.compile.kernel import Place
+from harness.compile.place import Place
 from harness.errors import KoptError
 from harness.formats import file_copy
 from harness.tasks.target import Target

@@ -17,12 +17,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.compile import kernel_resources
 from harness.compile.c_compiler import BuildError, first_error, run_compiler
 from harness.compile.device_code import source_constants, toolkits
 from harness.compile.kernel_resources import KernelResources, with_occupancy
+from harness.compile.place import Place
 from harness.devices import datasheets
 from harness.errors import EnvironmentFault, InputError
 from harness.formats.json_codec import from_json, to_json
@@ -32,9 +33,6 @@ from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer, PeerDied, PeerError
 from harness.tasks.target import Target
-
-if TYPE_CHECKING:
-    from harness.compile.kernel import Place
 
 LIMITS = Limits(wall_s=300.0, output_bytes=8 << 20, memory_bytes=16 << 30, file_bytes=1 << 30)
 MAX_BYTES = 256 << 20

@@ -185,6 +185,11 @@ def current(knobs: Sequence[Knob]) -> dict[str, Value]:
     return {knob.name: knob.value for knob in knobs}
 
 
+def config_words(config: Mapping[str, Value]) -> str:
+    """Return a configuration for people: `TILE=32, WARPS=4`."""
+    return ", ".join(f"{name}={value}" for name, value in config.items())
+
+
 def identity(op: str, source: str, *, language: str) -> str:
     """Return a kernel's short name, the same for all values of its knobs. Raises as `find` does."""
     knobs = find(source, language=language)

@@ -17,7 +17,7 @@ import msgspec
 
 from engine.discovery.module.draft_module import FOLDER, numbered
 from engine.discovery.project.sources import read_source
-from harness.compile import kernel
+from harness.compile.place import kind_of, place_on
 from harness.devices import inventory
 from harness.errors import InputError, KoptError
 from harness.formats.quantities import counted
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace, project: Path) -> int:
     if not files:
         raise InputError("no file defines Model, get_inputs and get_init_inputs, or is a "
                          "flashinfer-bench definition", where=str(project))
-    place = kernel.place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
-    warm = WarmStart(kernel.kind_of(place, "python"))
+    place = place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
+    warm = WarmStart(kind_of(place, "python"))
     results: list[BatchFile] = []
     try:
         for number, file in enumerate(files, 1):

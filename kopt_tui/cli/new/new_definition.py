@@ -21,7 +21,7 @@ from engine.discovery.watched.first_check import FirstCheck
 from engine.verify import harness_client
 from harness.devices import inventory
 from harness.errors import InputError, Refused
-from harness.formats import yaml_document
+from harness.formats import yaml_values
 from harness.formats.quantities import counted
 from harness.isolation.zygote_client import Zygote
 from kopt_tui.cli.new import new_facts, new_kernel
@@ -52,7 +52,7 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
     workloads, file = _workloads(args, project / args.source, definition)
     draft = draft_definition.draft(
         definition, folder, workloads=workloads, workloads_file=file, solution=solution,
-        scalars={name: yaml_document.scalar(value) for name, value in pairs(
+        scalars={name: yaml_values.scalar(value) for name, value in pairs(
             args.scalar, "--scalar").items()})
     draft.write(project)
     result = _checked(draft, args, project)

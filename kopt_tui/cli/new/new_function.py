@@ -182,8 +182,7 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
                                        interpret=kernel.interpret, env=kernel.device.visible_env,
                                        on_cpu=kernel.device.kind == "cpu")
     if not observed.calls:
-        raise first_check.fault(observed, kernel.title, kernel.project,
-                                   on_gpu=kernel.device.kind != "cpu")
+        raise first_check.fault(observed, kernel.title, on_gpu=kernel.device.kind != "cpu")
     return observed
 
 
@@ -282,7 +281,7 @@ def _lines(kernel: WatchedKernel, observed: WatchedProgram, groups: Sequence[Cal
     if place := first_check.on_import(observed, kernel.project, kernel.source):
         yield f"- {place} runs whenever the file is imported, in every verdict: move it below " \
             'if __name__ == "__main__":'
-    if failure := first_check.failure_of(observed, kernel.project):
+    if failure := first_check.failure_of(observed):
         yield f"- the program failed after these calls: {failure}"
     others = [other for other in groups if other is not group]
     for other in others[:MOST_GROUPS]:

@@ -20,7 +20,7 @@ from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.rewrites import module_rewrite
 from harness.devices import inventory
 from harness.errors import InputError, Refused
-from harness.formats import yaml_document
+from harness.formats import yaml_values
 from harness.isolation.zygote_client import Zygote
 from harness.requests import Progress
 from harness.tasks.target import Target
@@ -102,7 +102,7 @@ def _show(draft: DraftedTarget, args: argparse.Namespace, to: TextIO, *, small: 
 
 def _size(text: str) -> tuple[str, Size]:
     name, _, value = text.partition("=")
-    number = yaml_document.scalar(value)
+    number = yaml_values.scalar(value)
     if not name.isidentifier() or type(number) is not int or number < 1:
         raise InputError(f"cannot read --size {text}", fix="write --size NAME=16")
     return name, number

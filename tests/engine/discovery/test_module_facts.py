@@ -9,137 +9,18 @@ import pytest
 
 from engine.discovery.module import draft_module, problem_facts
 from engine.discovery.module.problem_facts import ModuleFacts
-from harness.case import DISTRIBUTIONS
-from harness.devices import inventory
 from harness.errors import InputError
-from harness.evaluate.evaluate import evaluate
-from harness.settings import Settings, Trees
-from harness.tasks.task_file import load
-from harness.timing.plan import Plan
-from harness.verdict import HELD_OUT, Verdict
 from tests.support import shared_zygotes
-
-HEAD = "import torch\nimport torch.nn as nn\n\n"
-NORM = HEAD + """
-class Model(nn.Module):
-    def __init__(self, features, scale):
-        super().__init__()
-        self.bn = nn.BatchNorm1d(features)
-        self.scale = scale
-
-    def forward(self, x, power):
-        return self.scale * self.bn(x) ** power
-
-batch_size = 4096 * 2
-features = 16384
-
-def get_inputs():
-    return [torch.rand(batch_size, features), 2]
-
-def get_init_inputs():
-    return [features, 0.5]
-"""
-MIXED = HEAD + """
-class Model(nn.Module):
-    def forward(self, pair, mask, labels, shift):
-        left, right = pair
-        both = (left + right).masked_fill(mask, 0.0)
-        return {"sum": both, "best": both.argmax(1), "few": labels < 3, "none": None}
-
-N = 64
-
-def get_inputs():
-    return [(torch.randn(N, 8), torch.randn(N, 8)), torch.rand(N, 8) > 0.5,
-            torch.randint(0, 10, (N,)), None]
-
-def get_init_inputs():
-    return []
-"""
-DROPOUT = HEAD + """
-class Model(nn.Module):
-    def forward(self, x):
-        return nn.functional.dropout(x, 0.5, self.training) + 1
-
-def get_inputs():
-    return [torch.rand(8, 8)]
-
-def get_init_inputs():
-    return []
-"""
-CHOOSING = HEAD + """
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
-
-    def forward(self, x):
-        shares, chosen = torch.topk(x[:, :3], 1)
-        y = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            token, slot = torch.where(chosen == number)
-            y[token] += shares[token, slot, None] * expert(x[token])
-        return y
-
-def get_inputs():
-    return [torch.rand(6, 8)]
-
-def get_init_inputs():
-    return []
-"""
-LOSS = HEAD + """
-class Model(nn.Module):
-    def forward(self, labels, found, logs, shares, signs, scores):
-        picked = logs.gather(1, labels[:, None]) + logs.gather(1, found[:, None])
-        return picked.mean() + nn.functional.kl_div(logs, shares) + (signs * scores.log()).mean()
-
-rows = 2048
-classes = 4096
-
-def get_inputs():
-    some = torch.randn(rows, classes)
-    return [torch.randint(0, classes, (rows,)), torch.randn(rows, classes).argmax(1),
-            some.log_softmax(-1), torch.rand(rows, classes).softmax(-1),
-            torch.randint(0, 2, (rows,)).float() * 2 - 1, torch.rand(rows)]
-
-def get_init_inputs():
-    return []
-"""
-
-
-NUMBERS = "from __future__ import annotations\n\n" + HEAD + """
-class Model(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.out = nn.Linear(width, width)
-
-    def forward(self, q, k, v):
-        return self.out(nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
-
-def get_inputs():
-    return [torch.randn(4, 16, 2048, 128) for _ in range(3)]
-
-def get_init_inputs():
-    return [128]
-"""
-
-
-HALVES = HEAD + """
-class Model(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.RMSNorm(width, dtype=torch.bfloat16)
-        self.fixed = nn.BatchNorm1d(width, dtype=torch.bfloat16).eval()
-
-    def forward(self, x):
-        left, right = x.chunk(2, -1)
-        return self.fixed(self.norm(left) * 16 - self.norm(right) * 16)
-
-def get_inputs():
-    return [torch.randn(8192, 8192, dtype=torch.bfloat16)]
-
-def get_init_inputs():
-    return [4096]
-"""
+from tests.support.module_problems import (
+    CHOOSING,
+    DROPOUT,
+    HALVES,
+    HEAD,
+    LOSS,
+    MIXED,
+    NORM,
+    NUMBERS,
+)
 
 
 def learn(folder: Path, text: str, *, small: bool = False,
@@ -257,16 +138,6 @@ def test_bound_above_a_size_is_written_as_a_sum(tmp_path: Path) -> None:
     assert "1 to classes (the bounds of torch.randint, which follow classes" in drafted.reasons[0]
 
 
-@pytest.mark.slow
-def test_loss_over_probabilities_and_labels_is_judged_with_all_distributions(
-        tmp_path: Path) -> None:
-    verdict = judge(tmp_path, LOSS, as_model_new(LOSS), distributions=DISTRIBUTIONS)
-    assert verdict.correct and not [note for note in verdict.notes if "finite" in note
-                                    or "no " in note], verdict.notes
-    [held_out] = [item.detail for item in verdict.evidence if item.kind == HELD_OUT]
-    assert "classes=" in held_out, held_out
-
-
 @pytest.mark.parametrize(("sizes", "notes"), [
     ({}, []), ({"rows": 8}, []),
     ({"rows": 1 << 20}, ["no smaller sizes work: all other sizes stay as they are"])])
@@ -309,58 +180,3 @@ def test_experts_that_few_tokens_choose_do_not_count_in_the_roofline(tmp_path: P
 def test_error_says_why_a_module_cannot_be_a_task(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         learn(tmp_path, text)
-
-
-def judge(folder: Path, text: str, candidate: str,
-          distributions: tuple[str, ...] = ("normal",)) -> Verdict:
-    """Draft the task of a problem file and evaluate a candidate file against that problem."""
-    trees = {}
-    for side, source in (("base", text), ("candidate", candidate)):
-        (folder / side).mkdir()
-        (folder / side / "problem.py").write_text(source)
-        trees[side] = folder / side
-    drafted = draft_module.draft(trees["base"], "problem.py", "kopt_task", folder, sizes={},
-                                 small=True, zygote=shared_zygotes.module_reader())
-    drafted.write(trees["base"])
-    assert load(trees["base"] / "kopt_task/task.yaml") == drafted.target
-    base = str(trees["base"])
-    return evaluate(drafted.target, Trees(candidate=str(trees["candidate"]), incumbent=base,
-                                          reference=base), inventory.find("cpu"),
-                    Settings(scratch=str(folder / "scratch"), plan=Plan(looks=(2,)),
-                             distributions=distributions),
-                    zygote=shared_zygotes.zygote("python"))
-
-
-def as_model_new(text: str) -> str:
-    return text.replace("class Model(", "class ModelNew(")
-
-
-@pytest.mark.slow
-def test_candidate_may_define_model_new(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, NORM, as_model_new(NORM).replace("self.bn(x) ** power",
-                                                               "self.bn(x).square()"))
-    assert verdict.valid and verdict.correct, verdict
-
-
-def test_flags_and_several_outputs_are_judged(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, MIXED, as_model_new(MIXED).replace("argmax(1)", "argmin(1)"))
-    assert verdict.valid and not verdict.correct
-
-
-def test_candidate_that_returns_a_value_under_another_name_is_wrong(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, MIXED, as_model_new(MIXED).replace('"few":', '"fewer":'))
-    assert "the baseline returns a dict with best, few, none, sum" in str(verdict)
-    assert not verdict.correct
-
-
-@pytest.mark.slow
-def test_candidate_that_no_longer_writes_a_buffer_is_wrong(tmp_path: Path) -> None:
-    forgets = as_model_new(NORM).replace("self.bn(x)", "nn.functional.batch_norm(x, None, None, "
-                                         "self.bn.weight, self.bn.bias, True)")
-    verdict = judge(tmp_path, NORM, forgets)
-    assert not verdict.correct and "error" in verdict.rows[0].note, verdict
-
-
-def test_error_names_the_weight_that_the_candidate_lacks(tmp_path: Path) -> None:
-    verdict = judge(tmp_path, NORM, as_model_new(NORM).replace("self.bn", "self.norm"))
-    assert "ModelNew has no weight 'bn.weight', which the baseline's class has" in str(verdict)

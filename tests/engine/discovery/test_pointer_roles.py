@@ -26,6 +26,7 @@ static float first(float *a, int n) { return n ? a[0] : first(a, n - 1); }
     ("void f(float *x, float *y, int n) { upload(y); x[n] = 1; }", "xy"),
     ("void f(float *x, float *y, int n) { _mm256_storeu_ps(x, _mm256_loadu_ps(y)); }", "x"),
     ("void f(float *x, const float *y, int n) { other(x, n); }", "x"),
+    ("void f(float *x, float *y, int n) { struct S s; s.p = y; g(&s); x[0] = 1; }", "xy"),
     ("void f(float *x, float *y, int n) { MACRO }", "xy")])
 def test_pointer_that_is_only_read_is_an_input(function: str, outputs: str) -> None:
     found = next(each for each in sources.c_functions(HELPERS + function) if each.name == "f")
@@ -38,6 +39,8 @@ def test_pointer_that_is_only_read_is_an_input(function: str, outputs: str) -> N
     ("for (int i = 0; i < n; i++) x[i] /= y[0];", "x"),
     ("x[n]++;", "x"), ("*x += y[n];", "x"), ("float *p = x + 1; p[n] = p[0];", "x"),
     ("for (int i = 0; i < n; i++) { x[i] = 0; x[i] += y[i]; }", ""),
+    ("_mm256_storeu_ps(x, _mm256_loadu_ps(x));", "x"), ("x[n] = other(x[n]);", "x"),
+    ("FILL(x[n]); x[n]++;", ""), ("memmove(x, x + 1, 4 * n);", "x"),
     ("x[0] = sizeof(*x);", ""), ("memcpy(x, y, 4 * n); x[0] += 1;", ""),
     ("fill(x); y[0] = x[0];", ""),
     ("for (int i = 0; i < n; i++) { float *p = &x[i]; *p = 1; }", "")])

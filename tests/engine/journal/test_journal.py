@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from engine.journal import lease
+from engine.journal.decoded.recorded import trial_of
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck, Control
 from engine.journal.write import Writer, request
-from engine.judge.judge import trial_of
 from engine.task import AgentProgress, Task
 from harness.errors import InputError
 from harness.search.trials.trials import Trial

@@ -15,11 +15,11 @@ import pytest
 from engine.campaign import setup as campaign_setup
 from engine.history import history, round_resume
 from engine.journal import lease, migrations
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.migrations import SCHEMA_VERSION
 from engine.journal.read import Reader
 from engine.journal.records import Slot
 from engine.journal.write import Writer
-from engine.judge.judge import verdict_of
 from engine.planning import stagnation
 from engine.planning.stagnation import TriedDirections
 from engine.records import results_tsv
@@ -188,6 +188,18 @@ def test_near_gains_of_schema_8_are_read_from_the_reasons(
         workspace: Path, kind: str, reason: str, share: float | None) -> None:
     execute(workspace, "UPDATE decisions SET kind = ?, reason = ?", kind, reason)
     assert {d.near_gain for d in Reader(workspace).decisions(ID)} == {share}
+
+
+@pytest.mark.parametrize(("kind", "reason", "doubts"), [
+    ("ask", "2.10x; wide 2.1x faster — asks because 2.10x is more than 2x; audit: W1",
+     "2.10x is more than 2x; audit: W1"),
+    ("ask", "2.10x", ""), ("tie", "1.00x — asks because", "")])
+def test_doubts_of_schema_11_are_read_from_the_reasons(
+        workspace: Path, kind: str, reason: str, doubts: str) -> None:
+    execute(workspace, "UPDATE decisions SET kind = ?, reason = ?", kind, reason)
+    decisions = Reader(workspace).decisions(ID)
+    assert {(d.doubts, d.reason) for d in decisions} == {(doubts, reason)}
+    assert {d.measured for d in decisions} == {reason.partition(" — ")[0] if doubts else reason}
 
 
 @pytest.mark.parametrize(("kind", "reason", "is_rejection"), [

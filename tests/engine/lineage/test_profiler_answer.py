@@ -12,7 +12,8 @@ from engine.journal.records import Event
 from engine.journal.write import Writer
 from engine.judge import candidate
 from engine.judge.candidate import JudgedCandidate
-from engine.lineage.promote import NO_PROFILER_ANSWER, Keeper
+from engine.lineage.candidate_rulings import NO_PROFILER_ANSWER
+from engine.lineage.promote import Keeper
 from engine.repository.patches.patch import parse
 from harness.verdict import NO_PROFILER, OWN_TIMES, Finding, Row
 from tests.support import campaigns, samples
@@ -47,7 +48,7 @@ def gain(keeper: Keeper, passes: int, rule: str = NO_PROFILER) -> JudgedCandidat
     keeper.context.writer.add_candidate(entry.candidate)
     verdict = replace(UNMEASURED, candidate_id=entry.id,
                       audit=(replace(UNMEASURED.audit[0], rule=rule),))
-    return keeper.record(entry, verdict, "verify")
+    return keeper.rulings.record(entry, verdict, "verify")
 
 
 def test_approval_without_kernel_time_holds_for_the_whole_campaign(tmp_path: Path) -> None:

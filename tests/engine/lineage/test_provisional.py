@@ -48,7 +48,8 @@ def assert_on_waiting_line(root: Path) -> None:
         ("c1", "waiting"), ("c2", "provisional")]
     assert repo.log(repo.tip, repo.base) == [member.commit for member in line]
     assert repo.best == repo.base
-    assert sorted(d.kind for d in reader.decisions("rms")) == ["ask", "provisional"]
+    assert {d.kind: (d.doubts, d.measured) for d in reader.decisions("rms")} == {
+        "ask": ("it is large", line_engine.REASON), "provisional": ("", line_engine.REASON)}
 
 
 def assert_kept(root: Path) -> None:
@@ -60,8 +61,9 @@ def assert_kept(root: Path) -> None:
     assert not repo.git.find(repo.waiting_ref)
     assert repos.git(root / "user", "rev-parse", "optimize/rms") == repo.best
     keeps = [d for d in reversed(reader.decisions("rms")) if d.kind == "keep"]
-    assert [(d.candidate, d.actor, d.commit) for d in keeps] == [
-        ("c1", "ann", commits[0]), ("c2", "engine", commits[1])]
+    assert [(d.candidate, d.actor, d.commit, d.reason) for d in keeps] == [
+        ("c1", "ann", commits[0], line_engine.REASON),
+        ("c2", "engine", commits[1], line_engine.REASON)]
 
 
 def assert_removed(root: Path) -> None:
@@ -81,12 +83,17 @@ def test_killed_addition_to_the_line_is_completed(root: Path, step: str) -> None
     assert_on_waiting_line(root)
 
 
+def test_approval_keeps_the_words_of_the_judge(root: Path) -> None:
+    """A class's name was taken for the beginning of the doubts."""
+    assert run_engine(root, "add") == run_engine(root, "approve") == 0
+    assert_kept(root)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["", "line.approved", "line.settled", *IN_KEEP])
+@pytest.mark.parametrize("step", ["line.approved", "line.settled", *IN_KEEP])
 def test_approval_keeps_the_whole_line_even_after_a_kill(root: Path, step: str) -> None:
     assert run_engine(root, "add") == 0
-    if step:
-        assert run_engine(root, "approve", step) == -signal.SIGKILL
+    assert run_engine(root, "approve", step) == -signal.SIGKILL
     assert run_engine(root, "approve") == 0
     assert_kept(root)
 

@@ -49,7 +49,7 @@ def test_commit_on_the_waiting_line_lists_what_it_rests_on(tmp_path: Path) -> No
         number = writer.add_verdict("rms", name, samples.verdict(name, speedup=2.0),
                                     purpose="verify")
         if commit:
-            writer.add_decision("rms", name, "ask", "2.00x — asks because it is large", round=8,
+            writer.add_decision("rms", name, "ask", "2.00x", round=8, doubts="it is large",
                                 actor="engine", verdict=number, commit=commit)
             writer.set_candidate_state("rms", name, "waiting", commit=commit)
     page = of_keep(records, reader, reader.candidate("c10"))["performance.md"]

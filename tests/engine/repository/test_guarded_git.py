@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.git import Git, GitFailed, locate
 from harness.errors import EnvironmentFault
 from tests.support import repos
+from tests.support.paths import ROOT
 
 
 @pytest.fixture
@@ -76,3 +78,9 @@ def test_repository_is_located(user: Path, tmp_path: Path) -> None:
         assert found == git.Location(git_dir=git_dir, common_dir=common_dir, work_tree=work_tree)
     for name in ("broken", "missing"):
         assert locate(tmp_path / name) is None
+
+
+def test_gitpython_starts_every_git_command_of_the_room() -> None:
+    starting = [path.name for path in sorted((ROOT / "engine/repository").rglob("*.py"))
+                if re.search(r"subprocess\.(run|Popen|check_\w+)\(", path.read_text())]
+    assert starting == []

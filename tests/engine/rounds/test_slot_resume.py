@@ -17,8 +17,9 @@ from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
 from engine.context import EngineContext
 from engine.history import round_resume
+from engine.journal.judged_rows import DecisionRow
 from engine.journal.read import Reader
-from engine.journal.records import Candidate, DecisionRow, Slot
+from engine.journal.records import Candidate, Slot
 from engine.journal.write import Writer
 from engine.lineage.promote import Keeper
 from engine.rounds.active_round import RoundSlots

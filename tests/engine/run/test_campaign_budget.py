@@ -15,8 +15,8 @@ from engine.context import EngineContext
 from engine.history import spending
 from engine.history.history import CampaignHistory
 from engine.history.spending import BEAT_S, ENDING_S, DurationEstimates, SpendingMeter
+from engine.journal.judged_rows import DecisionKind, DecisionRow, VerdictRow
 from engine.journal.read import Reader
-from engine.journal.records import DecisionKind, DecisionRow, VerdictRow
 from engine.journal.write import Writer
 from engine.judge.stop_rules import BudgetUsed
 from engine.manifest.schema import BudgetSpec

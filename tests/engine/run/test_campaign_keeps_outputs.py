@@ -10,7 +10,7 @@ import pytest
 from engine.campaign import artifacts
 from engine.campaign import setup as campaigns
 from engine.campaign.artifacts import Artifacts
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from harness.benchmark.verdict import whole_program
 from tests.support import benchmark_case, repos
 from tests.support.benchmark_case import kernel

@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign import baseline_cache
 from engine.campaign import setup as campaigns
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from engine.repository.campaign_repo import BEST_FILE
 from engine.run import host
 from engine.verify import canary

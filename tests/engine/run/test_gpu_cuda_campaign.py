@@ -14,7 +14,7 @@ pytest.importorskip("msgspec")
 
 from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from engine.verify import reference_lines
 from harness.verdict import COMPILED
 from tests.support import campaigns, device_case, module_case, repos

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.journal import plan_event
-from engine.journal.plan_event import RoundPlan
+from engine.journal.decoded import plan_event
+from engine.journal.decoded.plan_event import RoundPlan
 from engine.journal.records import ControlVerb
 from engine.journal.write import request
 from engine.workers import agent

@@ -13,8 +13,8 @@ import pytest
 
 from engine.campaign import setup as campaigns_of
 from engine.campaign.setup import Setup
-from engine.journal.records import VerdictRow
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
+from engine.journal.judged_rows import VerdictRow
 from engine.verify import reference_lines
 from tests.support import campaigns, module_case, repos
 from tests.support.command_line import kopt

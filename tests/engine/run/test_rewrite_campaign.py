@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from engine.campaign import setup as campaigns_of
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from tests.support import campaigns, repos
 from tests.support.command_line import kopt
 

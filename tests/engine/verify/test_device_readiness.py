@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.compile import kernel
-from harness.compile.kernel import Place
+from harness.compile.place import Place, place_on
 from harness.devices import inventory
 from harness.errors import DeviceFault, EnvironmentFault
 from harness.runners.runner_pool import RunnerPool
@@ -36,8 +36,8 @@ def test_error_for_card_unreachable_by_torch_is_one_line(tmp_path: Path) -> None
     """Inside and outside of namespaces; torch has no CUDA on this machine."""
     at = Path(tree(tmp_path / "tree", "def double(x, out):\n    out.copy_(2 * x)\n"))
     task = target(language="python")
-    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path / "scratch"),
-                            python=None, env={})
+    place = place_on(inventory.find("cpu"), "python", scratch=str(tmp_path / "scratch"),
+                     python=None, env={})
     made = kernel.make(task, at, "candidate", replace(place, device="cuda:0"))
     with RunnerPool(PYTHON_LIMITS) as runners, \
             pytest.raises(EnvironmentFault, match="torch reaches no GPU: Torch not compiled"):

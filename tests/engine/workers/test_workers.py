@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from engine.campaign.setup import Setup, create
-from engine.journal import plan_event
+from engine.journal.decoded import plan_event
 from engine.subagents.subagent_registry import DEFAULT
 from engine.workers import knob_search
 from engine.workers.knob_search import best_so_far

@@ -18,7 +18,7 @@ import pytest
 from engine.campaign import setup as campaign
 from engine.campaign.setup import Setup
 from engine.discovery.classes import quick_script
-from engine.judge.judge import verdict_of
+from engine.journal.decoded.recorded import verdict_of
 from engine.manifest import benchmark_target, load
 from engine.split.languages.c_language import C
 from harness.benchmark.spec import table_rules

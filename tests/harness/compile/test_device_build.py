@@ -13,7 +13,7 @@ from harness.compile.c_compiler import BuildError
 from harness.compile.device_code import device_build, source_constants, toolkits
 from harness.compile.device_code.build_ahead import BuildAhead
 from harness.compile.device_code.device_build import DeviceBuild, DeviceCompiler, for_people
-from harness.compile.kernel import Place
+from harness.compile.place import Place
 from harness.errors import EnvironmentFault
 from harness.tasks.target import Launch, Target
 from harness.tasks.task_file import BadField, check

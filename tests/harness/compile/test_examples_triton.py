@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from harness.compile import kernel_resources, triton_aot
-from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources
+from harness.compile.place import Place
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.isolation import guard

@@ -10,7 +10,7 @@ import pytest
 from harness.compile.c_compiler import BuildError
 from harness.compile.device_code import toolkits
 from harness.compile.device_code.device_build import DeviceCompiler
-from harness.compile.kernel import Place
+from harness.compile.place import Place
 from tests.support import device_case
 
 SOURCE = device_case.GLOBAL.replace("int i =", "__shared__ float tile[TILE]; tile[threadIdx.x] = 1;"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.compile import kernel_resources, triton_aot
-from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources
+from harness.compile.place import Place
 from harness.search.space import knobs
 from harness.tasks.target import Target
 from harness.tasks.task_file import load

@@ -12,7 +12,8 @@ import pytest
 
 from harness.compile import compiler_cache, precompile, triton_aot
 from harness.compile.compiler_cache import adopt
-from harness.compile.kernel import Kernel, Place, place_on
+from harness.compile.kernel import Kernel
+from harness.compile.place import Place, place_on
 from harness.compile.precompile import Precompiler
 from harness.devices.device import Device
 from harness.isolation.process_outcome import Limits

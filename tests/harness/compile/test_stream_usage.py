@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.compile import kernel
-from harness.compile.kernel import one_stream
+from harness.compile.place import place_on
+from harness.compile.stream_usage import one_stream
 from harness.devices import inventory
 from tests.support.kernel_case import target
 
@@ -69,8 +70,8 @@ def test_only_triton_on_one_card_can_use_one_stream(language: str, cards: int, w
                                                     tmp_path: Path) -> None:
     written(tmp_path, {"kernel.py": PLAIN})
     task = target(language="python")
-    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(tmp_path), env={},
-                            python=None)
+    place = place_on(inventory.find("cpu"), "python", scratch=str(tmp_path), env={},
+                     python=None)
     one = kernel.make(task, tmp_path, "candidate", place)
     changed = replace(one, target=replace(task, language=language, num_gpus=cards))
     assert changed.one_stream is wanted

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from harness.compile import triton_aot
-from harness.compile.kernel import Place
 from harness.compile.kernel_resources import KernelResources
+from harness.compile.place import Place
 from harness.devices import datasheets
 from harness.errors import InputError
 from harness.search.space import knobs

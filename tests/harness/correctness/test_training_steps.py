@@ -9,6 +9,7 @@ import pytest
 
 from harness.audit.transfer import TRACE_STEPS
 from harness.compile import kernel
+from harness.compile.place import kind_of, place_on
 from harness.correctness import runtime_audit
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
@@ -51,9 +52,9 @@ BY_CONTENT = BY_ADDRESS.replace("x.data_ptr()", "float(x[1, 1])")
 
 def traced(folder: Path, source: str) -> list[tuple[int, int]]:
     """Return (weight hits, other hits) by step."""
-    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
-                            env={})
-    warm = WarmStart(kernel.kind_of(place, "python"))
+    place = place_on(inventory.find("cpu"), "python", scratch=str(folder), python=None,
+                     env={})
+    warm = WarmStart(kind_of(place, "python"))
     place = replace(place, zygote=warm.zygote())
     built = kernel.make(TARGET, Path(tree(folder / "tree", source, REFERENCE)), "candidate", place)
     try:

@@ -13,6 +13,7 @@ import pytest
 
 from harness.case import Errors
 from harness.compile import kernel
+from harness.compile.place import place_on
 from harness.devices.inventory import find
 from harness.errors import Cancelled
 from harness.evaluate.evaluate import Evaluation, evaluate
@@ -257,7 +258,7 @@ def test_honest_verdict_survives_json() -> None:
 
 
 def test_library_swapped_after_the_build_is_not_run(tmp_path: Path) -> None:
-    place = kernel.place_on(find("cpu"), "c", scratch=str(tmp_path), python=None, env={})
+    place = place_on(find("cpu"), "c", scratch=str(tmp_path), python=None, env={})
     made = kernel.make(ONE_CLASS, Path(tree(tmp_path / "t", FAST)), "candidate", place)
     other = kernel.make(ONE_CLASS, Path(tree(tmp_path / "u", SLOW)), "incumbent", place)
     Path(made.artifact).write_bytes(Path(other.artifact).read_bytes())

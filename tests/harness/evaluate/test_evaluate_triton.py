@@ -12,7 +12,8 @@ from engine.discovery.new.draft_kernel import DraftedTarget
 from engine.discovery.watched.first_check import FirstCheck
 from engine.judge.judge import Policy, rule
 from engine.rounds.retries import is_repairable
-from harness.compile.kernel import make, place_on
+from harness.compile.kernel import make
+from harness.compile.place import place_on
 from harness.devices import inventory
 from harness.errors import EnvironmentFault, KoptError
 from harness.evaluate import device_limits
@@ -302,7 +303,8 @@ def test_returned_values_are_checked(returns: Bench, name: str) -> None:
 
 
 def test_change_in_another_file_makes_another_candidate(tmp_path: Path) -> None:
-    from harness.compile.kernel import make, place_on
+    from harness.compile.kernel import make
+    from harness.compile.place import place_on
     from harness.devices import inventory
 
     place = place_on(inventory.find("cpu"), "python", scratch=str(tmp_path), env={}, python=None)

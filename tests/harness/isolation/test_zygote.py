@@ -20,7 +20,7 @@ import pytest
 
 from harness.child.memory.host_memory import HostMemory
 from harness.child.supervise.zygote import HUGE_BYTES, MADV_COLLAPSE
-from harness.compile.kernel import kind_of
+from harness.compile.place import kind_of
 from harness.devices.monitoring import tenants
 from harness.formats.json_codec import to_json
 from harness.isolation import device_lock, process_tree

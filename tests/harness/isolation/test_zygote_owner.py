@@ -40,7 +40,7 @@ from pathlib import Path
 from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.child.memory.host_memory import HostMemory
-from harness.compile.kernel import Place, kind_of
+from harness.compile.place import Place, kind_of
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 zygote = Zygote.start(kind_of(Place(device="cpu", scratch=""), "python"))
@@ -64,7 +64,7 @@ def test_killing_the_owner_ends_its_zygote_and_the_forks(tmp_path: Path) -> None
 INHERITING = """
 import sys
 from harness.child.memory.host_memory import HostMemory
-from harness.compile.kernel import Place, kind_of
+from harness.compile.place import Place, kind_of
 from harness.isolation.zygote_client import Zygote
 for language in ("python", "triton"):
     zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), language))
@@ -86,7 +86,7 @@ from harness.isolation.process_tree import descendants
 from harness.isolation.guard import clean_env
 from harness.isolation.process_outcome import Limits
 from harness.child.memory.host_memory import HostMemory
-from harness.compile.kernel import Place, kind_of
+from harness.compile.place import Place, kind_of
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import Zygote
 zygote = Zygote.inherited(kind_of(Place(device="cpu", scratch=""), "python"))

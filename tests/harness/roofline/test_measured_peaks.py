@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.compile.kernel import Place
+from harness.compile.place import Place
 from harness.devices import datasheets, inventory
 from harness.devices.device import Device
 from harness.devices.monitoring import telemetry_sources

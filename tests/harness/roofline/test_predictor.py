@@ -14,7 +14,7 @@ import pytest
 from engine.judge.judge import Policy, rule
 from engine.verify import harness_client
 from harness.compile import triton_aot
-from harness.compile.kernel import place_on
+from harness.compile.place import place_on
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import InputError

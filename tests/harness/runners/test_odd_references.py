@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.compile import kernel as kernels
+from harness.compile.place import place_on
 from harness.devices import inventory
 from harness.runners.oracle_client import Oracle, OracleError
 from harness.runners.slots.case_memory import CaseMemory
@@ -55,8 +55,8 @@ def target(*more: Arg, language: str = "python") -> Target:
 
 def oracle(folder: Path, task: Target, reference: str, device: str = "cpu") -> Oracle:
     base = Path(tree(folder / "base", "", reference))
-    place = kernels.place_on(inventory.find(device), task.language, scratch=str(folder),
-                             python=None, env={})
+    place = place_on(inventory.find(device), task.language, scratch=str(folder),
+                     python=None, env={})
     zygote = shared_zygotes.for_place(place, task.language) if device == "cpu" else None
     return Oracle(task, base, folder / "io", replace(place, zygote=zygote))
 

@@ -12,7 +12,7 @@ import pytest
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
 from harness.case import DISTRIBUTIONS, Case, Errors
 from harness.child.oracle.slot_memory import GUARD_BYTES, LARGE_POISON, POISON
-from harness.compile import kernel as kernels
+from harness.compile.place import place_on
 from harness.correctness.input_plan import plan_inputs
 from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
@@ -32,8 +32,8 @@ CUMULATIVE = "import numpy as np\ndef twice(x):\n    return np.cumsum(x)\n"
 
 def started_oracle(folder: Path, task: Target, reference: str) -> Oracle:
     base = Path(tree(folder / "base", "", reference))
-    place = kernels.place_on(inventory.find("cpu"), task.language, scratch=str(folder), python=None,
-                            env={})
+    place = place_on(inventory.find("cpu"), task.language, scratch=str(folder), python=None,
+                     env={})
     return Oracle(task, base, folder / "io",
                   replace(place, zygote=shared_zygotes.for_place(place, task.language)))
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.compile import compiler_cache
-from harness.compile.kernel import Kernel, Place
+from harness.compile.kernel import Kernel
+from harness.compile.place import Place
 from harness.isolation import guard
 from harness.isolation.rpc import Peer, PeerError
 from harness.runners.process_home import ProcessHome

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from harness.compile import compiler_cache
-from harness.compile.kernel import Kernel, Place
+from harness.compile.kernel import Kernel
+from harness.compile.place import Place
 from harness.runners.kernel_spans import CallProfile, KernelSpan
 from harness.runners.profile_cache import ProfileCache
 from tests.support.c_case import target as c_target

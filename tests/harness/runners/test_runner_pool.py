@@ -12,6 +12,7 @@ import pytest
 
 from harness.compile import kernel
 from harness.compile.kernel import Kernel
+from harness.compile.place import place_on
 from harness.devices import inventory
 from harness.isolation import device_lock
 from harness.isolation.rpc import Peer
@@ -29,8 +30,8 @@ SOURCE = "import os\ndef double(x, out):\n    out.fill_(os.getpid())\n"
 def make_kernel(folder: Path, name: str = "candidate", source: str = SOURCE) -> Kernel:
     python_target = target(language="python")
     (folder / "kernel.py").write_text(source)
-    place = kernel.place_on(inventory.find("cpu"), "python", scratch=str(folder), env={},
-                            python=None)
+    place = place_on(inventory.find("cpu"), "python", scratch=str(folder), env={},
+                     python=None)
     return kernel.make(python_target, folder, name,
                        replace(place, zygote=shared_zygotes.zygote("python")))
 

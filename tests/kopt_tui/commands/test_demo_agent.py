@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup, open_campaign
+from engine.journal.decoded.recorded import verdict_of
 from engine.journal.read import Reader
 from engine.journal.records import Candidate
-from engine.judge.judge import verdict_of
 from engine.workers import agent
 from engine.workers.transcript import TranscriptReader
 from harness.devices import inventory

@@ -6,7 +6,8 @@ from typing import get_args
 
 import pytest
 
-from engine.journal.records import Bottleneck, DecisionKind
+from engine.journal.judged_rows import DecisionKind
+from engine.journal.records import Bottleneck
 from harness.verdict import Row
 from kopt_tui.screens.campaigns import CampaignTable
 from kopt_tui.snapshot.snapshot import CampaignRow, StreamLine

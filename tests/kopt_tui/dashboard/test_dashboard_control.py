@@ -1,69 +1,37 @@
-"""Tests requests made in the dashboard: dialogs, journal entries, answers, and quitting."""
+"""Tests requests made in the dashboard: dialogs, journal entries and answers."""
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
-from textual.pilot import Pilot
 
-from engine.history.waiting_line import ASKS
-from engine.journal import patch_review
-from engine.journal.liveness import Lease
-from engine.journal.patch_review import PatchReview
+from engine.journal.decoded import patch_review
+from engine.journal.decoded.patch_review import PatchReview
 from engine.journal.read import Reader
-from engine.journal.records import Control
-from engine.journal.write import Writer
-from kopt_tui.control import ControlRequest, send
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
+from tests.support.dashboard_control_case import (
+    NARROW,
+    controls,
+    engine_writer,
+    make_workspace,
+    open_dialog,
+)
 from tests.support.dashboard_journal import (
     CAMPAIGN,
-    NOW,
     Journal,
     candidate_id,
-    make,
-    own,
 )
 from tests.support.dashboard_pilot import open_app, shown, until
 
-NARROW = (80, 24)
 WAITING = candidate_id(3, "plan-1")
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """Return a workspace with a campaign whose engine runs on another host."""
-    make(tmp_path)
-    own(tmp_path, Lease(campaign=CAMPAIGN, host="box boot ns", pid=4121, started=1.0, epoch=1,
-                        heartbeat=time.time() + 1e6))
-    return tmp_path
-
-
-def engine_writer(workspace: Path) -> Writer:
-    """Return a writer that holds the lease of the campaign's engine."""
-    writer = Writer(workspace)
-    writer.hold(CAMPAIGN, 1)
-    return writer
-
-
-def controls(workspace: Path) -> list[Control]:
-    reader = Reader(workspace)
-    try:
-        return reader.controls(CAMPAIGN)
-    finally:
-        reader.close()
-
-
-async def open_dialog(pilot: Pilot[None], keys: str, text: str) -> None:
-    """Wait for the campaign's screen, press keys, wait for a dialog with a text."""
-    await until(pilot, "waits for you")
-    await pilot.press(*keys)
-    await until(pilot, text)
-    assert isinstance(pilot.app.screen, ConfirmScreen)
+    return make_workspace(tmp_path)
 
 
 async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> None:
@@ -94,8 +62,8 @@ async def test_approval_names_the_candidate_and_is_recorded(workspace: Path) -> 
 async def test_dialog_shows_why_kopt_asks_before_a_long_list_of_classes(workspace: Path) -> None:
     classes = ", ".join(f"n={size} 2.0x faster" for size in range(1000, 1040))
     writer = engine_writer(workspace)
-    writer.add_decision(CAMPAIGN, WAITING, "ask", f"2.31x; {classes}{ASKS}it is large", round=2,
-                        actor="engine")
+    writer.add_decision(CAMPAIGN, WAITING, "ask", f"2.31x; {classes}", round=2,
+                        actor="engine", doubts="it is large")
     writer.close()
     app = open_app(workspace, campaign=CAMPAIGN)
     async with app.run_test(size=NARROW) as pilot:
@@ -202,91 +170,6 @@ async def test_candidate_decided_meanwhile_cannot_be_approved(workspace: Path) -
         assert controls(workspace) == []
 
 
-async def test_stop_needs_confirmation(workspace: Path) -> None:
-    app = open_app(workspace)
-    async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "engine process 4121")
-        await pilot.press("S")
-        await until(pilot, f"Stop campaign {CAMPAIGN}?")
-        await pilot.press("tab", "enter")
-        await until(pilot, "stop rmsnorm_c_cpu_20261120 is recorded")
-        assert [control.verb for control in controls(workspace)] == ["stop"]
-
-
-async def test_campaign_without_an_engine_is_resumed_and_neither_paused_nor_stopped(
-        workspace: Path) -> None:
-    send(workspace, ControlRequest(campaign=CAMPAIGN, verb="pause"))
-    journal = Journal(workspace)
-    with journal.db:
-        journal.db.execute("DELETE FROM leases")
-    journal.close()
-    app = open_app(workspace)
-    async with app.run_test(size=(300, 24)) as pilot:
-        await until(pilot, "✗ lost: its engine is gone")
-        assert "pauses after this round" not in shown(app), "no engine reads the request"
-        await pilot.press("p")
-        await until(pilot, f"Resume campaign {CAMPAIGN}?")
-        await until(pilot, "no engine is running: a new one starts")
-        await pilot.press("escape", "S")
-        await until(pilot, f"no engine runs {CAMPAIGN}: nothing to stop")
-        assert [control.verb for control in controls(workspace)] == ["pause"]
-
-
-async def test_pause_that_waits_for_the_end_of_the_round_can_be_cancelled(workspace: Path) -> None:
-    app = open_app(workspace, campaign=CAMPAIGN)
-    async with app.run_test(size=NARROW) as pilot:
-        await open_dialog(pilot, "p", f"Pause campaign {CAMPAIGN}?")
-        await pilot.press("right", "enter")
-        await until(pilot, "is recorded")
-        await until(pilot, lambda: app.snapshot.controls)
-        await until(pilot, "pauses after this round")
-        await pilot.press("p")
-        await until(pilot, "cancels the pause after this round")
-        await pilot.press("right", "enter")
-        await until(pilot, lambda: [control.verb for control in controls(workspace)]
-                    == ["pause", "resume"])
-        await until(pilot, lambda: len(app.snapshot.controls) == 2)
-        await until(pilot, lambda: "pauses after this round" not in shown(app))
-        await pilot.press("p")
-        await until(pilot, f"Pause campaign {CAMPAIGN}?")
-
-
-async def test_pause_key_offers_to_resume_a_paused_or_stopped_campaign(workspace: Path) -> None:
-    writer = engine_writer(workspace)
-    writer.set_campaign(CAMPAIGN, kind="campaign.state", payload={}, state="paused")
-    writer.close()
-    app = open_app(workspace)
-    async with app.run_test(size=NARROW) as pilot:
-        await until(pilot, "‖ paused")
-        await pilot.press("p")
-        await until(pilot, f"Resume campaign {CAMPAIGN}?")
-        await pilot.press("escape", "j", "p")
-        await until(pilot, "is finished: kopt set raises a limit")
-        await pilot.press("j", "p")
-        await until(pilot, "Resume campaign softmax")
-        await until(pilot, "no engine is running")
-        assert "campaign is stopped now" not in shown(app) and controls(workspace) == []
-
-
-@pytest.mark.parametrize(("exhausted", "advice"), [
-    ("c" * 40, "nothing is left to try; kopt submit PATCH judges your own change"),
-    ("b" * 40, "kopt resume matmul_c_cpu_20261119 goes on from the new best")])
-async def test_pause_key_names_what_can_follow_an_end_without_ideas(
-        exhausted: str, advice: str, workspace: Path) -> None:
-    name, journal = "matmul_c_cpu_20261119", Journal(workspace)
-    journal.event(name, NOW, "campaign.stop", reason="nothing left to try: no ideas",
-                  nothing_left_on=exhausted)
-    with journal.db:
-        journal.db.execute("UPDATE campaigns SET rounds_max = 20 WHERE id = ?", (name,))
-    journal.close()
-    app = open_app(workspace)
-    async with app.run_test(size=(200, 50)) as pilot:
-        await until(pilot, "finished")
-        await pilot.press("j", "p")
-        text = await until(pilot, f"{name} is finished: {advice}")
-        assert "raises a limit" not in text
-
-
 async def test_readonly_dashboard_refuses_every_request(workspace: Path) -> None:
     app = open_app(workspace, campaign=CAMPAIGN, readonly=True)
     async with app.run_test(size=NARROW) as pilot:
@@ -307,52 +190,6 @@ async def test_request_that_cannot_be_recorded_is_reported(workspace: Path) -> N
         app.workspace = workspace / "kopt.db"  # a file instead of a folder
         await pilot.press("right", "enter")
         await until(pilot, f"✗ approve {WAITING[:8]} failed")
-
-
-class Engine(threading.Thread):
-    """A thread that runs until it is stopped, as the engine of `--here` does."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.stopping = threading.Event()
-
-    def run(self) -> None:
-        self.stopping.wait()
-
-    def stop(self) -> None:
-        self.stopping.set()
-
-
-async def test_quitting_stops_the_engine_of_this_process_after_a_question(workspace: Path) -> None:
-    engine = Engine()
-    engine.start()
-    app = open_app(workspace, campaign=CAMPAIGN, engine=engine)
-    async with app.run_test(size=NARROW) as pilot:
-        text = await until(pilot, "waits for you")
-        assert "engine inside" in text
-        await pilot.press("q")
-        await until(pilot, "Quit and stop the campaign?")
-        await pilot.press("enter")
-        await until(pilot, lambda: not isinstance(app.screen, ConfirmScreen))
-        assert engine.is_alive() and app.is_running
-        await pilot.press("q")
-        await until(pilot, "Quit and stop the campaign?")
-        await pilot.press("right", "enter")
-        await until(pilot, lambda: not app.is_running or app._exit)
-    assert not engine.is_alive()
-
-
-async def test_quitting_needs_no_question_without_a_live_engine(workspace: Path) -> None:
-    for engine in (None, Engine()):
-        if engine is not None:
-            engine.start()
-            engine.stop()
-            engine.join()
-        app: Dashboard = open_app(workspace, engine=engine)
-        async with app.run_test(size=NARROW) as pilot:
-            await until(pilot, "finished")
-            await pilot.press("q")
-            await until(pilot, lambda app=app: app._exit)  # type: ignore[misc]
 
 
 def footer(app: Dashboard) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.journal import plan_event
-from engine.journal.plan_event import RoundPlan
+from engine.journal.decoded import plan_event
+from engine.journal.decoded.plan_event import RoundPlan
 from engine.journal.read import Reader
 from engine.journal.records import Bottleneck
 from kopt_tui.snapshot.snapshot import Focus

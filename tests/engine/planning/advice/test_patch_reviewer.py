@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import Setup
-from engine.journal import patch_review
+from engine.journal.decoded import patch_review
 from engine.planning.advice import patch_reviewer
 from engine.workers import agent
 from engine.workers.model.model_process import RequestAnswer
