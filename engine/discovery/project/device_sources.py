@@ -74,8 +74,9 @@ class DeclaredFunction:
 
 
 def language_of(path: str, source: str) -> Language:
-    """Return a source's language: HIP for .hip or, unless it is .cu, by HIP names; then CUDA for
-    .cu or by CUDA's names; else C, whose compiler takes C++ by the file's suffix.
+    """Return a source's language: HIP, CUDA or C, which also stands for C++ without device code.
+
+    The suffixes .hip and .cu decide, otherwise HIP's names, then what `source_language` detects.
     """
     suffix = PurePosixPath(path).suffix
     of_hip = suffix != ".cu" and re.search(r"\bhip[A-Z]\w+|hip/", source) is not None
@@ -150,7 +151,10 @@ def declared(text: str) -> Iterator[DeclaredFunction]:
 
 
 def _arguments(parameters: str) -> tuple[Arg, ...] | None:
-    """Return the arguments without a stream at the end; None if a type is not known."""
+    """Return the arguments; None if a type is not known.
+
+    A last parameter that is a stream, or an untyped pointer, which may be one, is left out.
+    """
     parts = parameters.split(",")
     if _STREAM.search(parts[-1]):
         parts.pop()

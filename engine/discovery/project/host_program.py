@@ -1,6 +1,6 @@
-"""Reads the host code of a C or CUDA program: who calls a function, variables, allocations.
+"""Reads the host code of a C or CUDA program: calls of a function, variables, allocations.
 
-Only the text is read. Two functions of one name, and variables of inner blocks, are not told apart.
+Only the text is read: functions of the same name count as one, and so do variables of one function.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CALLED = re.compile(r"^(?:\([^()]*\)\s*)?(?P<name>[A-Za-z_]\w*)\s*(?=\()")
 
 @dataclass(frozen=True)
 class Frame:
-    """A function of the host on the way to the kernel: what its names stand for."""
+    """A host function in the chain of calls that leads to the kernel, with its names' values."""
 
     body: str
     variables: Mapping[str, str]
@@ -59,7 +59,7 @@ class HostCall:
 def calls(name: str, program: str) -> Iterator[HostCall]:
     """Yield the calls and launches of a function or of a template's instance.
 
-    A function with several callers is yielded once for each.
+    A call is yielded once for each chain of callers that leads to it.
     """
     for site, caller in _sites(name, program):
         for frame in _frames(caller, program, MOST_FRAMES):
@@ -67,7 +67,10 @@ def calls(name: str, program: str) -> Iterator[HostCall]:
 
 
 def returning(value: str, frame: Frame, program: str) -> Frame | None:
-    """Return the function whose call gives a value, with RETURNED for its result, or None."""
+    """Return the frame of the function that the text `value` calls; RETURNED holds its result.
+
+    None if the text is no call of a function of the program.
+    """
     match = _CALLED.match(value)
     if match is None:
         return None
@@ -80,7 +83,10 @@ def returning(value: str, frame: Frame, program: str) -> Frame | None:
 
 
 def allocated(name: str, body: str) -> tuple[str, bool] | None:
-    """Return the length with which a function allocates an array, and whether it is in bytes."""
+    """Return the length of an array that a function allocates, and whether it is in bytes.
+
+    None if the function does not allocate it.
+    """
     at, cast = rf"\b{re.escape(name)}\b", r"(?:\([^()]*\)\s*)?"
     for pattern, in_bytes in (
             (r"\b(?:cuda|hip)(?:Malloc\w*|HostAlloc)\s*(?:<[^<>]*>)?"
@@ -145,7 +151,7 @@ def _frames(name: str, program: str, depth: int) -> Iterator[Frame]:
 
 
 def _passed(function: DeclaredFunction, values: Sequence[str]) -> dict[str, str]:
-    """Return the values of a function's parameters by name, of the last ones by default."""
+    """Return the values of a function's parameters by name; those not passed have their default."""
     passed: dict[str, str] = {}
     for n, part in enumerate(split_parts(function.parameters)):
         head, _, default = part.partition("=")
@@ -157,9 +163,9 @@ def _passed(function: DeclaredFunction, values: Sequence[str]) -> dict[str, str]
 
 
 def _variables(body: str) -> dict[str, str]:
-    """Return the first value of each variable, without those that a loop changes.
+    """Return the first value of each variable that is no loop's counter.
 
-    It is empty, and so unknown, if a variable is first seen where it is computed from itself.
+    The value is "", which means unknown, if the first assignment uses the variable itself.
     """
     looped = set(_LOOPED.findall(body))
     found = {match["name"]: f"dim3({match['sizes']})" for dims in _DIM3.findall(body)
@@ -174,7 +180,7 @@ def _variables(body: str) -> dict[str, str]:
 
 
 def _rest(text: str, start: int) -> str:
-    """Return what follows up to the bracket that closes the one that is open."""
+    """Return the text from `start` to the bracket that closes the one around it."""
     depth = 0
     for index in range(start, len(text)):
         depth += (text[index] in "([{") - (text[index] in ")]}")

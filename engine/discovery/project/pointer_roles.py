@@ -12,7 +12,8 @@ from engine.transformations.c.parsed_c import ParsedC
 from harness.errors import InputError
 
 READERS = re.compile(r"f?printf|assert|mem(cpy|move|cmp)|_mm\d*_\w*(load|gather)\w*|vld\d\w*")
-"""Functions that write through no pointer, but for those that write through their first one."""
+"""Functions that write through no pointer; FIRST_WRITTEN are exceptions: they write through the
+first one."""
 ELEMENTS = ("subscript_expression", "pointer_expression")
 FIRST_WRITTEN = ("memcpy", "memmove")
 
@@ -20,8 +21,8 @@ FIRST_WRITTEN = ("memcpy", "memmove")
 def only_read(source: str, function: str) -> frozenset[str]:
     """Return the pointer parameters through which a function of a source writes nothing.
 
-    A pointer that an unknown function gets counts as written. Empty if all are written, or if the
-    source cannot be parsed.
+    A pointer that an unknown function gets counts as written. Empty if the function seems to write
+    nothing at all, since kopt has then missed its output, or if the source cannot be parsed.
     """
     try:
         pointers = _Pointers(ParsedC(source))
@@ -32,9 +33,9 @@ def only_read(source: str, function: str) -> frozenset[str]:
 
 
 def read_first(source: str, function: str) -> frozenset[str]:
-    """Return the pointer parameters that a function reads before it writes to them, by its text.
+    """Return the pointer parameters whose first access, in the order of the text, is a read.
 
-    `x[i] /= sum` reads. A pointer that another function gets first counts as written by it.
+    `x[i] /= sum` reads. A function that gets a pointer and is not one of READERS writes to it.
     """
     try:
         pointers = _Pointers(ParsedC(source))
@@ -50,9 +51,9 @@ class _Pointers:
                           if (declarator := node.child_by_field_name("declarator"))}
 
     def of(self, function: str, above: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-        """Return a function's parameters, and those that it may write through.
+        """Return a function's parameters, and those through which it may write.
 
-        For a function that calls itself, one of those `above`, these are all.
+        `above` are the functions whose calls led here: one that calls itself may write through all.
         """
         node = self.functions.get(function)
         body = node.child_by_field_name("body") if node is not None else None
@@ -90,7 +91,7 @@ class _Pointers:
         return frozenset(name for name, is_read in first.items() if is_read)
 
     def _accesses(self, node: Node, types: dict[str, str]) -> Iterator[tuple[str, bool]]:
-        """Yield the names through which a node reads (True) or may write, as it is evaluated."""
+        """Yield each name through which a node reads (True) or may write (False), in C's order."""
         if node.type == "sizeof_expression":
             return
         if node.type == "pointer_expression" and self.parsed.text(node).startswith("&"):
@@ -129,7 +130,7 @@ class _Pointers:
                      if each.type == "identifier"), "")
 
     def _follow(self, body: Node, roots: dict[str, set[str]], types: dict[str, str]) -> bool:
-        """Add the parameters from which local pointers come; return whether any was new."""
+        """Record from which parameters local pointers come; return whether anything was new."""
         is_new = False
         for part in parts(body, "init_declarator", "assignment_expression"):
             left = part.child_by_field_name("declarator") or part.child_by_field_name("left")
@@ -167,7 +168,7 @@ class _Pointers:
         return called in self.parsed.pure or READERS.fullmatch(called) is not None
 
     def _passed(self, node: Node) -> set[str]:
-        """Return the names in an argument, but for those that only a reading function gets."""
+        """Return the names in an argument, except those inside a call of a reading function."""
         if node.type == "identifier":
             return {self.parsed.text(node)}
         if node.type == "call_expression" and self._reads(self.parsed.text(node.children[0])):

@@ -86,7 +86,8 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", metavar="[NAME=]DTYPE", action="append", default=[],
                        help="with --shape: the tensors' dtype, or one tensor's (default float32)")
     group.add_argument("--calls", metavar="N", type=int, default=None,
-                       help="which kind of call the task describes, if the program makes several")
+                       help="the number of the kind of call that the task describes, as the list "
+                       "of other kinds says it (default: kopt chooses)")
     group.add_argument("--backward", action="store_true",
                        help="treat the gradients of tensors that require them as outputs too")
 
@@ -188,7 +189,9 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
 
 
 def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> list[str]:
-    """Return a command that calls the function with given shapes, or as its competition does."""
+    """Return a command that calls the function: with the shapes of --shape, or, for a submission
+    to a GPU MODE competition, as its evaluation does.
+    """
     path = folder / "call.py"
     if not args.shape:
         text = submission_program.write(kernel.project, kernel.source, kernel.entry.entry,

@@ -29,7 +29,7 @@ from kopt_tui.cli.text_lines import print_text
 
 QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
 EXAMPLE = "tall: rows=1024 cols=64"
-SUPPORTED = "numbers and pointers to float, double, int, int64_t, int8_t or uint8_t"
+SUPPORTED = "numbers and pointers to numbers, such as int n, const float *x"
 MOST_REFUSED = 3
 """Most functions that a message names."""
 
@@ -105,7 +105,7 @@ def _expect_all(function: sources.CFunction, tensors: Sequence[str], values: Seq
         flags = [*(f"--shape {name}=DIMS" for name in tensors),
                  *(f"--scalar {name}=VALUE" for name in values),
                  *[f"--class '{example}'"] * bool(example)]
-        raise InputError(f"{function.name}: not given are {', '.join(missing)}",
+        raise InputError(f"{function.name}: kopt needs {', '.join(missing)}",
                          fix=f"add {' '.join(flags)}")
 
 

@@ -42,6 +42,7 @@ def test_checks_and_metrics_are_inferred_from_column_names(
 
 @pytest.mark.parametrize(("cells", "check"), [
     (["0", "0.0"], "err == 0"), (["0.1", "0.003"], "err"), (["0", "0.5"], "err"),
+    (["1", "1"], "err"),
 ])
 def test_nonzero_error_needs_a_threshold(cells: list[str], check: str) -> None:
     found = columns.guess_columns(["err", "us"], {"err": cells, "us": ["1", "2"]})
