@@ -243,7 +243,8 @@ class Planner:
         events = self.context.reader.events_of(self.setup.id, "stagnation")
         if events and events[-1].ref == str(n):
             return
-        searches = [direction.hypothesis for direction in inputs.new[:planned_share(inputs)]]
+        searches = [direction.hypothesis
+                    for direction in inputs.new_directions[:planned_share(inputs)]]
         self.context.writer.event(
             self.setup.id, "stagnation", str(n), round=n, depth=review.depth,
             rollbacks=review.rounds_without_gain,  # the name in the journal
@@ -274,7 +275,7 @@ class Planner:
             is_new = past_rounds.since_stop(past, self.context.reader, self.setup.id) >= FRUITLESS
             return f"no slot of {FRUITLESS} rounds brought a candidate; {failed[-1].slot}: " \
                    f"{failed[-1].detail}" if is_new else ""
-        if count < FRUITLESS_MOST and (inputs.new or inputs.new_changes) \
+        if count < FRUITLESS_MOST and (inputs.new_directions or inputs.new_changes) \
                 and planned_share(inputs):
             return ""
         return f"{count} rounds in a row brought no candidate; kopt submit PATCH judges a change " \

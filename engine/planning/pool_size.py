@@ -1,4 +1,4 @@
-"""How many slots a round has and how many workers run at once, and who may write candidates."""
+"""How many slots a round has, how many workers run at once, and which coding agents there are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def authors(pool: PoolSpec) -> tuple[Author, ...]:
 
 
 def default_slots(setup: Setup) -> int:
-    """Return the slots of a round: four per card for knob searches, more for coding agents."""
+    """Return the slots of a round: four per card, and with coding agents one per worker at least.
+    """
     slots = SEARCHES_PER_CARD * len(setup.devices)
     return max(slots, default_workers(setup)) if authors(setup.manifest.pool) else slots
 

@@ -56,7 +56,7 @@ def add_command_flags(parser: argparse.ArgumentParser) -> None:
                        help="any listed parameter, such as build_command='make'; may be repeated")
     group.add_argument("--run", action=argparse.BooleanOptionalAction, default=None,
                        help="run the benchmark once, in a copy, to find the config classes "
-                            "(default: ask)")
+                            "(default: ask at a terminal, else no)")
 
 
 def is_for_benchmark(project: Path, args: argparse.Namespace) -> bool:

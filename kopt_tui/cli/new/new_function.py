@@ -86,8 +86,8 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", metavar="[NAME=]DTYPE", action="append", default=[],
                        help="with --shape: the tensors' dtype, or one tensor's (default float32)")
     group.add_argument("--calls", metavar="N", type=int, default=None,
-                       help="the number of the kind of call that the task describes, as the list "
-                       "of other kinds says it (default: kopt chooses)")
+                       help="which kind of call the task describes, if the program makes several, "
+                       "by the number that kopt new prints (default: kopt chooses)")
     group.add_argument("--backward", action="store_true",
                        help="treat the gradients of tensors that require them as outputs too")
 
