@@ -46,10 +46,10 @@ def words(text: str) -> frozenset[str]:
 
 
 def suggest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
-    """Return "did you mean 'x'?", or all names if they are few and not yet `listed`."""
+    """Return "did you mean 'x'?", or all names if they are few and not yet `listed`, or ""."""
     names = list(known)
     folded = {original.lower(): original for original in names}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean {folded[close[0]]!r}?"
-    return "" if listed or len(names) > 12 else f"known: {', '.join(names)}"
+    return "" if listed or not 0 < len(names) <= 12 else f"known: {', '.join(names)}"
