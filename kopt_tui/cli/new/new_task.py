@@ -238,7 +238,7 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
         if classes and not prompt.interactive:
             return classes
         text = prompt.text("another config class, or nothing" if classes else
-                           f"a config class (such as '{example}')", "--class", optional=bool(classes),
+                           f"a config class (such as {example})", "--class", optional=bool(classes),
                            check=lambda text: draft([*classes, text]))
         if not text:
             return classes

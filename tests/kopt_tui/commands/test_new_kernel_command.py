@@ -204,7 +204,7 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
       "value of eps is not given (use --scalar eps=VALUE)"),
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
       "the value of eps is missing or not a number (--scalar eps=1e-6)"),
-     ((*SHAPES, "--scalar", "eps=1"), "a config class (such as 'small: rows=64 cols=64') is "
+     ((*SHAPES, "--scalar", "eps=1"), "a config class (such as small: rows=64 cols=64) is "
                                       "not given (use --class)"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
