@@ -13,7 +13,7 @@ from engine.knowledge.strategy_table import StrategyPlace, StrategyRow, against,
 
 KEPT = ("keep", "provisional")
 LISTED = 8
-"""A brief has at most so many rows."""
+"""The most rows of a brief."""
 
 
 class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):

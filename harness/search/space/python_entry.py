@@ -1,4 +1,4 @@
-"""Hides what a Python source's entry does not need: no change there is measured."""
+"""Hides the parts of a Python source that its entry does not need: changes there change no time."""
 
 from __future__ import annotations
 
