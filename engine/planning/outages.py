@@ -85,7 +85,7 @@ def without_agents(past: CampaignHistory, reader: Reader, campaign: str) -> froz
 
 
 def pause_s(pool: PoolSpec, rounds: int) -> float:
-    """Return the pause after so many rounds in a row without an answer."""
+    """Return the pause after a number of rounds in a row without an answer."""
     longest_s = max(LONGEST_PAUSE_S, pool.outage_pause_s)
     return min(pool.outage_pause_s * 2.0 ** min(rounds - 1, 30), longest_s)
 

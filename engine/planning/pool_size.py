@@ -45,7 +45,7 @@ def default_workers(setup: Setup) -> int:
 
 
 def workers_of(pool: PoolSpec, cards: int, cores: int, memory_bytes: int) -> int:
-    """Return how many workers a host with so many cards, cores and bytes of memory runs at once.
+    """Return how many workers a host with these cards, cores and bytes of memory runs at once.
 
     Coding agents wait most of the time, so there are at least `min_workers` and `workers_per_gpu`
     for each card, but at most AGENTS_PER_CORE per core and one per gibibyte of memory. Searches

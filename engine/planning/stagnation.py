@@ -149,7 +149,7 @@ NOTHING = TriedDirections()
 
 def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
            bottlenecks: Sequence[TunableBottleneck] = ()) -> StagnationReview | None:
-    """Return the review for so many rounds in a row without a gain; None if they are too few.
+    """Return the review after some rounds in a row without a gain; None if they are too few.
 
     If fewer than DIRECTIONS ideas are new, tried ones are aimed at those of the `bottlenecks` where
     they were not tried; if these are still too few, tried ones are repeated.

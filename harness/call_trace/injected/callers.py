@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST, OF_KIND = 32, 4
-"""Callers that are recorded; so many for each kind of call."""
+"""Most callers that are recorded: in all, and for each kind of call."""
 MOST_ABOVE = 8
 MOST_LOCALS = 200
 BENCHES = ("do_bench", "do_bench_cudagraph")

@@ -73,8 +73,8 @@ def outcome(setup: Setup, worker: CliWorker, name: str) -> str:
     bench, ticks = slot_bench(setup, name), list[str]()
     task = worker_bench.task("cli", slot=name, option=name)
     report = worker.work(task, bench, lambda *tick: ticks.append(str(tick)), threading.Event())
-    told = f"{report.summary} {report.hypothesis} {' '.join(ticks)}"
-    assert report.patch is None and PLANTED not in told and NEVER_PASSED not in told
+    reported = f"{report.summary} {report.hypothesis} {' '.join(ticks)}"
+    assert report.patch is None and PLANTED not in reported and NEVER_PASSED not in reported
     assert report.summary.isprintable() and report.hypothesis.isprintable()
     try:
         change = setup.repo.capture(Path(bench.worktree), setup.repo.base, bench.edit)
