@@ -84,12 +84,12 @@ class Planner:
             goal.reached_by(target, survey.verdict_of_best(self.context), self.setup.target)
         self.job_end = surroundings.job_end()  # a job may get more time
         for budget in (manifest.budget, self.budget):
-            found = stop_rules.stop(
+            stop = stop_rules.stop(
                 msgspec.structs.replace(manifest, budget=budget), past.tally,
                 spent=self.meter.spent, pct_of_roofline=survey.reached(self.context),
                 margin_s=self._margin_s(past, self._slots, work=LEAST_WORK), reached=reached)
-            if found.reason:
-                return found if budget is manifest.budget else Stop(self.job_reason)
+            if stop.reason:
+                return stop if budget is manifest.budget else Stop(self.job_reason)
         return Stop()
 
     @property

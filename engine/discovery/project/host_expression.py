@@ -66,7 +66,7 @@ class HostExpressions:
         if match := _DEFAULT.match(text):
             text = match["value"]  # the default of an optional argument of the program
         text = without_casts(_SIZEOF.sub(
-            lambda found: str(BYTES.get((found["type"] or "").strip(), item)), text))
+            lambda match: str(BYTES.get((match["type"] or "").strip(), item)), text))
         text = re.sub(r"\b\w*::", "", _SUFFIX.sub(r"\1", text))
         try:
             tree = ast.parse(source_constants.python_expression(text).replace("\n", " "),

@@ -168,15 +168,15 @@ def _variables(body: str) -> dict[str, str]:
     The value is "", which means unknown, if the first assignment uses the variable itself.
     """
     looped = set(_LOOPED.findall(body))
-    found = {match["name"]: f"dim3({match['sizes']})" for dims in _DIM3.findall(body)
-             for part in split_parts(dims) if (match := _SIZES.match(part.strip()))}
+    values = {match["name"]: f"dim3({match['sizes']})" for dims in _DIM3.findall(body)
+              for part in split_parts(dims) if (match := _SIZES.match(part.strip()))}
     for statement in re.split(r"[;{}]", body):
         for part in split_parts(statement):
             match = _ASSIGNED.match(part.strip())
             if match and match["name"] not in looped:
                 name, value = match["name"], match["value"].strip()
-                found.setdefault(name, "" if re.search(rf"\b{name}\b", value) else value)
-    return found
+                values.setdefault(name, "" if re.search(rf"\b{name}\b", value) else value)
+    return values
 
 
 def _rest(text: str, start: int) -> str:

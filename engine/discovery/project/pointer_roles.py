@@ -140,10 +140,10 @@ class _Pointers:
             name = self.parsed.declared_name(left)[0] if part.type == "init_declarator" \
                 else self.parsed.text(left)
             if types.get(name, "").endswith("*"):
-                found = {root for each in self.parsed.names(value)
-                         for root in roots.get(each, ())}
-                is_new |= not found <= roots.setdefault(name, set())
-                roots[name] |= found
+                of_value = {root for each in self.parsed.names(value)
+                            for root in roots.get(each, ())}
+                is_new |= not of_value <= roots.setdefault(name, set())
+                roots[name] |= of_value
         return is_new
 
     def _written(self, part: Node, types: dict[str, str], above: frozenset[str]) -> set[str]:
@@ -156,13 +156,13 @@ class _Pointers:
             return set() if is_pointer else set(self.parsed.names(target))
         if part.type != "call_expression":
             return set()
-        called, given = self.parsed.text(part.children[0]), part.children[-1].named_children
+        called, args = self.parsed.text(part.children[0]), part.children[-1].named_children
         if called in self.functions:
             names, written = self.of(called, above)
-            given = [each for each, name in zip(given, names, strict=False) if name in written]
+            args = [each for each, name in zip(args, names, strict=False) if name in written]
         elif self._reads(called):
-            given = given[:1] if called in FIRST_WRITTEN else []
-        return {name for each in given for name in self._passed(each)}
+            args = args[:1] if called in FIRST_WRITTEN else []
+        return {name for each in args for name in self._passed(each)}
 
     def _reads(self, called: str) -> bool:
         return called in self.parsed.pure or READERS.fullmatch(called) is not None

@@ -65,13 +65,13 @@ def find(kernel: CFunction, texts: Sequence[str]) -> ProgramCall:
     own, *others = texts
     constants = {name: value for text in reversed(texts)
                  for name, value in source_constants.find(text).items()}
-    found = ProgramCall()
+    with_shapes = ProgramCall()
     for text in ("", *others):
         call = _of_program(kernel, own, text, constants)
         if call.sizes:
             return call
-        found = found if found.shapes else call
-    return found
+        with_shapes = with_shapes if with_shapes.shapes else call
+    return with_shapes
 
 
 def _of_program(kernel: CFunction, own: str, other: str,
@@ -122,21 +122,21 @@ class _Call:
     def sizes(self) -> dict[str, int]:
         """Return the value of each size, {} if the text does not give all of them."""
         try:
-            found = {name: int(self._numbers.number(self._values[name], self._frame))
-                     for name in self._sizes}
+            values = {name: int(self._numbers.number(self._values[name], self._frame))
+                      for name in self._sizes}
         except UnknownValue:
             return {}
-        return found if all(value > 0 for value in found.values()) else {}
+        return values if all(value > 0 for value in values.values()) else {}
 
     def scalars(self) -> dict[str, str]:
         """Return the values of scalars that are no sizes, as far as the text gives them."""
-        found = {}
+        values = {}
         for arg in self._kernel.args:
             if arg.shape is None and arg.value is None:
                 with contextlib.suppress(UnknownValue):
-                    found[arg.name] = repr(
+                    values[arg.name] = repr(
                         self._numbers.number(self._values[arg.name], self._frame))
-        return found
+        return values
 
     def launch(self) -> Launch | None:
         """Return the launch, None for a plain call or one that cannot be expressed.
@@ -177,12 +177,12 @@ class _Call:
 
     def shapes(self) -> dict[str, str]:
         """Return the shapes of the arrays whose allocation the text shows."""
-        found = {}
+        shapes = {}
         for arg in self._kernel.args:
             if arg.shape is not None:
                 with contextlib.suppress(UnknownValue):
-                    found[arg.name] = self._shape(arg)
-        return found
+                    shapes[arg.name] = self._shape(arg)
+        return shapes
 
     def _shape(self, arg: Arg) -> str:
         item = DTYPE_BYTES.get(arg.dtype, 1)

@@ -1,6 +1,7 @@
-"""Records what the variables of a watched call's callers are, when these return.
+"""Records the variables of a watched call's callers, when the callers return.
 
-Then nothing of a caller is kept. Callers that are still running are recorded when the program ends.
+Nothing of a caller is kept after that. Callers that are still running are recorded when the program
+ends.
 """
 
 from __future__ import annotations

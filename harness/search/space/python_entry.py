@@ -1,4 +1,7 @@
-"""Hides the parts of a Python source that its entry does not need: changes there change no time."""
+"""Hides the parts of a Python source that its entry does not need.
+
+A change of these would not be measured.
+"""
 
 from __future__ import annotations
 

@@ -162,12 +162,12 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
 def _python(command: Sequence[str]) -> str | None:
     """Return the path of the program's Python; None if that is kopt's own or there is none."""
     _, program = shell_command.split_words(command)
-    found = shutil.which(program[0]) if program else None
-    if not found or not Path(found).name.startswith("python"):
+    path = shutil.which(program[0]) if program else None
+    if not path or not Path(path).name.startswith("python"):
         return None
-    is_own = os.path.abspath(found) == os.path.abspath(sys.executable) or \
-        Path(found).parent == Path(sys.executable).parent
-    return None if is_own else os.path.abspath(found)
+    is_own = os.path.abspath(path) == os.path.abspath(sys.executable) or \
+        Path(path).parent == Path(sys.executable).parent
+    return None if is_own else os.path.abspath(path)
 
 
 def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:

@@ -176,8 +176,8 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
         if not (project / args.source).is_file():
             raise InputError(f"the source {args.source!r} does not exist", where=str(project))
         return Path(args.source)
-    found = sources.kernel_sources(project) or device_sources.kernel_files(project)
-    names = [path.relative_to(project).as_posix() for path in found]
+    files = sources.kernel_sources(project) or device_sources.kernel_files(project)
+    names = [path.relative_to(project).as_posix() for path in files]
     if not names:
         raise InputError("there is no task.yaml, and no C, CUDA or HIP kernel to write one for",
                          where=str(project),
