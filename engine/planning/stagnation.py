@@ -28,6 +28,7 @@ COARSE = ("memory", "compute", "latency")
 DIRECTIONS = 3
 """A review names at least this many directions."""
 
+
 class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     """The directions that slots have followed on the current best."""
 
@@ -109,7 +110,7 @@ class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tunable: TunableBottleneck | None = None
     is_repeat: bool = False
-    """Whether it is a review's that a slot has followed on this best."""
+    """Whether a review proposes it again after a slot has followed it on this best."""
 
     @property
     def place(self) -> BottleneckPlace:

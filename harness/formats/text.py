@@ -27,7 +27,7 @@ def one_line(text: str, limit: int = 2000) -> str:
 
 
 def quoted(text: str, limit: int = 2000) -> str:
-    """Return what a worker or a model says, in quotation marks: no word of kopt's own. "" stays."""
+    """Return what a worker or model says in quotation marks, as it is not kopt's word; "" stays."""
     inner = one_line(text, limit - 2).replace('"', "'")
     return f'"{inner}"' if inner else ""
 

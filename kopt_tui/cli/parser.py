@@ -16,7 +16,10 @@ MOST = 2**53 - 1
 
 
 class ErrorFields(TypedDict):
-    """What went wrong, where, and the fix. Exit codes: 1 the answer is no, 2 input, 3 machine."""
+    """What went wrong, where, and the fix.
+
+    Exit codes: 1 means that the answer is no, 2 wrong usage or input, 3 a fault of the machine.
+    """
 
     what: str
     where: str

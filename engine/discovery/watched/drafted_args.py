@@ -41,7 +41,8 @@ def with_bounds(arg: Arg, calls: Sequence[ObservedCall], sizes: SizeNames,
                 remarks: list[str]) -> Arg:
     """Return a tensor with bounds of its values, and if they are integers with their structure.
 
-    Outputs, bools and floats around 0 get no bounds; those of other floats are rounded.
+    Outputs, bools, floats around 0 and floats of one value get no bounds; those of other floats are
+    rounded outwards.
     """
     values = [call.args[arg.name] for call in calls]
     known = [(value.low, value.high) for value in values
@@ -102,7 +103,7 @@ def _dimensions(call: ObservedCall, excluded: str) -> set[int]:
 
 def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least: Sequence[int],
            sizes: SizeNames) -> int | str | None:
-    """Return the smallest varying size above the values in every call.
+    """Return the smallest varying size that is above `highs` and at least `least` in every call.
 
     None if the highest value is the same in every call, or if there is no such size.
     """

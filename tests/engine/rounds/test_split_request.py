@@ -99,7 +99,7 @@ def test_split_prompt_names_sizes_of_kernel_classes(tmp_path: Path) -> None:
                                       deleted=())
     prompt, _ = prompt_of(tmp_path, request, kernel_split_case.TARGET)
     assert "- faster: large (n=40000)\n" in prompt and "- slower: small (n=60)\n" in prompt
-    assert "dispatch on n, on those that it is given," in prompt
+    assert "dispatch on n (on those of them that it is given)," in prompt
     assert "- neither:" not in prompt and "it deletes" not in prompt
 
 
