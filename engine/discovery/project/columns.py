@@ -139,7 +139,7 @@ class GuessedColumns:
 
 
 def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None = None,
-          hint: str = "") -> GuessedColumns:
+                  hint: str = "") -> GuessedColumns:
     """Guess the roles of columns from their names, and from the cells of a run if there was one.
 
     `hint` is text, such as the kernel's path, that may name the measured implementation.

@@ -110,7 +110,7 @@ def _limit(arg: Arg, calls: Sequence[ObservedCall], highs: Sequence[int], least:
     if len(set(highs)) == 1:
         return None
     fitting = [values for values in {sizes.symbols[name] for name in sizes.symbols}
-             if all(high < size and count <= size for high, size, count in zip(
+               if all(high < size and count <= size for high, size, count in zip(
                  highs, values, least, strict=True)) and len(set(values)) > 1]
     return sizes.matching(min(fitting, key=sum)) if fitting else None
 

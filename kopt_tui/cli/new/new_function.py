@@ -184,7 +184,7 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
                                        on_cpu=kernel.device.kind == "cpu")
     if not observed.calls:
         raise first_check.fault(observed, kernel.title, kernel.project,
-                                   on_gpu=kernel.device.kind != "cpu")
+                                on_gpu=kernel.device.kind != "cpu")
     return observed
 
 
