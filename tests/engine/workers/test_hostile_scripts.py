@@ -95,7 +95,7 @@ def outside_of_slots(setup: Setup) -> str:
     paths = [user, bench, campaign / "worktrees" / NEIGHBOUR,
              Path(database.files(setup.workspace)[0]),
              *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
-              clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
+             clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
     files = [path for each in paths
              for path in ([each] if each.is_file() else sorted(each.rglob("*")))]
     return "\n".join(

@@ -69,7 +69,7 @@ def test_installed_agent_edits_the_kernel_in_its_slot(
                                     timeout_s=300)]).work(
             worker_bench.task("cli", slot=name, option=name, hypothesis="one pass"),
             worker_bench.bench(setup.target, setup.device, tree, scratch, baseline="",
-                             base_commit=setup.repo.base, edit=("scale.c",)),
+                               base_commit=setup.repo.base, edit=("scale.c",)),
             lambda *_: None, threading.Event())
     assert report.ok and not report.cut, report
     change = setup.repo.capture(tree, setup.repo.base, ("scale.c",))
