@@ -81,7 +81,7 @@ class Bench:
 
         with tempfile.TemporaryDirectory() as folder:
             found = loop(task, SearchJob(tree=str(EXAMPLES / name), reference=str(EXAMPLES / name),
-                                   budget=self.budget, seed=self.seed), self.device,
+                                         budget=self.budget, seed=self.seed), self.device,
                          Settings(scratch=folder), on_trial=on_trial, cancel=cancel,
                          zygote=self.zygote)
         timer.cancel()

@@ -106,7 +106,7 @@ def judged(name: str, folder: Path, scratch: Path, number: int, zygote: Zygote |
         at, stage = time.monotonic(), entered
 
     verdict = evaluate(target(name), Trees(candidate=candidate, incumbent=str(incumbent),
-                                       reference=str(incumbent)), device,
+                                           reference=str(incumbent)), device,
                        Settings(scratch=str(scratch), plan=Plan(alpha=0.001)), progress=on,
                        zygote=zygote, shelf=shelf)
     stages[stage] += time.monotonic() - at

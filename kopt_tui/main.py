@@ -32,7 +32,7 @@ VERBS = {
     "reject": "turn down a candidate that waits for your approval",
     "pause": "pause a campaign at the end of its round; resume continues it",
     "resume": "continue a paused, interrupted or ended campaign",
-    "stop": "end a campaign now; what is under way is cut off, resume goes on",
+    "stop": "end a campaign now and cut off running work; resume continues it",
     "set": "change a campaign's limits, also while it runs: kopt set max_iterations=8",
     "submit": "submit a patch of your own; the campaign judges it like any other",
     "merge": "apply a campaign's result as a merge, one commit or a patch",
@@ -45,7 +45,7 @@ VERBS = {
     "gpus": "list the devices of this machine and their states",
     "subagents": "list, show, check or render the prompts with which models work in slots",
     "knowledge": "list, show and search knowledge of ops, hardware and languages; add to it",
-    "mcp": "serve the most useful of these commands to other agents over MCP",
+    "mcp": "serve kopt's most useful commands to other agents over MCP",
     "doctor": "check that this machine has what kopt needs",
     "manifest": "check a manifest, or print the schema of manifests",
 }

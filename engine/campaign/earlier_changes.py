@@ -38,7 +38,7 @@ Kernel = tuple[Target | CommandTarget, Clone]
 
 
 class EarlierChange(NamedTuple):
-    """A change against its campaign's baseline: where it comes from, its patch, its hypothesis."""
+    """A change: where it comes from, its patch, its hypothesis."""
 
     name: str
     patch: bytes
@@ -102,7 +102,7 @@ def check_diff(patch: bytes, where: str) -> None:
 
 
 def candidate(reader: Reader, chosen: Campaign, name: str) -> Candidate | None:
-    """Return the candidate of this name, of the judging campaign if that has one; else None."""
+    """Return the candidate of this name: the judging campaign's, else any other's, else None."""
     for campaign in (chosen.id, None):
         with contextlib.suppress(InputError):
             return reader.candidate(name, campaign)

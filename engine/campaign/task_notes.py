@@ -14,7 +14,7 @@ from harness.tasks.target import Arg, Target
 
 MOST_NAMED = 6
 _BUILDS = re.compile(r"(GNUm|m|M)akefile|CMakeLists\.txt|meson\.build|setup\.py|.*\.(mk|cmake|sh)")
-"""Names of files that may hold the flags of a build, as those may that a command names."""
+"""Names of files that may hold a build's flags; files that a command names may too."""
 _PARALLEL = re.compile(r"openmp|(?<!\S)-mp\b", re.IGNORECASE)
 """Flags and packages with which compilers and builds turn on OpenMP."""
 

@@ -35,7 +35,7 @@ FOLDER = "extracted"
 
 
 def extract(project: Project, manifest: Manifest, task: Target | CommandTarget,
-         folder: Path) -> Project:
+            folder: Path) -> Project:
     """Make the copy in a campaign's folder; `complete` then adds submodules and LFS contents."""
     entries = Clone(project.git_dir).entries(project.head)
     modules = [path for path, entry in entries.items() if entry.mode == submodules.GITLINK]
@@ -43,7 +43,7 @@ def extract(project: Project, manifest: Manifest, task: Target | CommandTarget,
 
 
 def files_to_copy(manifest: Manifest, task: Target | CommandTarget, files: Iterable[str],
-           modules: Collection[str] = ()) -> tuple[str, ...]:
+                  modules: Collection[str] = ()) -> tuple[str, ...]:
     """Return the project's files that a campaign needs.
 
     `modules` are the submodules among them: one is copied whole if any path below it is needed.

@@ -40,7 +40,7 @@ def namespaces() -> MachineCheck:
     """Try to create a user namespace, by which kopt restricts the files that workers can see."""
     try:
         process = subprocess.run([sys.executable, "-I", "-c", UNSHARE], check=False, timeout=10,
-                              capture_output=True)
+                                 capture_output=True)
         allowed = process.returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         allowed = False

@@ -32,7 +32,7 @@ _OUTSIDE = re.compile(r"(?:/|~/|\.\./)[\w.]")
 
 @dataclass(frozen=True, kw_only=True)
 class KernelToBenchmark:
-    """A kernel whose project has no benchmark; `traced` are the configurations of its calls."""
+    """A kernel whose project has no benchmark; `traced` tells how often each shape was called."""
 
     project: Path
     source: str
@@ -79,7 +79,7 @@ def command(mode: str, iterations: int | None = None) -> str:
 
 
 def benchmark_mode(mode: str) -> BenchmarkMode:
-    """Return a benchmark mode that runs only ITERATIONS timed calls."""
+    """Return a benchmark mode that times only ITERATIONS calls of each configuration."""
     return BenchmarkMode(name="full" if mode == "full-benchmark" else "quick",
                          command=command(mode, ITERATIONS), csv=CSV)
 

@@ -68,8 +68,8 @@ def _settings(files: Iterable[FilePatch]) -> str:
     changed = [f"{name} {before[name]} -> {value}" for name, value in after.items()
                if name in before and before[name] != value]
     variant_knobs = [f"{name[:end.start()]} = {value} in variant {end[1]}"
-                   for name, value in after.items()
-                   if name not in before and (end := _VARIANT.search(name))]
+                     for name, value in after.items()
+                     if name not in before and (end := _VARIANT.search(name))]
     return ", ".join([*changed, *variant_knobs])
 
 

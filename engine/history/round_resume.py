@@ -72,7 +72,7 @@ def _origin(reader: Reader, candidate: Candidate) -> Candidate:
 
 
 def task_of(reader: Reader, candidate: Candidate) -> Task | None:
-    """Return the task of the worker that made a candidate, or what it is a form of."""
+    """Return the task of the worker that made a candidate, or made the one it is a form of."""
     return reader.task(candidate.campaign, _origin(reader, candidate).id)
 
 

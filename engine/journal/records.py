@@ -79,12 +79,12 @@ class Campaign(JournalRow, frozen=True, kw_only=True):
 
     @property
     def iteration_place(self) -> str:
-        """The iteration and the last possible one: `1 of 4` in round 2, as round 1 is the baseline.
-        """
+        """The iteration: `baseline` in round 1, `1 of 4` in round 2 if 4 is the limit."""
         if self.round == 1:
             return "baseline"
         done, limit = max(0, self.round - 1), (self.rounds_max or 0) - 1
-        return f"{done} of {limit}" if 0 < done <= limit else str(done)  # more for patches
+        # submitted patches may take rounds beyond the limit
+        return f"{done} of {limit}" if 0 < done <= limit else str(done)
 
 
 class Round(JournalRow, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class Slot(JournalRow, frozen=True, kw_only=True):
     knobs: tuple[str, ...] = ()
     """The knobs that its search moves; () for all of them, or where there is no search."""
     idea: str = ""
-    """The key of the stagnation review's idea that it follows, "" if none."""
+    """The key of the strategy or suggested idea that it follows, "" if none."""
     limiter: str = ""
     """The limit of the incumbent that its work is aimed at."""
     config_class: str = ""

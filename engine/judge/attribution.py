@@ -1,4 +1,4 @@
-"""What a kept change's verdict shows: which config classes gained, and whether its aim did."""
+"""What a kept change's verdict shows: which config classes gained, and whether it met its aim."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     classes: int
     """The number of classes that were measured."""
     bottleneck: str
-    """The bottleneck that the change was aimed at, in words, without its evidence."""
+    """The bottleneck that the change was aimed at, in words, without its evidence; if none is
+    recorded, the class that it was aimed at, "" for all classes."""
     missed: str = ""
     """The class that the change was aimed at and its outcome; "" if that class gained."""
     limiters: dict[str, str] = {}

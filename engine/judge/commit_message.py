@@ -66,7 +66,7 @@ def changed(patch: Patch, language: str, before: Read, after: Read) -> PatchWord
     files = [_of_file(file, language, before, after) for file in patch.files]
     knobs = [change.knobs for change in files]
     return PatchWords(plain(listed([change.text for change in files], NAMED, "; "), 400),
-                  plain(", ".join(knobs), 400) if all(knobs) else "")
+                      plain(", ".join(knobs), 400) if all(knobs) else "")
 
 
 def functions(file: FilePatch) -> tuple[str, ...]:

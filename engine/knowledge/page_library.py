@@ -52,8 +52,8 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
         matches = [page for page in self.pages if page.name.endswith(f"/{wanted_name}")]
         if len(matches) == 1:
             return matches[0]
-        raise InputError(f"there is no page {plain(name, 200)!r}",
-                         fix=suggest(wanted_name, list(self.by_name)))
+        raise InputError(f"there is no page {plain(name, 200)!r}", fix=suggest(
+            wanted_name, list(self.by_name)) or "kopt knowledge lists them")
 
     def search(self, words: Sequence[str], most_lines: int = 3) -> list[PageHit]:
         """Return the pages that contain every word, those that contain them more often first."""

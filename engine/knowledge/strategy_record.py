@@ -14,7 +14,7 @@ from harness.formats import quantities
 
 KEPT = ("keep", "provisional")
 LISTED = 8
-"""A brief has at most so many rows."""
+"""The most rows of a brief."""
 
 
 class StrategyRecord(msgspec.Struct, frozen=True, kw_only=True):

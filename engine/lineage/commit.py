@@ -51,7 +51,7 @@ class KeptCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def commit_candidate(writer: Writer, repo: CampaignRepo, candidate: Candidate, tree: str,
-         why: KeepReason) -> KeptCommit:
+                     why: KeepReason) -> KeptCommit:
     """Make a candidate the campaign's best commit.
 
     Raises Refused if its base is no longer the best (rebase it and measure again), InputError if

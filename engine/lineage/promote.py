@@ -161,7 +161,7 @@ class Keeper:
             return lambda path: repo.read(commit, path).decode(errors="replace")
 
         changed = commit_message.changed(entry.patch, self.setup.target.language,
-                              read(entry.candidate.base_commit), read(entry.tree))
+                                         read(entry.candidate.base_commit), read(entry.tree))
         message = commit_message.message(
             self.setup.manifest.target_op, entry.candidate, judged.verdict, changed,
             list(chain(*self.context.reader.surveys(self.setup.id).values())))

@@ -26,7 +26,10 @@ _SCRIPT = re.compile(r"[\w./-]+\.(py|sh|c|cc|cpp|cu|h|hpp|hip)")
 
 
 def problems(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each shell syntax error, and each missing program or source file."""
+    """Yield one line for each shell syntax error and each missing program or source file.
+
+    A further line says that no file matches `edit`.
+    """
     project = Path(manifest.project)
     folders = [str(Path(manifest.python or sys.executable).parent), os.environ.get("PATH", "")]
     path = manifest.env.get("PATH") or os.pathsep.join(filter(None, folders))
@@ -70,7 +73,10 @@ def agent_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def networks(manifest: Manifest) -> Iterator[str]:
-    """Yield one line for each command of `pool.cli`: its network where namespaces can limit it."""
+    """Yield one line for each command of `pool.cli`: the hosts that it can reach.
+
+    They hold on a machine where namespaces can limit its network.
+    """
     for cli in manifest.pool.cli:
         reached = cli.providers(os.environ)
         yield f"{cli.name}: " + (

@@ -67,7 +67,7 @@ def _unneeded_lines(source: str, entry: str) -> set[int]:
 
 
 def of_resources(target: Target, knobs: Sequence[Knob], rows: Sequence[Row], reach: Roofline | None,
-              limits: Sequence[KernelLimit]) -> list[TunableBottleneck]:
+                 limits: Sequence[KernelLimit]) -> list[TunableBottleneck]:
     """Return the limits from a GPU kernel's compiler report, then the measured ones."""
     compiled = [_tunable(limit.kernel, limit.limiter, limit.config_class, limit.metric, limit.value,
                          limit.detail, knobs) for limit in limits]

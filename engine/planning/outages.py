@@ -1,6 +1,7 @@
 """Which coding agents get no answer from their model's provider, and when they are tried again.
 
-A round may begin without them. The journal alone says it, so that another engine can continue.
+A round may begin without them. All is computed from the journal, so that another engine can
+continue.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from engine.task import AGENT_BACKENDS
 
 LONGEST_PAUSE_S = 900.0
 UNANSWERED = (OUTAGE, "failed", "ended", "not begun")
-"""Last stages of a slot that tell nothing of its model."""
+"""Last stages of a slot that do not show whether its model answers."""
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ def of(past: CampaignHistory, reader: Reader, campaign: str,
     """
     rounds = past.attempts[len(past.attempts) - past_rounds.since_stop(past, reader, campaign):]
     slots = {round.n: reader.slots(campaign, round.n) for round in rounds if past.outages}
-    found = []
+    outages = []
     for author in authors(pool):
         reasons, ended, began_at = [], [], 0.0
         for round in reversed(rounds):
@@ -66,10 +67,10 @@ def of(past: CampaignHistory, reader: Reader, campaign: str,
                 ended.append(round.ended_at or 0.0)
                 began_at = min(slot.updated_at for slot in lost)
         if ended:
-            found.append(Outage(author=author, reason=reasons[0], began_at=began_at,
-                                tried_at=ended[0],
-                                retry_at=ended[0] + pause_s(pool, len(ended))))
-    return tuple(found)
+            outages.append(Outage(author=author, reason=reasons[0], began_at=began_at,
+                                  tried_at=ended[0],
+                                  retry_at=ended[0] + pause_s(pool, len(ended))))
+    return tuple(outages)
 
 
 def without_agents(past: CampaignHistory, reader: Reader, campaign: str) -> frozenset[int]:
@@ -85,7 +86,7 @@ def without_agents(past: CampaignHistory, reader: Reader, campaign: str) -> froz
 
 
 def pause_s(pool: PoolSpec, rounds: int) -> float:
-    """Return the pause after so many rounds in a row without an answer."""
+    """Return the pause after a number of rounds in a row without an answer."""
     longest_s = max(LONGEST_PAUSE_S, pool.outage_pause_s)
     return min(pool.outage_pause_s * 2.0 ** min(rounds - 1, 30), longest_s)
 

@@ -110,6 +110,8 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
     def strategy_of(self, name: str) -> tuple[int, int, str]:
         """Return the rank of the first bottleneck whose strategies name a transformation, its
         position among the transformations that they name, and the key of the strategy.
+
+        Without one, the rank is that after the last bottleneck and the key is "".
         """
         for rank, tunable in enumerate(self.survey.bottlenecks):
             listed = [(transformation, row.key) for row in strategy_table.against(
@@ -120,13 +122,13 @@ class PlanInputs(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.survey.bottlenecks), 0, ""
 
     @property
-    def new(self) -> list[SearchDirection]:
+    def new_directions(self) -> list[SearchDirection]:
         """The search directions that no slot has followed on this best."""
         return self.directions(self.tried)
 
     def directions(self, tried: TriedDirections) -> list[SearchDirection]:
-        """Return the directions that differ from `tried` ones and from the canonical slot's, which
-        moves all knobs together.
+        """Return the directions that differ from `tried` ones and from that of the fixed slot,
+        which moves all knobs together.
         """
         if not self.may_search:
             return []
@@ -163,7 +165,7 @@ class PlanWeights(msgspec.Struct, frozen=True):
         if inputs.pool.mode != "mixed" or inputs.slots <= 1:
             reason = f"mode {inputs.pool.mode}" if inputs.slots > 1 else "one slot"
         elif inputs.round <= 2 or inputs.slots <= 2:
-            reason = "half planned if others have work"
+            reason = "half of the slots planned if the others have work"
         return cls(inputs.planned.score, inputs.fixed.score, reason)
 
     def __str__(self) -> str:
@@ -172,10 +174,11 @@ class PlanWeights(msgspec.Struct, frozen=True):
 
 
 def planned_share(inputs: PlanInputs) -> int:
-    """Return how many slots are planned; the canonical fixed slot always stays.
+    """Return how many slots are planned; the fixed slot always stays.
 
-    Half of them in round 2, the first after the baseline, then by each kind's score in the last
-    round; a review gets at least DIRECTIONS.
+    The pool's mode decides unless it is "mixed". Then half of them are planned in round 2, the
+    first after the baseline, and where there are only two; otherwise each kind's score in the last
+    round decides. A review gets at least DIRECTIONS.
     """
     n = inputs.slots
     if inputs.pool.mode == "fixed" or n <= 1:

@@ -84,12 +84,12 @@ class Planner:
             goal.reached_by(target, survey.verdict_of_best(self.context), self.setup.target)
         self.job_end = surroundings.job_end()  # a job may get more time
         for budget in (manifest.budget, self.budget):
-            found = stop_rules.stop(
+            stop = stop_rules.stop(
                 msgspec.structs.replace(manifest, budget=budget), past.tally,
                 spent=self.meter.spent, pct_of_roofline=survey.reached(self.context),
                 margin_s=self._margin_s(past, self._slots, work=LEAST_WORK), reached=reached)
-            if found.reason:
-                return found if budget is manifest.budget else Stop(self.job_reason)
+            if stop.reason:
+                return stop if budget is manifest.budget else Stop(self.job_reason)
         return Stop()
 
     @property
@@ -243,7 +243,8 @@ class Planner:
         events = self.context.reader.events_of(self.setup.id, "stagnation")
         if events and events[-1].ref == str(n):
             return
-        searches = [direction.hypothesis for direction in inputs.new[:planned_share(inputs)]]
+        searches = [direction.hypothesis
+                    for direction in inputs.new_directions[:planned_share(inputs)]]
         self.context.writer.event(
             self.setup.id, "stagnation", str(n), round=n, depth=review.depth,
             rollbacks=review.rounds_without_gain,  # the name in the journal
@@ -274,7 +275,7 @@ class Planner:
             is_new = past_rounds.since_stop(past, self.context.reader, self.setup.id) >= FRUITLESS
             return f"no slot of {FRUITLESS} rounds brought a candidate; {failed[-1].slot}: " \
                    f"{failed[-1].detail}" if is_new else ""
-        if count < FRUITLESS_MOST and (inputs.new or inputs.new_changes) \
+        if count < FRUITLESS_MOST and (inputs.new_directions or inputs.new_changes) \
                 and planned_share(inputs):
             return ""
         return f"{count} rounds in a row brought no candidate; kopt submit PATCH judges a change " \

@@ -1,4 +1,4 @@
-"""How many slots a round has and how many workers run at once, and who may write candidates."""
+"""How many slots a round has, how many workers run at once, and which coding agents there are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def authors(pool: PoolSpec) -> tuple[Author, ...]:
 
 
 def default_slots(setup: Setup) -> int:
-    """Return the slots of a round: four per card for knob searches, more for coding agents."""
+    """Return the slots of a round: four per card, and with coding agents one per worker at least.
+    """
     slots = SEARCHES_PER_CARD * len(setup.devices)
     return max(slots, default_workers(setup)) if authors(setup.manifest.pool) else slots
 
@@ -44,7 +45,7 @@ def default_workers(setup: Setup) -> int:
 
 
 def workers_of(pool: PoolSpec, cards: int, cores: int, memory_bytes: int) -> int:
-    """Return how many workers a host with so many cards, cores and bytes of memory runs at once.
+    """Return how many workers a host with these cards, cores and bytes of memory runs at once.
 
     Coding agents wait most of the time, so there are at least `min_workers` and `workers_per_gpu`
     for each card, but at most AGENTS_PER_CORE per core and one per gibibyte of memory. Searches

@@ -49,12 +49,12 @@ def plan(inputs: PlanInputs) -> list[Task]:
     tasks = [*inbox_tasks(inputs), *planned, *_split(inputs), *rewrites]
     if inputs.may_search:
         tasks.append(Task(slot="fixed", kind="fixed", backend="search",
-                          hypothesis="canonical: search all knobs of the best source together",
+                          hypothesis="fixed slot: search all knobs of the best source together",
                           bottleneck="", seed=inputs.seed("fixed"),
                           trials=inputs.trials))
     elif authors(inputs.pool):
         task = _agent_task(inputs, "fixed", "fixed", _in_turn(inputs, tasks),
-                           "canonical: make the kernel faster in its own language")
+                           "fixed slot: make the kernel faster in its own language")
         heaviest = inputs.survey.bottlenecks[0] if inputs.survey.bottlenecks else None
         tasks.append(_aimed(inputs, heaviest, task))
     return tasks
@@ -165,7 +165,7 @@ def _directions(inputs: PlanInputs) -> list[SearchDirection]:
     if not inputs.may_search:
         return []
     tunables = [tunable for tunable in inputs.survey.bottlenecks if tunable.knobs]
-    directions = inputs.new if inputs.review is not None else []
+    directions = inputs.new_directions if inputs.review is not None else []
     for i in range(inputs.slots if tunables else 0):
         tunable = tunables[(i + inputs.round) % len(tunables)]
         directions.append(SearchDirection(tunable=tunable,
@@ -173,7 +173,7 @@ def _directions(inputs: PlanInputs) -> list[SearchDirection]:
     by_knobs: dict[frozenset[str], SearchDirection] = {}
     for direction in (*directions, *inputs.directions(TriedDirections())):
         by_knobs.setdefault(frozenset(direction.knobs), direction)
-    by_knobs.pop(frozenset(knob.name for knob in inputs.survey.knobs), None)  # the canonical slot's
+    by_knobs.pop(frozenset(knob.name for knob in inputs.survey.knobs), None)  # the fixed slot's
     return list(by_knobs.values())
 
 

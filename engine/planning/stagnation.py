@@ -28,6 +28,7 @@ COARSE = ("memory", "compute", "latency")
 DIRECTIONS = 3
 """A review names at least this many directions."""
 
+
 class TriedDirections(msgspec.Struct, frozen=True, kw_only=True):
     """The directions that slots have followed on the current best."""
 
@@ -109,7 +110,7 @@ class PlannedIdea(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     tunable: TunableBottleneck | None = None
     is_repeat: bool = False
-    """Whether it is a review's that a slot has followed on this best."""
+    """Whether a review proposes it again after a slot has followed it on this best."""
 
     @property
     def place(self) -> BottleneckPlace:
@@ -149,7 +150,7 @@ NOTHING = TriedDirections()
 
 def review(rounds_without_gain: int, tried: TriedDirections = NOTHING,
            bottlenecks: Sequence[TunableBottleneck] = ()) -> StagnationReview | None:
-    """Return the review for so many rounds in a row without a gain; None if they are too few.
+    """Return the review after some rounds in a row without a gain; None if they are too few.
 
     If fewer than DIRECTIONS ideas are new, tried ones are aimed at those of the `bottlenecks` where
     they were not tried; if these are still too few, tried ones are repeated.

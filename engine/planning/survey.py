@@ -113,11 +113,11 @@ def _bottlenecks(context: EngineContext, tree: Path, source: str,
     reach = _roofline(setup, target)
     if target.language == "c":
         remarks = c_compiler.remarks_of(target, tree, setup.folder.scratch("remarks"),
-                                                  yields=device_lock.turnstile())
+                                        yields=device_lock.turnstile())
         return bottlenecks.of_c(target, source, knobs, rows, reach, remarks)
     if target.language == "triton" or target.language in OF_CARD:
         return bottlenecks.of_resources(target, knobs, rows, reach,
-                                     _compiled(setup, target, context, tree, rows))
+                                        _compiled(setup, target, context, tree, rows))
     return bottlenecks.of_rows(target, knobs, rows, reach)
 
 

@@ -120,7 +120,7 @@ class Clone:
         try:
             return self.git.run("cat-file", "blob", f"{self.tree_of(commit)}:{path}")
         except GitFailed as error:
-            raise InputError(f"no file {path!r} in {commit[:12]}") from error
+            raise InputError(f"there is no file {path!r} in commit {commit[:12]}") from error
 
     def log(self, newest: str, oldest: str) -> list[str]:
         """Return the commits after `oldest` up to `newest`, oldest first."""

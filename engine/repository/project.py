@@ -47,7 +47,7 @@ def find(path: Path) -> Project:
     """Return the project at a path; raises InputError if a campaign cannot use it."""
     here = path.resolve()
     if not here.is_dir():
-        raise InputError("no such folder", where=str(path), fix="set `project:`")
+        raise InputError("no such folder", where=str(path), fix="correct `project:`")
     location = locate(here)
     if location is None:
         raise InputError("the project is not a git repository", where=str(path), fix=(
@@ -87,10 +87,10 @@ def start_repository(path: Path, message: str) -> None:
 
 def _status(git: Git, here: Path) -> tuple[str, str, tuple[str, ...]]:
     """Return the commit and the branch that are checked out, "" for none, and changed files."""
-    listed = git.run("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-z",
+    status = git.run("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "-z",
                      "--untracked-files=no", "--no-renames", "--ignore-submodules=all",
                      work_tree=here)
-    lines = listed.decode(errors="surrogateescape").split("\0")[:-1]
+    lines = status.decode(errors="surrogateescape").split("\0")[:-1]
     facts = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# "))
     head, branch = facts["branch.oid"], facts["branch.head"]
     return ("" if head == "(initial)" else head, "" if branch == "(detached)" else branch,

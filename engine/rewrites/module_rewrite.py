@@ -99,9 +99,8 @@ def of_graph(text: str, graph: ModuleGraph) -> ModuleRewrites:
 def _with_rows(graph: ModuleGraph, known: Catalog) -> Partition:
     """Return the cut with those kernels of rows that save memory traffic."""
     live = regions.live_nodes(graph)
-    found = row_region.find(graph, known, live)
     alike: dict[Hashable, list[RowRegion]] = {}  # such as those of a model's equal blocks
-    for region in found:
+    for region in row_region.find(graph, known, live):
         alike.setdefault(region.signature(graph), []).append(region)
     best, taken = regions.partition(graph, known), list[RowRegion]()
     least = bytes_moved(graph, best, live)

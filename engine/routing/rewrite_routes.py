@@ -48,8 +48,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         if titles:
             return "; ".join([f"routed to {', '.join(titles)}: {kind}", *self.left_out])
         is_known = self.op.name != UNKNOWN
-        return "; ".join([NO_ROUTE, *self.left_out,
-                          f"the op is {kind}" if is_known else "the op's class is unknown"])
+        return f"{NO_ROUTE}: " + "; ".join([
+            *self.left_out, f"the op is {kind}" if is_known else "the op's class is unknown"])
 
 
 def route(op: OpClass, source: SourceLanguage, device: DeviceKind,

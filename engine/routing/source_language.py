@@ -21,7 +21,7 @@ KERNEL_TYPES: dict[str, SourceLanguage] = {
     "turbo": "hip", "hipkittens": "hip"}
 """What people call the type of a kernel, and the language that they mean."""
 KNOWN_TYPES = (*KERNEL_TYPES, "c", "c++", "python", "command")
-"""All names of types: the last ones say nothing that a source does not show."""
+"""All names that a manifest may use; for those outside of KERNEL_TYPES the source decides."""
 _DECORATORS: tuple[tuple[str, SourceLanguage], ...] = (
     (r"(?:triton\.)?(?:jit|autotune|heuristics)", "triton"),
     (r"(?:tilelang|tl)\.(?:jit|autotune)|(?:T|tilelang\.language)\.prim_func", "tilelang"),
@@ -108,7 +108,10 @@ def kernel_names(source: str, path: str = "") -> list[str]:
 
 
 def code_of(source: str, path: str = "") -> str:
-    """Return a source without comments and strings; device code in a Python string is kept."""
+    """Return a source without comments and strings; device code in a Python string is kept.
+
+    Python that cannot be parsed is returned as it is.
+    """
     if not _is_python(path):
         return without_comments(source)
     tree = parse_python(source)

@@ -115,8 +115,8 @@ class RunningCampaign:
     def end_slots(self) -> None:
         """Update each slot's last stage to what became of its candidate after the round."""
         reader, campaign = self.context.reader, self.setup.id
-        stages = {(n.n, slot.slot): slot.stage for n in reader.rounds(campaign)
-                  for slot in reader.slots(campaign, n.n)}
+        stages = {(round.n, slot.slot): slot.stage for round in reader.rounds(campaign)
+                  for slot in reader.slots(campaign, round.n)}
         for placed in reader.candidates(campaign, states=(*COMMITTED, "verified", "closed")):
             stage = stages.get((placed.round, placed.slot), "")
             if placed.state in COMMITTED:
@@ -144,8 +144,8 @@ class RunningCampaign:
     def measure_headline(self) -> None:
         """Measure the best against the baseline if that is due; roll back if it is not accepted.
 
-        The headline is never a product of gains. A recorded one is not repeated; an engine that
-        was killed may have left either step undone. Then measure the provisional best likewise.
+        The headline is never a product of gains. A recorded one is not measured again: an engine
+        may have been killed between the two steps. At last the provisional best is measured too.
         """
         if headline.due(self.context):
             self.write_records()

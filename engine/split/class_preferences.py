@@ -70,19 +70,21 @@ def groups(result: LoopResult, usable: Sequence[str], margin: float, *,
     preferences = _preferences(result, least)
     points = {rows.name: points_of(result.columns, rows, usable) for rows in result.classes}
     chosen_groups: list[ClassGroup] = []
-    left = dict(preferences)
-    while left and len(chosen_groups) < MOST_GROUPS:
-        contender = max({id(chosen): chosen for chosen, _ in left.values()}.values(),
-                        key=lambda chosen: math.fsum(gain for name in left if (
+    remaining = dict(preferences)
+    while remaining and len(chosen_groups) < MOST_GROUPS:
+        contender = max({id(chosen): chosen for chosen, _ in remaining.values()}.values(),
+                        key=lambda chosen: math.fsum(gain for name in remaining if (
                             gain := _gain(chosen, name)) > least))
-        served = [name for name in left if _serves(contender, name, left[name][1], least)]
+        served = [name for name in remaining
+                  if _serves(contender, name, remaining[name][1], least)]
         group = None
         for columns in ([column for column in usable if column in first], list(usable)):
             group = group or _group(contender, served, preferences, result, points, columns, least)
         if group is not None:
             chosen_groups.append(group)
         served = list(group.classes) if group is not None else served
-        left = {name: preference for name, preference in left.items() if name not in served}
+        remaining = {name: preference for name, preference in remaining.items()
+                     if name not in served}
     if preferences and not chosen_groups:
         names = ", ".join(plain(name, 60) for name in list(preferences)[:3])
         raise Refused(

@@ -28,7 +28,7 @@ def sizes(target: Target, config_class: ConfigClass) -> dict[str, int]:
 
 
 def dispatch_parameters(language: Language, source: str, target: Target | CommandTarget,
-               names: Iterable[str], tuned: Iterable[str]) -> dict[str, str]:
+                        names: Iterable[str], tuned: Iterable[str]) -> dict[str, str]:
     """Return NAME -> expression for the sizes that a dispatcher of the `tuned` names can test."""
     if isinstance(target, CommandTarget):
         return class_preferences.dispatch_columns(language, source, names, tuned)

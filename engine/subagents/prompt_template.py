@@ -1,4 +1,4 @@
-"""Renders a prompt's template; also a program, in which prompts that are not kopt's are rendered.
+"""Renders a prompt's template; also a program that renders prompts that are not kopt's own.
 
 The program imports the standard library and jinja2 only.
 """
@@ -51,9 +51,9 @@ def _environment() -> SandboxedEnvironment:
 
 
 def main() -> None:
-    """Print a JSON object with the `text` of the template in the file that is named, or a `fault`.
+    """Render the template of a file; print a JSON object with the `text` or a `fault`.
 
-    The file holds a JSON object, too: the `template` and its `context`.
+    The command line names the file: a JSON object with the `template` and its `context`.
     """
     request = json.loads(Path(sys.argv[1]).read_text())
     try:

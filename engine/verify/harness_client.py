@@ -45,7 +45,7 @@ HARNESS_LIMITS = Limits(wall_s=3600.0, output_bytes=16 << 20)
 RUNNERS_END_S = 20.0
 THREADS = {"OMP_NUM_THREADS": "1"}
 USUAL_BUDGET = 24
-"""HARNESS_LIMITS suffice for so many trials of a loop; for more trials they grow in proportion."""
+"""Trials of a loop for which HARNESS_LIMITS suffice; for more trials they grow in proportion."""
 COMMAND_RUNS = 100
 """Runs of a project's commands in one verdict, at most; each may take the target's `timeout_s`."""
 RUNS_OF_TRIAL = 4

@@ -108,8 +108,8 @@ class CliWorker:
         output = _printed(outcome.stdout + outcome.stderr, passed)[-LOG_BYTES:]
         (Path(bench.scratch) / LOG).write_text(plain(output, LOG_BYTES))
         ended = f"{command.name} ended after {outcome.wall_s:.0f} s"
-        said = quoted(printed.last_words)
-        report = Report(ok=True, summary=": ".join(filter(None, (ended, said))),
+        last_words = quoted(printed.last_words)
+        report = Report(ok=True, summary=": ".join(filter(None, (ended, last_words))),
                         steps=printed.steps, cost_usd=printed.cost_usd,
                         hypothesis=printed.hypothesis(_printed(outcome.stdout, passed)))
         if cancel.is_set():  # the candidate so far is judged, or discarded with its round

@@ -45,7 +45,7 @@ def work(task: Task, bench: WorkerBench, tick: Tick, cancel: threading.Event, *,
          changed: str = "") -> Report:
     """Search over some of the knobs and write the best configuration into the source.
 
-    `changed` says in the report what was `changed` in the source before.
+    `changed` tells, for the report, what another worker changed in the source before the search.
     """
     result = search(task, bench, tick, cancel)
     if result is None:
@@ -168,7 +168,7 @@ def summary(result: LoopResult) -> str:
 REPEATS = 5
 """Fresh runs of the benchmark for each configuration that may be the best of some class."""
 MOST_CLASSES = 6
-"""So many classes of a kernel, at most, get their own search: those with the most weight."""
+"""The most classes of a kernel that get their own search: those with the most weight."""
 LEAST_TRIALS = 4
 PLAN = Plan(looks=(6,), alpha=0.05)
 

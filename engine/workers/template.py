@@ -115,5 +115,5 @@ def _sources(target: Target, task: Task, bench: WorkerBench) -> list[str]:
         return [template.fill(target) for template in find(target)
                 if template.name == task.option]
     result = module_rewrite.find(target, Path(bench.worktree), Path(bench.baseline),
-                                  Path(bench.scratch), python=bench.python)
+                                 Path(bench.scratch), python=bench.python)
     return [rewrite.source for rewrite in result.rewrites if rewrite.name == task.option]

@@ -19,7 +19,7 @@ Cells = tuple[str, ...]
 DimensionSource = tuple[str, int | None]
 """Where a dimension can be read: an argument and an axis of its shape (None: its value)."""
 MOST_NOTES = 3
-"""The notes name at most so many reasons for uncounted calls, and so many disagreements."""
+"""Most reasons for uncounted calls, and most disagreements, that the notes name."""
 
 
 @dataclass(frozen=True, kw_only=True)

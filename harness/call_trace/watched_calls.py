@@ -223,8 +223,8 @@ def _gather(folder: Path, outcome: ProcessOutcome) -> WatchedProgram:
                 callers.append(_caller(line, shapes[line["slot"]].call))
         calls += [_merged(shape) for shape in shapes.values()]
     return WatchedProgram(outcome=outcome, calls=tuple(calls), callers=tuple(callers),
-                       failed=tuple(failed), notes=tuple(notes), kernels=tuple(kernels),
-                       python=(folder / "begun").exists())
+                          failed=tuple(failed), notes=tuple(notes), kernels=tuple(kernels),
+                          python=(folder / "begun").exists())
 
 
 def _call(line: dict[str, Any]) -> ObservedCall:

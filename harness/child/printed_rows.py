@@ -38,15 +38,15 @@ def rows(text: str, units: Collection[str]) -> list[list[str]]:
     count = Counter(name for name, _ in fields)
     is_repeated = any(times > 1 for times in count.values())
     common = {name: value for name, value in fields if is_repeated and count[name] == 1}
-    found: list[dict[str, str]] = []
+    table: list[dict[str, str]] = []
     for name, value in fields:
         if name in common:
             continue
-        if not found or name in found[-1]:
-            found.append({})
-        found[-1][name] = value
+        if not table or name in table[-1]:
+            table.append({})
+        table[-1][name] = value
     names = list(dict.fromkeys(name for name, _ in fields))
-    return [names, *([row.get(name, common.get(name, "")) for name in names] for row in found)] \
+    return [names, *([row.get(name, common.get(name, "")) for name in names] for row in table)] \
         if any(_NUMBER.fullmatch(value) for _, value in fields) else []
 
 

@@ -72,7 +72,7 @@ class CorrectnessCheck:
         self.candidate, self._held = candidate, held
         classes = self.session.target.classes
         kinds = plan_inputs([entry.name for entry in classes], self.session.settings.distributions,
-                     secrets.randbelow(1 << 16))
+                            secrets.randbelow(1 << 16))
         where = "load"
         try:
             with self._making_ahead(classes[0], kinds[classes[0].name]), self._runner() as runner:

@@ -80,7 +80,7 @@ def _chosen(measured: Sequence[Mapping[str, int]], name: str, choices: list[tupl
 LEAST_BYTES = 128 << 20
 """Least budget of all checked shapes together; usually it is the bytes of all config classes."""
 MOST_PER_CLASS, MOST_PER_TASK = 2, 16
-"""At most so many shapes are checked: per config class, and per task."""
+"""Most shapes that are checked: per config class, and per task."""
 
 
 def held_out_shapes(target: Target, rng: random.Random) -> Iterator[ConfigClass]:

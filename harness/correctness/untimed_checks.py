@@ -1,8 +1,9 @@
 """Check a kernel, untimed, on what the task neither lists nor rules out: it may be over-fit.
 
-These are shapes beside those of the config classes, and on the smallest class unusual values,
-other scalars, and memory that ends where an array does. A failure counts only if the baseline is
-right on the same case; on anything but shapes, only if it is gross.
+These are shapes beside those of the config classes, and on the smallest class unusual values, other
+scalars, and other contents beside the arrays (for C also memory that ends where an array does). A
+failure counts only if the baseline is right on the same case; on anything but shapes, only if it is
+gross.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ DECLARE = "declare low and high in the task if such values cannot occur"
 
 @dataclass(frozen=True, kw_only=True)
 class UnusualCase:
-    """A way to change a case: its distribution, and other fields of some arguments."""
+    """A way to change a case: its distribution, and other fields of some arguments.
+
+    The message of a failure says on `what` the kernel fails, and ends with the `hint`.
+    """
 
     distribution: str
     what: str
-    remedy: str = DECLARE
+    hint: str = DECLARE
     changed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     may_crash: bool = False
     """Whether honest kernels may crash on it, the baseline among them."""
@@ -76,11 +80,11 @@ class UntimedChecks:
                 continue
             where = f"{case.what} ({_shape(config_class)})"
             rule, detail = HELD_OUT, (
-                f"{problem} on {where}, where the baseline is correct: {case.remedy}")
+                f"{problem} on {where}, where the baseline is correct: {case.hint}")
             if not self.has_crashed and self._problem(config_class):
                 rule, detail = "unstable", (
-                    f"class {config_class.name}: is wrong on normal inputs, on which it was "
-                    "correct before other calls")
+                    f"class {config_class.name}: the answer on normal inputs is wrong after other "
+                    "calls; before them it was correct")
             self.findings.append(Finding(rule=rule, severity="reject", detail=detail))
             return
 
@@ -146,7 +150,7 @@ def unusual_cases(target: Target, config_class: ConfigClass, *,
         rng = random.SystemRandom()
         yield UnusualCase(
             distribution="rescaled", what=f"other values of {names}",
-            remedy=f"declare low and high of {names} in the task if they are fixed",
+            hint=f"declare low and high of {names} in the task if they are fixed",
             changed={tensor.name: {"value": rng.uniform(
                 0.25 if tensor.low is None else tensor.low,
                 1.0 if tensor.high is None else tensor.high)} for tensor in scalars})
@@ -155,7 +159,7 @@ def unusual_cases(target: Target, config_class: ConfigClass, *,
         yield UnusualCase(
             distribution="fenced", what="arrays beside " + (
                 "memory that cannot be read" if is_c else "other contents than before"),
-            remedy="it reads or writes outside of them", may_crash=True, changed={
+            hint="it reads or writes outside of them", may_crash=True, changed={
                 tensor.name: {"layout": layout} for tensor in tensors if tensor.role != "scalar"})
     if not on_gpu and any(tensor.dtype.startswith(("int", "uint")) for tensor in read):
         yield UnusualCase(distribution="unbounded", may_crash=True,

@@ -92,8 +92,8 @@ class Evaluation:
                 self.evidence.append(Evidence(kind="fault", detail=failure.fault))
         self._keep_findings(verdict)
         if problem := self.session.runners.unconfined:
-            self.notes.append("candidates are not confined: inside namespaces the GPU says "
-                              f"{plain(problem, 200)}")
+            self.notes.append("candidates are not confined: inside namespaces the GPU cannot be "
+                              f"reached: {plain(problem, 200)}")
         return replace(
             verdict, notes=tuple(self.notes), transfer=self.audit.transfer,
             evidence=tuple(self.evidence),

@@ -209,7 +209,7 @@ class Measurement:
             "card's memory")) for name, few in self._slots.fewer.items()]
         if not self.session.on_cpu:
             evidence += [Evidence(kind="launch", detail=f"{name}: {launched}")
-                     for name, launched in pairs.launches.items()]
+                         for name, launched in pairs.launches.items()]
         if watching is not None:
             evidence += watching.evidence(pairs.voided)
         self.evidence = evidence

@@ -21,8 +21,8 @@ def failure(command: str, tree: Path, session: Session, held: DeviceLock | None,
             wall_s: float) -> str:
     """Run the command in a copy of the tree; return why it failed, "" if it passed.
 
-    The command may write only to the copy and to its own home, and has no network. Raises
-    Cancelled.
+    Where runners can be confined, the command may write only to the copy and to its own home, and
+    has no network. Raises Cancelled.
     """
     try:
         variables, argv = shell_command.split(command)

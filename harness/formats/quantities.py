@@ -20,7 +20,7 @@ speedups count as this, since 0 has no logarithm."""
 
 
 def ratio(value: float) -> str:
-    """Return a ratio with three significant digits: `0.97x`, `1.52x`, `12.0x`, `120x`."""
+    """Return a ratio with two decimals, fewer from 10 on: `0.97x`, `1.52x`, `12.0x`, `120x`."""
     return f"{value:.{_decimals(value)}f}x"
 
 
@@ -81,7 +81,10 @@ def change(log_ratio: float | None, low: float | None = None, high: float | None
 
 
 def gain(log_ratio: float | None, low: float | None = None, high: float | None = None) -> str:
-    """Return ln(before / after) as a speedup and in words: `1.25x (25.0% faster)`."""
+    """Return ln(before / after) as a speedup, and in words below 2x: `1.25x (25.0% faster)`.
+
+    A tie has no words, an uncertain gain no number.
+    """
     if log_ratio is None:
         return "not measured"
     words = change(log_ratio, low, high)
@@ -92,7 +95,7 @@ def gain(log_ratio: float | None, low: float | None = None, high: float | None =
 
 
 def latency(microseconds: float | None, per: str = "") -> str:
-    """Return a latency with three significant digits and a unit that fits: `91.8 us`, `2.50 s`.
+    """Return a latency in a unit that fits, decimals as in `ratio`: `91.8 us`, `2.50 s`.
 
     `per` is the unit of work that the time is for: `153 ms/GB`.
     """

@@ -129,5 +129,5 @@ def _words(command: str) -> tuple[dict[str, str], list[str]]:
 
 def _variables(parts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the variables that words set first, and the other words."""
-    found = list(itertools.takewhile(bool, map(_ASSIGNMENT.fullmatch, parts)))
-    return {match[1]: match[2] for match in found if match}, list(parts[len(found):])
+    matches = list(itertools.takewhile(bool, map(_ASSIGNMENT.fullmatch, parts)))
+    return {match[1]: match[2] for match in matches if match}, list(parts[len(matches):])

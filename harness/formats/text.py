@@ -27,7 +27,7 @@ def one_line(text: str, limit: int = 2000) -> str:
 
 
 def quoted(text: str, limit: int = 2000) -> str:
-    """Return what a worker or a model says, in quotation marks: no word of kopt's own. "" stays."""
+    """Return what a worker or model says in quotation marks, as it is not kopt's word; "" stays."""
     inner = one_line(text, limit - 2).replace('"', "'")
     return f'"{inner}"' if inner else ""
 
@@ -46,10 +46,10 @@ def words(text: str) -> frozenset[str]:
 
 
 def suggest(name: str, known: Iterable[str], *, listed: bool = False) -> str:
-    """Return "did you mean 'x'?", or all names if they are few and not yet `listed`."""
+    """Return "did you mean 'x'?", or all names if they are few and not yet `listed`, or ""."""
     names = list(known)
     folded = {original.lower(): original for original in names}
     close = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     if close:
         return f"did you mean {folded[close[0]]!r}?"
-    return "" if listed or len(names) > 12 else f"known: {', '.join(names)}"
+    return "" if listed or not 0 < len(names) <= 12 else f"known: {', '.join(names)}"

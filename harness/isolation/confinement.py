@@ -51,7 +51,10 @@ class Confine:
 
 
 def journals_above(*paths: str) -> list[str]:
-    """Return the journals in the folders that contain these paths: who opens one can lock it."""
+    """Return the journals in the folders that contain these paths.
+
+    A process that may open one can lock it, and so stop the engine.
+    """
     folders = dict.fromkeys(parent for path in paths for parent in Path(path).absolute().parents)
     return [str(folder / f"{JOURNAL}{end}") for folder in folders for end in JOURNAL_ENDS
             if (folder / JOURNAL).exists()]

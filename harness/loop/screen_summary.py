@@ -1,4 +1,4 @@
-"""Sums up a loop's trial: its ratio to the initial configuration, no latency below the floor."""
+"""Sums up a loop's trial: its ratio to the initial configuration, and a latency above the floor."""
 
 from __future__ import annotations
 

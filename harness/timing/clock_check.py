@@ -36,13 +36,14 @@ from harness.timing.block_times import (
 )
 
 SLOPE_TIGHT = 0.01
-"""So much of the time by which long blocks exceed short ones may be unreported, besides noise."""
+"""The share of the time by which long blocks exceed short ones that may be unreported, besides
+noise."""
 CERTAIN, SUSPECT = 0.002, 0.07
 """Error rates of a certain finding, and of a suspicion, which leads to more pairs.
 
-They bound the probability that so many pairs show an excess by noise, which is positive as often as
-negative: a certain finding needs nine of nine pairs, or 12 of 13. With up to six pairs, a suspicion
-needs all of them.
+They bound the probability that noise, which is positive as often as negative, shows an excess in as
+many pairs: a certain finding needs nine of nine pairs, or 12 of 13. With up to six pairs, a
+suspicion needs all of them.
 """
 OBVIOUS = 0.5
 """Fewer pairs suffice if all exceed the slowest of the incumbent's blocks by this share."""
@@ -242,7 +243,7 @@ def _is_suspect(above: int, pairs: int) -> bool:
 
 
 def _noise_probability(above: int, pairs: int) -> float:
-    """Return the probability that so many pairs or more are above zero by noise."""
+    """Return the probability that `above` or more of the pairs are above zero by noise."""
     return math.ldexp(sum(math.comb(pairs, count) for count in range(above, pairs + 1)), -pairs)
 
 

@@ -45,7 +45,8 @@ def choose_campaign(reader: Reader, name: str | None) -> Campaign:
         names = ", ".join(campaign.id for campaign in matching[:4])
         raise InputError(f"{name!r} matches {names}", fix="give more of the name")
     raise InputError(f"no campaign {name!r}", where=str(reader.path.parent),
-                     fix=suggest(name, [campaign.id for campaign in campaigns]))
+                     fix=suggest(name, [campaign.id for campaign in campaigns])
+                     or "kopt status lists them")
 
 
 def find_candidate(reader: Reader, name: str | None) -> Candidate | None:

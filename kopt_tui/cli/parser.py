@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypedDict
 
@@ -15,7 +16,10 @@ MOST = 2**53 - 1
 
 
 class ErrorFields(TypedDict):
-    """What went wrong, where, and the fix. Exit codes: 1 the answer is no, 2 input, 3 machine."""
+    """What went wrong, where, and the fix.
+
+    Exit codes: 1 means that the answer is no, 2 wrong usage or input, 3 a fault of the machine.
+    """
 
     what: str
     where: str
@@ -34,6 +38,21 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise InputError(message, fix=f"see {self.prog} --help")
+
+
+class Actions:
+    """The actions of a verb, such as `kopt knowledge show`."""
+
+    def __init__(self, verb: argparse.ArgumentParser) -> None:
+        self._actions = verb.add_subparsers(metavar="ACTION", parser_class=Parser)
+
+    def add(self, name: str, purpose: str) -> argparse.ArgumentParser:
+        """Add an action, whose purpose is in the verb's help and in its own."""
+        return self._actions.add_parser(name, help=purpose, description=purpose)
+
+    @property
+    def parsers(self) -> Mapping[str, argparse.ArgumentParser]:
+        return self._actions.choices
 
 
 def add_campaign(parser: argparse.ArgumentParser, default: str = "the newest campaign") -> None:

@@ -36,7 +36,10 @@ def measure_again(workspace: Path, campaign: str, candidate: str) -> None:
 
 
 def hand_in(workspace: Path, chosen: Campaign, files: Iterable[tuple[str, bytes]]) -> list[Path]:
-    """Write files to a campaign's inbox; start a host to judge them if no engine runs."""
+    """Write files to a campaign's inbox and return their paths.
+
+    If no engine runs, start a host that judges them.
+    """
     inbox = Path(chosen.path) / "inbox"
     inbox.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -78,7 +81,7 @@ def repeats_rejected(reader: Reader, chosen: Campaign, data: bytes, *,
 
 
 def _rejected(reader: Reader, chosen: Campaign) -> Iterator[tuple[Candidate, str]]:
-    """Yield the candidates that a person has rejected last, with the reason."""
+    """Yield the candidates whose newest decision is a person's rejection, with the reason."""
     newest = {decision.candidate: decision for decision in reversed(reader.decisions(chosen.id))}
     for candidate in reader.candidates(chosen.id, states=("closed",)):
         decision = newest.get(candidate.id)

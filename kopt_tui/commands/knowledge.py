@@ -19,7 +19,7 @@ from engine.routing import op_class
 from engine.routing.source_language import KERNEL_TYPES
 from kopt_tui.cli.campaign_choice import open_journal, project_here
 from kopt_tui.cli.output import print_json, print_note, print_table
-from kopt_tui.cli.parser import Parser, add_json, add_workspace
+from kopt_tui.cli.parser import Actions, add_json, add_workspace
 
 
 class ListedPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,25 +84,25 @@ def add(parser: argparse.ArgumentParser) -> None:
                      "~/.config/kopt/knowledge, and knowledge in the project.")
     add_json(parser, ListedPages)
     parser.set_defaults(action="list")
-    actions = parser.add_subparsers(metavar="ACTION", parser_class=Parser)
-    actions.add_parser("list", help="list all pages (the default)")
-    show = actions.add_parser("show", help="print one page")
+    actions = Actions(parser)
+    actions.add("list", "list all pages (the default)")
+    show = actions.add("show", "print one page")
     show.add_argument("page", metavar="PAGE", help="its name, such as ops/gemm or sm_90")
-    search = actions.add_parser("search", help="print the pages that contain all words")
+    search = actions.add("search", "print the pages that contain all words")
     search.add_argument("words", metavar="WORD", nargs="+")
-    excerpt = actions.add_parser("excerpt", help="print the pages that a worker's prompt contains")
+    excerpt = actions.add("excerpt", "print the pages that a worker's prompt contains")
     excerpt.add_argument("--op", metavar="NAME", default="", help="an op, such as matmul")
     excerpt.add_argument("--gpu", metavar="ARCH", default="", help="such as sm_90 or gfx942")
     excerpt.add_argument("--language", metavar="NAME", default="", help="such as triton or hip")
-    table = actions.add_parser(
-        "strategies", help="print what to try against which limit, and how often it has helped")
+    table = actions.add(
+        "strategies", "print what to try against which limit, and how often it has helped")
     table.add_argument("--against", metavar="LIMIT", default="", help="such as memory")
     table.add_argument("--op", metavar="NAME", default="", help="an op, such as matmul")
     table.add_argument("--language", metavar="NAME", default="", help="such as triton or c")
     table.add_argument("--card", metavar="NAME", default="",
                        help="count the campaigns on this card only, as `kopt status` names it")
-    promote = actions.add_parser(
-        "promote", help="list the tips that campaigns have learned, or make a page of one")
+    promote = actions.add(
+        "promote", "list the tips that campaigns have learned, or make a page of one")
     promote.add_argument("tip", metavar="TIP", nargs="?", default="",
                          help="its key in the list, or the start of it")
     promote.add_argument("--campaign", metavar="ID", default="",
@@ -110,13 +110,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     promote.add_argument("--project", action="store_true",
                          help="write it to knowledge/ in the campaign's project, for all who work "
                          "on it (default: to ~/.config/kopt/knowledge)")
-    demote = actions.add_parser("demote", help="remove the page of a tip")
+    demote = actions.add("demote", "remove the page of a tip")
     demote.add_argument("page", metavar="PAGE")
     answers: dict[str, tuple[type, ...]] = {
         "list": (ListedPages,), "show": (Page,), "search": (FoundPages,),
         "excerpt": (KnowledgeExcerpt,), "strategies": (ListedStrategies,),
         "promote": (ListedTips, PromotedPage), "demote": (PromotedPage,)}
-    for name, action in actions.choices.items():
+    for name, action in actions.parsers.items():
         action.set_defaults(action=name)
         add_json(action, *answers[name], default=argparse.SUPPRESS)
         add_workspace(action, default=argparse.SUPPRESS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 from engine.manifest import command_checks, rules
 from engine.manifest.benchmark_target import check_runnable
@@ -11,7 +13,8 @@ from engine.manifest.load import dump, load
 from engine.manifest.schema import Manifest
 from engine.workers import agent
 from engine.workers.model import provider_forwarder
-from harness.errors import Refused
+from harness.errors import KoptError, Refused
+from harness.tasks import task_file
 from kopt_tui.cli.output import print_json, print_note
 from kopt_tui.cli.parser import add_json, add_manifest
 from kopt_tui.cli.text_lines import print_text
@@ -30,7 +33,8 @@ def run(args: argparse.Namespace) -> int:
     if args.full and not args.json:
         print(dump(manifest), end="")
     check_runnable(manifest)
-    problems = [*command_checks.problems(manifest), *command_checks.agent_problems(manifest)]
+    problems = [*_task_problems(manifest), *command_checks.problems(manifest),
+                *command_checks.agent_problems(manifest)]
     if rules.models(manifest.pool) and (lacking := agent.missing_extra()):
         problems.append(lacking)
     is_restricted = manifest.pool.agent is not None or any(
@@ -51,6 +55,20 @@ def run(args: argparse.Namespace) -> int:
         for line in command_checks.networks(manifest):
             print(f"network of {clean(line)}")
     return 1 if problems else 0
+
+
+def _task_problems(manifest: Manifest) -> Iterator[str]:
+    """Yield why the task file of a kernel cannot be used."""
+    project, name = Path(manifest.project), manifest.target.task
+    if manifest.target.kind != "kernel":
+        return
+    if not (project / name).is_file():
+        yield f"target.task: there is no {name} in {project}"
+        return
+    try:
+        task_file.load(project / name)
+    except KoptError as error:
+        yield str(error)
 
 
 def _time_limits(manifest: Manifest) -> str:

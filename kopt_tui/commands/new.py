@@ -19,6 +19,8 @@ from engine.discovery.new.parameters import ROUNDS
 from engine.discovery.project.sources import read_source, task_files
 from engine.manifest import command_checks
 from engine.manifest.benchmark_target import command_target
+from engine.manifest.pool_schema import PoolSpec
+from engine.manifest.rules import BACKENDS
 from engine.manifest.schema import Manifest
 from engine.planning import kernel_routing, pool_size
 from harness.devices import inventory
@@ -79,13 +81,15 @@ def add(parser: argparse.ArgumentParser) -> None:
                         help="the task file, inside the project (default: the one found there)")
     parser.add_argument("--device", metavar="DEVICE", default=None, help="auto, cpu, cuda:0, UUID")
     parser.add_argument("--approval", choices=("auto", "review", "flagged"), default=None,
-                        help="who approves a gain: review (you), flagged (you, where a flag, a "
-                        "gain above 2x, other files or a loss calls for it), auto (you only for a "
-                        "loss and two flags)")
+                        help="who approves a gain: review (always you), flagged (you if the audit "
+                        "flags it, it is above 2x, it changes other files or a class loses), auto "
+                        "(you only if a class loses, or if kernel time, a held-out shape or the "
+                        "benchmark's check is in doubt)")
     parser.add_argument("--rounds", metavar="N", type=int, default=None,
                         help=f"the most rounds (default {ROUNDS})")
     parser.add_argument("--backends", metavar="A,B", default=None,
-                        help="the backends of the workers")
+                        help=f"the workers, of {', '.join(BACKENDS)} (default: "
+                        f"{','.join(PoolSpec().backends)})")
     parser.add_argument("--agent", metavar="NAME|COMMAND", default=None,
                         help=f"a coding agent as a worker: {', '.join(agent_templates.names())}, "
                         "or a command such as 'my-agent --prompt-file {prompt}'; {worktree} is "

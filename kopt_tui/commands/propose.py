@@ -36,6 +36,6 @@ def run(args: argparse.Namespace) -> int:
         for name, knob in proposed.search_space.items()))
     for constraint in proposed.constraints:
         print(f"require {constraint}")
-    print_text(proposed.edit_surface)
+    print_text(f"candidates may change {proposed.edit_surface}")
     print_text(phrases.clean(proposed.routing))
     return 0

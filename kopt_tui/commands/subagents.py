@@ -29,7 +29,7 @@ from kopt_tui.cli.gpu_gate import open_target
 from kopt_tui.cli.new import new_harness
 from kopt_tui.cli.output import print_facts, print_json, print_note, print_table
 from kopt_tui.cli.parser import (
-    Parser,
+    Actions,
     add_campaign,
     add_json,
     add_workspace,
@@ -82,21 +82,21 @@ def add(parser: argparse.ArgumentParser) -> None:
                      "~/.config/kopt/subagents, and subagents in the project.")
     add_json(parser, ListedSubagents)
     parser.set_defaults(action="list", source=None)
-    actions = parser.add_subparsers(metavar="ACTION", parser_class=Parser)
-    listing = actions.add_parser("list", help="list all subagents (the default)")
+    actions = Actions(parser)
+    listing = actions.add("list", "list all subagents (the default)")
     listing.add_argument("--source", metavar="FILE", type=Path, default=None,
                          help="only those that may work on this source")
-    show = actions.add_parser("show", help="print one subagent and its prompt's template")
+    show = actions.add("show", "print one subagent and its prompt's template")
     show.add_argument("name", metavar="NAME")
-    check = actions.add_parser("check", help="check all files; print a line for each invalid one")
-    render = actions.add_parser("render", help="print the exact prompt for a campaign: the "
-                                "subagent's, then the newest slot's task")
+    check = actions.add("check", "check all files; print a line for each invalid one")
+    render = actions.add("render", "print the exact prompt for a campaign: the subagent's, then "
+                         "the newest slot's task")
     render.add_argument("name", metavar="NAME")
     add_campaign(render)
     render.add_argument("--manifest", metavar="FILE", type=Path, default=None,
                         help="for a campaign that has not started yet, of this manifest")
-    write = actions.add_parser("harness", help="have a benchmark written for a kernel that has "
-                               "none, check it and freeze it")
+    write = actions.add("harness", "have a benchmark written for a kernel that has none, check it "
+                        "and freeze it")
     new_harness.add(write)
     for action, answers in ((listing, (ListedSubagents,)), (show, (Subagent,)),
                             (check, (CheckedSubagents,)), (render, (RenderedPrompt,)),

@@ -25,7 +25,7 @@ EFFECTS = {
 
 
 MOST_LINES = 4
-"""So many lines of a fact are shown."""
+"""The most lines of a fact that are shown."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

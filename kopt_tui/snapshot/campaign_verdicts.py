@@ -50,7 +50,7 @@ def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
     elif row.valid and row.correct:
         reason = COMPARED.get(row.purpose, "")
         outcome = row.purpose if row.purpose in (*COMPARED, "e2e",
-                                         reference_lines.PURPOSE) \
+                                                 reference_lines.PURPOSE) \
             else "measured"
     else:
         verdict = harmless_verdict(row)

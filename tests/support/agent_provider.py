@@ -20,7 +20,7 @@ SHELLS = ("bash", "Bash", "run_shell_command", "exec_command", "shell")
 @contextmanager
 def agent_provider(commands: list[str], last: str) -> Iterator[str]:
     """Run the provider; yield its address. Requests without a shell tool get the last text."""
-    left = [*commands]
+    remaining = [*commands]
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -37,7 +37,7 @@ def agent_provider(commands: list[str], last: str) -> Iterator[str]:
         def do_POST(self) -> None:
             body, path = json.loads(self._body()), self.path.partition("?")[0]
             tool = _shell_of(body)
-            command = left.pop(0) if tool and left else None
+            command = remaining.pop(0) if tool and remaining else None
             call = None if tool is None or command is None else \
                 {"name": tool["name"], "input": _arguments(tool, command)}
             text = "I run a command." if call else last
@@ -47,7 +47,7 @@ def agent_provider(commands: list[str], last: str) -> Iterator[str]:
                 return
             is_stream = bool(body.get("stream")) or "streamGenerate" in path
             kind = "text/event-stream" if is_stream else "application/json"
-            self._send(200, protocol(text, call, len(left), is_stream).encode(), kind)
+            self._send(200, protocol(text, call, len(remaining), is_stream).encode(), kind)
 
         def _body(self) -> bytes:
             if self.headers.get("Transfer-Encoding") != "chunked":

@@ -75,7 +75,7 @@ HOST = r"""
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-int main(int count, char **words) { /* as CUDA's driver does it, in so many processes */
+int main(int count, char **words) { /* like CUDA, in as many processes as asked */
     for (int left = count > 1 ? atoi(words[1]) : 1; left > 1; left--) {
         if (fork() == 0) { execl(words[0], words[0], "1", NULL); _exit(9); }
         wait(NULL);

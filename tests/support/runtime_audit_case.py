@@ -55,7 +55,7 @@ class Bench:
                          python=None, env={})
         oracle, posed = self._oracles.get((target.op, target.reference)) or self._open(problem)
         built = kernel.make(target, Path(case.tree(folder, problem, source)), "candidate",
-                           replace(place, scratch=str(self._scratch(problem))))
+                            replace(place, scratch=str(self._scratch(problem))))
         with self._alone, RunnerPool(PYTHON_LIMITS) as runners, runners.start(built) as runner:
             memory = CaseMemory(oracle, runner, posed)
             assert memory.call(posed).bad == 0

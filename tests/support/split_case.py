@@ -101,7 +101,7 @@ SAME = {"context": "context", "heads": "heads"}
 
 def group(condition: str, point: dict[str, int], *classes: str, **config: Value) -> ClassGroup:
     return ClassGroup(config=config, classes=classes or (condition,), points=(point,), gain=0.2,
-                 condition=conditions.parse(condition))
+                      condition=conditions.parse(condition))
 
 
 def start(source: str) -> dict[str, Value]:

@@ -53,7 +53,7 @@ def open_screening(folder: Path, wall_s: float, source: str = WORK) -> Screening
     task = target(language="python", classes=(
         ConfigClass(name="small", shape={"n": 331}), ConfigClass(name="large", shape={"n": 4099})))
     made = Screening(task, SearchJob(tree=at, reference=at), inventory.find("cpu"),
-                  Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
+                     Settings(scratch=str(folder / "scratch"), wall_s=wall_s),
                      TunableSource.parse(source, language="python"),
                      zygote=shared_zygotes.zygote("python"))
     made.triton_builds = NoPrecompiler(task, Path(at), "sm_90",

@@ -54,7 +54,7 @@ def choose_rows(classes: Sequence[Stratum], table: Sequence[TableColumn],
 
 
 def row_cells(keys: Sequence[str], table: Sequence[TableColumn],
-          rows: Sequence[int]) -> tuple[dict[str, str], ...]:
+              rows: Sequence[int]) -> tuple[dict[str, str], ...]:
     """Return some rows, each as its cells by config column."""
     by_name = {column.name: column for column in table}
     return tuple({key: by_name[key].cells[row] for key in keys} for row in rows)

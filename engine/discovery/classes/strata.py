@@ -75,8 +75,8 @@ class _Feature:
 
 
 def find_strata(table: Sequence[TableColumn], costs: Sequence[float], *,
-         others: Sequence[Sequence[float]] = (), shares: Sequence[float] = (),
-         configs: Sequence[str] = (), is_timed: bool = True) -> Strata:
+                others: Sequence[Sequence[float]] = (), shares: Sequence[float] = (),
+                configs: Sequence[str] = (), is_timed: bool = True) -> Strata:
     """Find the config classes of a table's rows, at least one, from their columns and costs.
 
     `others` are costs of the same rows by other implementations. `shares` are the rows' weights
@@ -135,7 +135,7 @@ def _sizes(table: Sequence[TableColumn], is_timed: bool) -> Iterator[RowSize]:
     for size in table:
         if size.role == "size":
             other_cells = [column.cells for column in table
-                      if column.role in ("path", "size") and column is not size]
+                           if column.role in ("path", "size") and column is not size]
             yield RowSize(numbers=size.numbers, other_cells=tuple(zip(*other_cells, strict=True)) or
                           ((),) * len(size.numbers), prior=float(is_timed and bool(
                               columns.name_words(size.name) & columns.WORDS["sizes"])))

@@ -1,4 +1,4 @@
-"""Draft a command target's manifest: infer its parameters, let a person edit them, write it."""
+"""Draft a command target's manifest: infer its parameters, complete them by a run, build it."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ OF_RUN = {"check": ("says whether a row's result is correct", "let the benchmark
                     "as the largest error against a plain computation; then --check 'err <= 1e-6'"),
           "metrics": ("is a time or a rate with its unit in its name", "name it like time_ms or "
                       "gbps; then --metrics time_ms")}
-"""Required parameters that a run of the benchmark can show: what no column of its table does if
-they stay unknown, and what to do then."""
+"""Required parameters that a run of the benchmark can show. If one stays unknown, the error says
+that no column of the table does the first text; the second one is the advice."""
 _REDIRECTED = re.compile(r"(?<![0-9&>])>>?\s*([\w./-]+\.\w+)\s*$")
 PRINT_CHECK = "let the benchmark print PASS or FAIL, its largest error, or a checksum"
 MOST_COLUMNS = 12

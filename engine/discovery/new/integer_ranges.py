@@ -13,7 +13,7 @@ from harness.formats.expression import names_of, whole
 from harness.tasks.target import Arg, Target
 
 MOST_SIZES = 4
-"""So many sizes are tried for one argument."""
+"""The most sizes that are tried for one argument."""
 BOUNDS = "write other bounds as low and high in the task"
 _FLAG = re.compile(r"(?:.*_)?(?:masks?|flags?|valid|keep|active|enabled)_?", re.IGNORECASE)
 """Names of inputs whose values are 0 and 1."""
@@ -38,7 +38,7 @@ def choices(task: Target, arg: Arg) -> Iterator[Arg]:
     """Yield an integer input with ranges to try, the likeliest first.
 
     One whose only dimension ends in `+ 1`, as row pointers have, is first tried as offsets. A mask
-    or flag stays 0 or 1: any range would be accepted, and hardly one of its values be 0.
+    or flag stays 0 or 1: a wider range would be accepted too, and hardly any value would be 0.
     """
     if _FLAG.fullmatch(arg.name):
         yield replace(arg, low=0, high=2)

@@ -1,4 +1,4 @@
-"""Resolves the names of a C expression in a program's text: to numbers, or to names that stay."""
+"""Resolves the names in a C expression of a host program: to numbers, or to a kernel's sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.formats import expression
 
 MOST_STEPS = 20
 EVERYWHERE = 0
-"""In place of a function's id: a constant stands for a size in all functions."""
+"""The key of `symbols` that has this in place of a frame's id holds for all functions."""
 MATH: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt, "rsqrt": lambda value: value ** -0.5, "pow": math.pow, "exp": math.exp,
     "log": math.log, "min": min, "max": max}
@@ -36,10 +36,10 @@ class UnknownValue(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class HostExpressions:
-    """Resolves expressions of one call's functions.
+    """Resolves expressions in the functions that lead to one call.
 
-    `symbols` are names that stay, by function and name, with what they are called then. Constants
-    in `stay` keep their names, and with `keeps_unknown` so does what the text does not say.
+    `symbols` are the kernel's sizes by the host's name for each, a pair of a frame's id and a name.
+    Constants in `stay` keep their names; with `keeps_unknown` names without a known value do too.
     """
 
     constants: Mapping[str, int]
@@ -52,14 +52,14 @@ class HostExpressions:
         return self._number(self.resolve(text, frame))
 
     def resolve(self, text: str, frame: Frame, item: int = 4, steps: int = MOST_STEPS) -> ast.expr:
-        """Return an expression with its names resolved; `item` is the size of an unknown type.
+        """Return an expression with its names resolved. Raises UnknownValue.
 
-        Raises UnknownValue.
+        `item` is the result of `sizeof` for a type that kopt does not know.
         """
         if match := _DEFAULT.match(text):
-            text = match["value"]  # of an argument of the program that may be given
+            text = match["value"]  # the default of an optional argument of the program
         text = without_casts(_SIZEOF.sub(
-            lambda found: str(BYTES.get((found["type"] or "").strip(), item)), text))
+            lambda match: str(BYTES.get((match["type"] or "").strip(), item)), text))
         text = re.sub(r"\b\w*::", "", _SUFFIX.sub(r"\1", text))
         try:
             tree = ast.parse(source_constants.python_expression(text).replace("\n", " "),
@@ -147,7 +147,7 @@ class HostExpressions:
         return ast.BinOp(raised, ast.FloorDiv(), part)
 
     def _depends(self, name: str, frame: Frame, item: int, steps: int) -> bool:
-        """Return whether a constant of the source is computed from names that stay."""
+        """Return whether a host variable of this name is computed from the kernel's sizes."""
         try:
             return steps > 0 and name in frame.variables and bool(expression.names_in(self.resolve(
                 frame.variables[name], frame, item, steps - 1)) & set(self.symbols.values()))
@@ -207,7 +207,7 @@ def without_casts(text: str) -> str:
 
 
 def _joined(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
-    """Return an operation; C divides whole numbers by `/`, which is `//` here, others exactly."""
+    """Return an operation. A division with a float literal is exact, any other rounds down."""
     match left, op, right:
         case _, ast.LShift(), _ if not expression.names_in(left) | expression.names_in(right):
             value, bits = expression.evaluate(left, {}), expression.evaluate(right, {})

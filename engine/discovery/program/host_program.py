@@ -1,6 +1,6 @@
-"""Reads the host code of a C or CUDA program: who calls a function, variables, allocations.
+"""Reads the host code of a C or CUDA program: calls of a function, variables, allocations.
 
-Only the text is read. Two functions of one name, and variables of inner blocks, are not told apart.
+Only the text is read: functions of the same name count as one, and so do variables of one function.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CALLED = re.compile(r"^(?:\([^()]*\)\s*)?(?P<name>[A-Za-z_]\w*)\s*(?=\()")
 
 @dataclass(frozen=True)
 class Frame:
-    """A function of the host on the way to the kernel: what its names stand for."""
+    """A host function in the chain of calls that leads to the kernel, with its names' values."""
 
     body: str
     variables: Mapping[str, str]
@@ -70,7 +70,7 @@ class HostCall:
 def calls(name: str, program: str) -> Iterator[HostCall]:
     """Yield the calls and launches of a function or of a template's instance.
 
-    A function with several callers is yielded once for each.
+    A call is yielded once for each chain of callers that leads to it.
     """
     for site, caller in _sites(name, program):
         for frame in _frames(caller, program, MOST_FRAMES, site.at):
@@ -83,7 +83,10 @@ def calls(name: str, program: str) -> Iterator[HostCall]:
 
 
 def returning(value: str, frame: Frame, program: str) -> Frame | None:
-    """Return the function whose call gives a value, with RETURNED for its result, or None."""
+    """Return the frame of the function that the text `value` calls; RETURNED holds its result.
+
+    None if the text is no call of a function of the program.
+    """
     match = _CALLED.match(value)
     if match is None:
         return None
@@ -96,7 +99,10 @@ def returning(value: str, frame: Frame, program: str) -> Frame | None:
 
 
 def allocated(name: str, body: str) -> tuple[str, bool] | None:
-    """Return the length with which a function allocates an array, and whether it is in bytes."""
+    """Return the length of an array that a function allocates, and whether it is in bytes.
+
+    None if the function does not allocate it.
+    """
     at, cast = rf"\b{re.escape(name)}\b", r"(?:\([^()]*\)\s*)?"
     for pattern, in_bytes in (
             (r"\b(?:cuda|hip)(?:Malloc\w*|HostAlloc)\s*(?:<[^<>]*>)?"
@@ -181,7 +187,7 @@ def _frames(name: str, program: str, depth: int, end: int | None = None) -> Iter
 
 
 def _passed(function: DeclaredFunction, values: Sequence[str]) -> dict[str, str]:
-    """Return the values of a function's parameters by name, of the last ones by default."""
+    """Return the values of a function's parameters by name; those not passed have their default."""
     passed: dict[str, str] = {}
     for n, part in enumerate(split_parts(function.parameters)):
         head, _, default = part.partition("=")
@@ -202,8 +208,8 @@ def _variables(body: str) -> dict[str, str]:
     """
     body = _STRING.sub('""', body)
     looped = set(_LOOPED.findall(body))
-    found = {match["name"]: f"dim3({match['sizes']})" for dims in _DIM3.findall(body)
-             for part in split_parts(dims) if (match := _SIZES.match(part.strip()))}
+    values = {match["name"]: f"dim3({match['sizes']})" for dims in _DIM3.findall(body)
+              for part in split_parts(dims) if (match := _SIZES.match(part.strip()))}
     for statement in re.split(r"[;{}]", body):
         for part in split_parts(statement):
             names, value = _assigned(part.strip())
@@ -254,7 +260,7 @@ def _assigned_dims(body: str) -> dict[str, str]:
 
 
 def _rest(text: str, start: int) -> str:
-    """Return what follows up to the bracket that closes the one that is open."""
+    """Return the text from `start` to the bracket that closes the one around it."""
     depth = 0
     for index in range(start, len(text)):
         depth += (text[index] in "([{") - (text[index] in ")]}")

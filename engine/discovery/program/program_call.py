@@ -42,10 +42,10 @@ _POINTER = re.compile(r"^(?:thrust::raw_pointer_cast\()?(?:\([^()]*\)\s*)?&?\s*"
 class ProgramCall:
     """What the text of a program passes to a kernel.
 
-    `shapes` are in sizes of the kernel, `scalars` are the other numbers; `sizes` are those of each
-    call, by argument, if a call's text says them all. `launch` is in sizes, scalars and constants
-    of the kernel's source, and in other names of the host, which config classes have to define;
-    None for a plain call, or if it cannot be expressed.
+    `shapes` are expressed in the kernel's sizes, `scalars` are its other numbers. `sizes` has, for
+    each call whose text says all its sizes, their values by argument. `launch` is expressed in
+    sizes, scalars and constants of the kernel's source, and in other names of the host, which
+    config classes have to define; None for a plain call, or if it cannot be expressed.
     """
 
     launch: Launch | None = None
@@ -68,7 +68,8 @@ class ProgramCall:
 def find(kernel: CFunction, texts: Sequence[str]) -> ProgramCall:
     """Return what a program passes to a kernel; the first text is the kernel's, others may call it.
 
-    A shape that the first call does not show is left out.
+    Shapes come from one call only, the first that shows any: those that it does not show are
+    left out.
     """
     own, *others = texts
     constants = {name: value for text in reversed(texts)
@@ -134,7 +135,7 @@ class _Call:
         self._known = next(iter(self.sizes()), {})
 
     def _name(self, size: str, text: str, frame: Frame | None) -> None:
-        """Let each plain name that a size has in the functions of the host stand for that size."""
+        """Record the names under which the host's functions pass on a size."""
         while frame is not None and (text := without_casts(text)).isidentifier():
             is_constant = text in self._constants and text not in frame.variables
             self._symbols.setdefault((EVERYWHERE if is_constant else id(frame), text), size)
@@ -166,19 +167,19 @@ class _Call:
         return found
 
     def scalars(self) -> dict[str, str]:
-        """Return the numbers that are no sizes and that the text says."""
-        found = {}
+        """Return the values of scalars that are no sizes, as far as the text gives them."""
+        values = {}
         for arg in self._kernel.args:
             if arg.shape is None and arg.value is None:
                 with contextlib.suppress(UnknownValue):
-                    found[arg.name] = repr(
+                    values[arg.name] = repr(
                         self._numbers.number(self._values[arg.name], self._frame))
-        return found
+        return values
 
     def launch(self) -> Launch | None:
         """Return the launch, None for a plain call or one that cannot be expressed.
 
-        Where the text does not say how many threads a block has, it is a constant with a default.
+        A number of threads that the text does not give becomes a constant with a default.
         """
         names = HostExpressions(constants=self._constants, symbols=self._symbols,
                                 stay=frozenset(self._kernel.constants), keeps_unknown=True)
@@ -194,7 +195,7 @@ class _Call:
         return None if launch.fault() else launch
 
     def _axes(self, text: str, names: HostExpressions) -> tuple[int | str, ...]:
-        """Return the dimensions of a `dim3` or of a number."""
+        """Return the dimensions of a `dim3`, or the single one of a number."""
         frame: Frame | None = self._frame
         inner = text.strip()
         while frame is not None and inner.isidentifier() and inner not in names.stay:
@@ -245,7 +246,7 @@ class _Call:
         raise UnknownValue(arg.name)
 
     def _dims(self, factors: Sequence[ast.expr], item: int) -> str:
-        """Return the dimensions whose product, times the bytes of an item, is that of factors."""
+        """Return dimensions whose product, times `item` bytes, is the product of the factors."""
         dims: list[str | int] = []
         for node in factors:
             value = node.value if isinstance(node, ast.Constant) else ast.unparse(node)
@@ -265,7 +266,10 @@ class _Call:
         return ", ".join(self._size_of(dim) if isinstance(dim, int) else dim for dim in dims)
 
     def _size_of(self, number: int) -> str:
-        """Return the product of fewest sizes that is a number, if only one is, else the number."""
+        """Return a number as the product of as few sizes as possible, if only one product fits.
+
+        Otherwise return the number.
+        """
         for count in (1, 2, 3):
             products = [names for names in itertools.combinations_with_replacement(
                 self._known, count) if math.prod(map(self._known.__getitem__, names)) == number]

@@ -43,9 +43,9 @@ class Benchmark:
 
 
 def find_benchmarks(project: Path) -> list[Benchmark]:
-    """Return the scripts that write a table of times or rates, the likeliest first.
+    """Return the scripts that seem to be benchmarks and write a table, the likeliest first.
 
-    Much else is written as JSON: such a script must also name a column of times or rates.
+    A script that writes JSON, which is used for much else, must name a column of times or rates.
     """
     scored = []
     for path in sources.project_files(project):
@@ -61,8 +61,9 @@ def find_benchmarks(project: Path) -> list[Benchmark]:
 
 
 def by_name(project: Path) -> Benchmark | None:
-    """Return the first script whose name says that it is a benchmark, though not which table it
-    writes, None if there is none.
+    """Return the first script whose name says that it is a benchmark, None if there is none.
+
+    It need not name the table that it writes.
     """
     script = next((path for path in sources.project_files(project) if path.suffix == ".py"
                    and words(path.stem) & {"bench", "benchmark", "benchmarks"}
@@ -180,9 +181,9 @@ def _header(path: Path) -> tuple[str, ...]:
 
 
 def _keys(text: str) -> list[str]:
-    """Return the keys of the first object in a JSON list, alone or in an object.
+    """Return the keys of the first object of a JSON list, which may be a value of an object.
 
-    Raises ValueError if the text is no JSON.
+    Raises ValueError if the text is not JSON.
     """
     value = json.loads(text)
     lists = list(value.values()) if isinstance(value, dict) else [value]

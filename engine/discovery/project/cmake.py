@@ -38,14 +38,16 @@ class CMakeProject:
             if has_tests else ""
 
     def program(self, source: PurePosixPath) -> tuple[str, str]:
-        """Return the target that a source is part of and the path of its program, ("", "") if
-        several targets may be it or the project chooses where programs go.
+        """Return the target of the program that a source is part of, and the program's path.
+
+        A single program is taken even if no file names the source as its part. Returns ("", "") if
+        it is not clear which program it is, or if the project sets where its programs go.
         """
-        found = [(path.parent, name, words.split()) for path, text in self.texts.items()
-                 for name, words in _PROGRAM.findall(text)]
-        named = [entry for entry in found
+        programs = [(path.parent, name, words.split()) for path, text in self.texts.items()
+                    for name, words in _PROGRAM.findall(text)]
+        named = [entry for entry in programs
                  if source.name in {PurePosixPath(word.strip('"')).name for word in entry[2]}]
-        if len(chosen := named or found) != 1 or any(map(_MOVED.search, self.texts.values())):
+        if len(chosen := named or programs) != 1 or any(map(_MOVED.search, self.texts.values())):
             return "", ""
         folder, name, _ = chosen[0]
         return name, f"./{PurePosixPath(FOLDER, folder, name)}"
@@ -61,7 +63,7 @@ class CMakeProject:
 def build(folder: str = FOLDER, target: str = "") -> str:
     """Return the command that builds a target, or all, into a folder.
 
-    A cache that was copied with the project names another folder, which CMake refuses.
+    CMake refuses a cache that was copied with the project, as it names another folder.
     """
     return f"rm -f {folder}/CMakeCache.txt && cmake -S . -B {folder} -DCMAKE_BUILD_TYPE=Release " \
         f"&& cmake --build {folder}" + (f" --target {target}" if target else "")

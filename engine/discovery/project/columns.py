@@ -135,12 +135,12 @@ class GuessedColumns:
     implementations: tuple[str, ...]
     """Implementations that the table has times of, the measured one first."""
     rivals: tuple[str, ...] = ()
-    """The metrics among which only their order decided; empty if there is a reason."""
+    """The metrics of all implementations that rank as high as the first, if it is not alone."""
 
 
 def guess_columns(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None = None,
-          hint: str = "") -> GuessedColumns:
-    """Guess from the names, and from the cells of a run if there was one.
+                  hint: str = "") -> GuessedColumns:
+    """Guess the roles of columns from their names, and from the cells of a run if there was one.
 
     `hint` is text, such as the kernel's path, that may name the measured implementation.
     """
@@ -230,7 +230,7 @@ def _check(names: Sequence[str], cells: Mapping[str, Sequence[str]] | None) -> s
         return f"{name} == 0"
     if name_words(name) & WORDS["fingerprints"]:
         return f"{name} == {next(iter(values))}"
-    if numbers == {1.0}:
+    if numbers == {1.0} and not name_words(name) & WORDS["errors"]:
         return f"{name} == 1"
     word = next(iter(values))
     return f"{name} == {word}" if len(values) == 1 and word.casefold() in PASS_WORDS else name

@@ -209,7 +209,10 @@ def declared(text: str) -> Iterator[DeclaredFunction]:
 
 
 def _arguments(parameters: str) -> tuple[Arg, ...] | None:
-    """Return the arguments without a stream at the end; None if a type is not known."""
+    """Return the arguments; None if a type is not known.
+
+    A last parameter that is a stream, or an untyped pointer, which may be one, is left out.
+    """
     parts = parameters.split(",")
     if _STREAM.search(parts[-1]):
         parts.pop()

@@ -1,4 +1,4 @@
-"""The transformations that apply to the files which candidates may change besides the first source.
+"""Finds the transformations that apply to the editable files of a project besides its first source.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from engine.transformations import transformation_registry
 from engine.transformations.transformation_registry import ApplicableChange
 
 MOST_FILES = 8
-"""Limit of the files that are changed, the first by path."""
+"""Most files to which transformations are applied: the first ones, shallow folders before deep."""
 SUFFIXES = (*kernel_source.SOURCES, ".py")
 
 
 def of_files(tree: Path, edit: Sequence[str],
              left_out: Collection[str] = ()) -> tuple[ApplicableChange, ...]:
-    """Return the transformations of the sources in `edit`, with their paths in `tree`."""
+    """Return the transformations of the sources that the globs `edit` match, with their paths."""
     return tuple(change for changes in list(_by_file(tree, edit, left_out))[:MOST_FILES]
                  for change in changes)
 

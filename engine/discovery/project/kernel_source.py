@@ -37,7 +37,10 @@ class KernelSource:
 
 
 def find_kernel(project: Path, script: str) -> KernelSource:
-    """Return the kernel-like files that a benchmark script imports, loads or names."""
+    """Return the kernel-like files that a benchmark script imports, loads or names.
+
+    If none of them looks like a kernel, all of them are returned.
+    """
     source = read_source(project / script)
     folder = (project / script).parent
     near = list(dict.fromkeys(_near(project, folder, source)))
@@ -60,7 +63,10 @@ def find_kernel(project: Path, script: str) -> KernelSource:
 
 
 def format_command(project: Path, files: Sequence[str]) -> str:
-    """Return the project's command to format some files, "" if it has no formatter."""
+    """Return the command that formats some files in the project's style.
+
+    "" if the project has no style for them, or the formatter is not installed.
+    """
     settings = read_source(project / "pyproject.toml")
     has_style = (project / ".clang-format").is_file()
     formatters = (("clang-format", "clang-format -i", has_style, SOURCES),
@@ -133,7 +139,8 @@ def _first_file(project: Path, folder: Path, *names: str) -> Iterator[Path]:
 
 
 def _build(project: Path, loader_sources: Sequence[str]) -> str:
-    """Return the command that builds the library a benchmark loads, "" if it needs none."""
+    """Return the command that builds the library a benchmark loads, "" if none is needed or known.
+    """
     libraries = [
         name for text in loader_sources for name in re.findall(r"[\"']([^\"'\s]+\.so)[\"']", text)
     ]

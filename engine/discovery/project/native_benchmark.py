@@ -17,7 +17,7 @@ from engine.routing import source_language
 PRINTED = "benchmark.txt"
 """The file to which the benchmark's output goes."""
 OF_CMAKE = f"./{cmake.FOLDER}/PROGRAM > {PRINTED}"
-"""The form of a benchmark that CMake builds."""
+"""The command of a benchmark that CMake builds; PROGRAM stands for its name."""
 TARGETS = ("bench", "benchmark", "run")
 TESTS = ("test", "check")
 SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip")

@@ -50,9 +50,9 @@ class _Pointers:
                           if (declarator := node.child_by_field_name("declarator"))}
 
     def of(self, function: str, above: frozenset[str]) -> tuple[list[str], frozenset[str]]:
-        """Return a function's parameters, and those that it may write through.
+        """Return a function's parameters, and those through which it may write.
 
-        For a function that calls itself, one of those `above`, these are all.
+        `above` are the functions whose calls led here: one that calls itself may write through all.
         """
         node = self.functions.get(function)
         body = node.child_by_field_name("body") if node is not None else None
@@ -90,7 +90,7 @@ class _Pointers:
         return frozenset(name for name, is_read in first.items() if is_read)
 
     def _accesses(self, node: Node, types: dict[str, str]) -> Iterator[tuple[str, bool]]:
-        """Yield the names through which a node reads (True) or may write, as it is evaluated."""
+        """Yield each name through which a node reads (True) or may write (False), in C's order."""
         if node.type == "sizeof_expression":
             return
         if node.type == "pointer_expression" and self.parsed.text(node).startswith("&"):
@@ -144,7 +144,7 @@ class _Pointers:
                      if each.type == "identifier"), "")
 
     def _follow(self, body: Node, roots: dict[str, set[str]], types: dict[str, str]) -> bool:
-        """Add the parameters from which local pointers come; return whether any was new."""
+        """Record from which parameters local pointers come; return whether anything was new."""
         is_new = False
         for part in parts(body, "init_declarator", "assignment_expression"):
             left = part.child_by_field_name("declarator") or part.child_by_field_name("left")
@@ -154,10 +154,10 @@ class _Pointers:
             name = self.parsed.declared_name(left)[0] if part.type == "init_declarator" \
                 else self.parsed.text(left)
             if types.get(name, "").endswith("*"):
-                found = {root for each in self.parsed.names(value)
-                         for root in roots.get(each, ())}
-                is_new |= not found <= roots.setdefault(name, set())
-                roots[name] |= found
+                of_value = {root for each in self.parsed.names(value)
+                            for root in roots.get(each, ())}
+                is_new |= not of_value <= roots.setdefault(name, set())
+                roots[name] |= of_value
         return is_new
 
     def _written(self, part: Node, types: dict[str, str], above: frozenset[str]) -> set[str]:
@@ -181,7 +181,7 @@ class _Pointers:
         by_reference = self._by_reference(called, given)
         if called in self.functions:
             names, written = self.of(called, above)
-            given = [each for each, name in zip(given, names, strict=False) if name in written]
+            args = [each for each, name in zip(args, names, strict=False) if name in written]
         elif self._reads(called):
             given = given[:1] if called in FIRST_WRITTEN else []
         depths = {} if called.isupper() else {

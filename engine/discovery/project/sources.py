@@ -32,7 +32,7 @@ C_TYPES = {
     "long long int": "int64", "long int": "int64", "_Float16": "float16",
     **dict.fromkeys(BOOLS, "uint8"),
 }
-"""Unsigned types are passed as signed ones of that width: kopt draws no value that differs."""
+"""Unsigned types of 16 or more bits are passed as signed ones: kopt draws no value that differs."""
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _FUNCTION = re.compile(r"^([A-Za-z_][\w \t*]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.MULTILINE)
@@ -72,7 +72,7 @@ def kernel_sources(project: Path) -> list[Path]:
 
 
 def uses_triton(project: Path, source: str) -> bool:
-    """Return whether a Python source, or a file that it may import from its project, has kernels.
+    """Return whether a Python source names Triton, or any Python file of its project has kernels.
     """
     return "triton" in source or any(
         "triton.jit" in read_source(path) for path in project_files(project, MOST_DEEP)
@@ -80,7 +80,8 @@ def uses_triton(project: Path, source: str) -> bool:
 
 
 def project_files(project: Path, depth: int = MAX_DEPTH) -> list[Path]:
-    """Return files to a depth, shallow ones first; none of build or hidden folders."""
+    """Return files to a depth, shallow ones first; none of NO_SOURCES, `build` or hidden folders.
+    """
     files: list[Path] = []
     folders = [project]
     for _ in range(depth):

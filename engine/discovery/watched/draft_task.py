@@ -17,7 +17,7 @@ from harness.tasks.target import MAX_ELEMENTS, Arg, ConfigClass
 
 MOST_CLASSES = 6
 LEAST_CLASSES = 3
-"""So many of the most called shapes are classes; the smallest, largest and an odd one follow."""
+"""The most called shapes that become classes if more than MOST_CLASSES were called."""
 ORDER = {"tensor": 0, "tuple": 1, "number": 2}
 """Order in which arguments give names to sizes, by kind; all other kinds come last."""
 
@@ -288,7 +288,7 @@ def _recorded(calls: Sequence[ObservedCall], args: Sequence[Arg], sizes: SizeNam
 
 
 def _representatives(every: Sequence[ConfigClass]) -> Iterator[ConfigClass]:
-    """Yield the most called classes, the smallest, the largest, an odd one; all if they are few."""
+    """Yield the most called classes, the smallest, the largest, one of odd sizes; or all of few."""
     if len(every) <= MOST_CLASSES:
         yield from every
         return

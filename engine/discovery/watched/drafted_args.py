@@ -41,7 +41,8 @@ def with_bounds(arg: Arg, calls: Sequence[ObservedCall], sizes: SizeNames,
                 remarks: list[str]) -> Arg:
     """Return a tensor with bounds of its values, and if they are integers with their structure.
 
-    Outputs, bools and floats around 0 get no bounds; those of other floats are rounded.
+    Outputs, bools, floats around 0 and floats of one value get no bounds; those of other floats are
+    rounded outwards.
     """
     values = [call.args[arg.name] for call in calls]
     known = [(value.low, value.high) for value in values
@@ -108,7 +109,7 @@ def _limit(highs: Sequence[int], least: Sequence[int], sizes: SizeNames) -> int 
     if len(set(highs)) == 1:
         return None
     fitting = [values for values in {sizes.symbols[name] for name in sizes.symbols}
-             if all(high < size and count <= size for high, size, count in zip(
+               if all(high < size and count <= size for high, size, count in zip(
                  highs, values, least, strict=True)) and len(set(values)) > 1]
     return sizes.matching(min(fitting, key=sum)) if fitting else None
 

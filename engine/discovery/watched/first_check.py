@@ -32,7 +32,7 @@ OVERWRITTEN = "were overwritten"
 """What a verdict says of a kernel that changed its inputs."""
 COPIES = "the adapter copies the inputs, as the backward pass overwrites them; copying is timed too"
 DOUBTED = 32
-"""An error of so many times what the order of a sum explains is likely another computation's."""
+"""An error this many times larger than the order of a sum explains shows another computation."""
 
 
 @dataclass(frozen=True, kw_only=True)

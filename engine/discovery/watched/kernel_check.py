@@ -23,8 +23,8 @@ from harness.tasks.target import Target
 SETTLES_S = 60.0
 """Seconds after which no other range of integers is tried."""
 SLOWER, TRIAL_S = 2.0, 8.0
-"""A trial may take so many times the seconds of the first verdict, and so many more: a range that
-makes the kernel far slower is not the one that people use."""
+"""A trial may take SLOWER times the seconds of the first verdict plus TRIAL_S: a range that makes
+the kernel far slower is not the one that people use."""
 
 
 def judge(task: Target, project: Path, device: Device, *, python: str | None,

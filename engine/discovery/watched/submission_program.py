@@ -19,7 +19,7 @@ FILE = f"{FOLDER}/calls.py"
 REFERENCE, SPECS = "reference.py", "task.yml"
 NEEDED = {"ref_kernel", "generate_input"}
 MOST_SMALL = 4
-"""So many of the tests are run on a CPU."""
+"""The most tests that are run on a CPU."""
 
 
 def write(project: Path, source: str, entry: str, *, small: bool) -> str:

@@ -25,7 +25,7 @@ class RoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     rewrites: int
     fixed: int
     split: str
-    """Why so many slots are planned, with the weights."""
+    """What decided how many slots are planned, such as `mode fixed` or the weights."""
     planned_weight: float
     fixed_weight: float
     """Best plausible speedup times success rate, of planned slots and of all others."""

@@ -86,8 +86,8 @@ def with_suggestions(context: EngineContext, inputs: PlanInputs, past: CampaignH
 def _prompt(context: EngineContext, inputs: PlanInputs) -> str:
     setup, target, view = context.setup, context.setup.target, inputs.survey
     listed = "\n".join(
-        f"- {limit.id}: {limit.limiter} {limit.config_class}: {limit.detail}; {limit.advice}"
-        for limit in (tunable.bottleneck for tunable in view.bottlenecks))
+        f"- {each.id}: {each.limiter} {each.config_class}: {each.detail}; {each.advice}"
+        for each in (tunable.bottleneck for tunable in view.bottlenecks))
     source = read_text(setup.tree(setup.repo.tip) / target.source) if target.source else ""
     return _TASK.format(
         count="1 hypothesis" if planned_share(inputs) == 1 else

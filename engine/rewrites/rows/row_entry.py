@@ -17,7 +17,7 @@ ROWS_TILE = 2048  # kopt: knob ROWS_TILE in [512, 1024, 2048, 4096] elements of 
 ROWS_PER_THREAD = 16  # kopt: knob ROWS_PER_THREAD in [4, 8, 16, 32] elements of a thread
 '''
 LONG_KNOBS = '''\
-ROWS_WHOLE = 16384  # kopt: knob ROWS_WHOLE in [4096, 8192, 16384, 32768] longest at once
+ROWS_WHOLE = 16384  # kopt: knob ROWS_WHOLE in [4096, 8192, 16384, 32768] longest row in registers
 ROWS_BLOCK = 4096  # kopt: knob ROWS_BLOCK in [1024, 2048, 4096, 8192] elements of a step
 '''
 WHOLE_OR_LONG = '''    is_whole = width <= ROWS_WHOLE

@@ -37,7 +37,7 @@ from engine.rewrites.rows.row_statistics import Statistics, lines_of
 from engine.rewrites.template_catalog import Catalog
 
 Measured = tuple[Statistic, Ref]
-"""A statistic and the value whose rows it is of."""
+"""A statistic, and the value over whose rows it is computed."""
 
 
 class RowKernel:
@@ -82,23 +82,23 @@ class RowKernel:
         return levels
 
     def _measure(self, nodes: list[Node]) -> None:
-        wanted: dict[Measured, Statistics] = {}
+        added: dict[Measured, Statistics] = {}
         for node in nodes:
             made = op_at(self.graph, node)
             assert made is not None
             key: Measured = (made[0].statistic, node.bound["input"])
             if key not in self.statistics:
-                name = f"s{len(self.statistics) + len(wanted)}"
-                wanted[key] = Statistics(made[0].statistic, name)
-        if not wanted:
+                name = f"s{len(self.statistics) + len(added)}"
+                added[key] = Statistics(made[0].statistic, name)
+        if not added:
             return
         values: dict[Measured, str] = {}
         later: list[str] = []
         visit = self._begin(FULL) if self.is_long else self.now
         start = f"start{visit.suffix}"
-        for key in wanted:
+        for key in added:
             values[key] = self._value(key[1], FULL)
-        for key, statistic in wanted.items():
+        for key, statistic in added.items():
             before, within, after = lines_of(statistic, values[key], self.is_long, start, FULL)
             self.lines += before
             visit.lines += within
@@ -106,7 +106,7 @@ class RowKernel:
         if self.is_long:
             self._end(visit, "columns")
         self.lines += later
-        self.statistics |= wanted
+        self.statistics |= added
 
     def _begin(self, place: RowPlace) -> Pass:
         """Begin a loop over a row's columns."""

@@ -16,8 +16,8 @@ DEFAULT_EPS = 1.1920928955078125e-07
 
 Statistic = Literal["sum", "squares", "max", "min", "peak", "moments"]
 """What a pass over a row gives: `sum`, `max` and `min` of its values, the sum of `squares`; `peak`:
-the maximum, the `total` of exponentials of the distances to it, and that if it is `finite`, else
-NaN; `moments`: mean, variance."""
+the maximum, the `total` of exponentials of the distances to it, and `finite`: that total, or NaN if
+it is infinite; `moments`: mean, variance."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,7 +65,7 @@ class RowRegion:
 
 def find(graph: ModuleGraph, known: Catalog, live: set[str]) -> list[RowRegion]:
     """Return regions that share no node, around reductions and then around cuts of rows."""
-    found: list[RowRegion] = []
+    regions: list[RowRegion] = []
     taken: set[str] = set()
     free = live - graph.unsteady
     for node in sorted(graph.nodes, key=lambda each: (
@@ -78,9 +78,9 @@ def find(graph: ModuleGraph, known: Catalog, live: set[str]) -> list[RowRegion]:
             continue
         region = _Finder(graph, known, free - taken, space).around(node)
         if region is not None:
-            found.append(region)
+            regions.append(region)
             taken |= region.names
-    return found
+    return regions
 
 
 class _Finder:
@@ -92,7 +92,7 @@ class _Finder:
         self.returned = graph.returned()
 
     def around(self, anchor: Node) -> RowRegion | None:
-        """Return the largest region that contains the anchor; None if it is the anchor alone."""
+        """Return the largest region with the anchor; None if no other call can be part of it."""
         inside = set(sorted(self._connected(anchor), key=lambda name: abs(
             int(name[1:]) - int(anchor.name[1:])))[:MOST_NODES])
         while True:

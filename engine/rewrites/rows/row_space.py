@@ -45,7 +45,7 @@ class RowSpace:
         return self.shape[:self.first] + (1,) * (len(self.shape) - self.first)
 
     def extent(self, shape: tuple[int, ...]) -> Extent | None:
-        """Return what a value of this shape is."""
+        """Return how a value of this shape belongs to the rows; None if it does not."""
         if shape == self.shape:
             return "full"
         if shape[:self.first] == self.shape[:self.first] and set(shape[self.first:]) <= {1}:

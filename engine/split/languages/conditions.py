@@ -73,7 +73,7 @@ def find(inside: Sequence[Point], outside: Sequence[Point],
     comparisons = list(_comparisons(inside, columns))
     for count in range(1, MOST_COMPARISONS + 1):
         separating = [Condition(chosen) for chosen in combinations(comparisons, count)
-                 if not any(Condition(chosen).holds(point) for point in outside)]
+                      if not any(Condition(chosen).holds(point) for point in outside)]
         if separating:
             return min(separating, key=lambda condition: _cost(condition, outside))
     return None

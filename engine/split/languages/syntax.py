@@ -22,7 +22,7 @@ class EntryFunction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """One definition or directive at file scope; a comment belongs to it only on its last line."""
+    """One definition or directive at file scope, with a comment on its last line, no other one."""
 
     begin: int
     end: int

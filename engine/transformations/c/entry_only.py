@@ -1,4 +1,7 @@
-"""Hides the functions of a C source that its entry does not need: no change there is measured."""
+"""Hides the functions of a C source that its entry does not need.
+
+A change of these would not be measured.
+"""
 
 from __future__ import annotations
 

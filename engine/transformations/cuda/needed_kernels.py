@@ -1,6 +1,6 @@
 """Hides the device functions of a CUDA or HIP source that its entry does not need.
 
-No change there is measured.
+A change of these would not be measured.
 """
 
 from __future__ import annotations

@@ -83,9 +83,9 @@ def _add_missing(parsed: ParsedTriton) -> None:
         if not parsed.is_plain(launch.kernel) or None in passed:
             continue
         kernel = parsed.kernels[launch.kernel]
-        wanted = ["num_warps", *(["num_stages"] if parsed.calls(kernel, "dot") else [])]
+        options = ["num_warps", *(["num_stages"] if parsed.calls(kernel, "dot") else [])]
         missing = list[str]()
-        for option in wanted:
+        for option in options:
             if option not in passed:
                 key = launch.kernel, option
                 if key not in knobs:

@@ -27,7 +27,7 @@ from engine.workers.model.asked_model import (
 
 PR_SET_DUMPABLE = 4
 FORMAT_ERRORS = 5
-"""So many answers in a row without a usable command end the attempt."""
+"""Answers in a row without a usable command that end the attempt."""
 LONGEST_ANSWER = 200_000
 """Characters of an answer to a single request."""
 

@@ -29,7 +29,9 @@ log = logging.getLogger("kopt.engine")
 
 
 class ProviderRoutes(TunnelServer):
-    """A context manager; `reach` is what a process may reach. `folder` gets a hosts file.
+    """Forwards connections until its `with` block ends; `folder` gets a hosts file.
+
+    `reach` is for the process that connects.
 
     Raises InputError for an IPv6 address, or more addresses than a process may be given.
     """

@@ -50,9 +50,9 @@ class KernelLaunches:
 
     def __add__(self, other: KernelLaunches) -> KernelLaunches:
         return KernelLaunches(launches=self.launches + other.launches,
-                      total_ns=self.total_ns + other.total_ns,
-                      least_ns=min(self.least_ns, other.least_ns),
-                      blocks=self.blocks + other.blocks)
+                              total_ns=self.total_ns + other.total_ns,
+                              least_ns=min(self.least_ns, other.least_ns),
+                              blocks=self.blocks + other.blocks)
 
 
 KernelProfile = Mapping[str, KernelLaunches]

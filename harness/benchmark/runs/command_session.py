@@ -68,7 +68,7 @@ class CommandSession:
 
     @contextmanager
     def lock(self) -> Iterator[DeviceLock]:
-        """Hold the device's lock: nothing else is measured there; on a CPU kopt pauses the rest."""
+        """Hold the device's lock: nothing else is measured there; a CPU's pauses other work."""
         with device_lock.acquire(*self.device.lock_names, cancel=self.environment.cancel,
                                  on_wait=self._on_wait,
                                  is_idle=partial(inventory.is_idle, self.device)) as held:

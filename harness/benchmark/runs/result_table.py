@@ -167,7 +167,7 @@ def read(path: Path, name: str, folder: Path, python: str | None = None,
     folder.mkdir(parents=True, exist_ok=True)
     units = sorted(metric_units.KNOWN) if path.name.endswith(PRINTED) else []
     try:
-        with Peer("read_csv", cwd=folder, limits=READ_LIMITS, python=python,
+        with Peer("read_results", cwd=folder, limits=READ_LIMITS, python=python,
                   confine=Confine(cards=False), zygote=reading_zygote(python),
                   cancel=cancel) as peer:
             answer = peer.ask("read", path=str(path), limits=TABLE_LIMITS, units=units)

@@ -149,7 +149,7 @@ class BenchmarkEvaluation:
 MOST, LEAST_S = 6, 60.0
 """Most rows that are checked, and for how many seconds, or as long as the pairs took if longer."""
 SLOWER, LEAST_ROW_S = 10.0, 10.0
-"""A row's time limit as a multiple of the incumbent's longest run, but at least so many seconds."""
+"""A row's time limit: SLOWER times the incumbent's longest run, but at least LEAST_ROW_S."""
 
 
 def checked(session: BenchmarkSession, results: ModeResults, verdict: Verdict) -> Verdict:

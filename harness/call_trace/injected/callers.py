@@ -1,6 +1,7 @@
-"""Records what the variables of a watched call's callers are, when these return.
+"""Records the variables of a watched call's callers, when the callers return.
 
-Then nothing of a caller is kept. Callers that are still running are recorded when the program ends.
+Nothing of a caller is kept after that. Callers that are still running are recorded when the program
+ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST, OF_KIND = 32, 4
-"""Callers that are recorded; so many for each kind of call."""
+"""Most callers that are recorded: in all, and for each kind of call."""
 MOST_ABOVE = 8
 MOST_LOCALS = 200
 BENCHES = ("do_bench", "do_bench_cudagraph")

@@ -13,7 +13,7 @@ MOST_DEEP, MOST_PARTS = 3, 64
 
 
 def has_parts(value: Any, depth: int = 1) -> bool:
-    """Return whether a value is a tuple or list with a tensor in it, or a dict by strings."""
+    """Return whether a value is a tuple or list with a tensor in it, or a dict with text keys."""
     if depth > MOST_DEEP or type(value) not in (tuple, list, dict) or len(value) > MOST_PARTS:
         return False
     if type(value) is dict:
@@ -57,13 +57,13 @@ def take_apart(names: list[str], values: list[Any], parts: dict[str, list[str]])
 
         def leaf(proposed: str, part: Any) -> str:
             nonlocal at
-            found = "".join(letter if letter.isalnum() else "_" for letter in proposed)
-            while found in names:
-                found += "_"
-            names.insert(at, found)
+            free_name = "".join(letter if letter.isalnum() else "_" for letter in proposed)
+            while free_name in names:
+                free_name += "_"
+            names.insert(at, free_name)
             values.insert(at, part)
             at += 1
-            return found
+            return free_name
 
         packed[name] = expression(value, name, leaf, own)
     return packed
@@ -78,9 +78,9 @@ def of_arguments(value: Any, argument: Callable[[Any], str]) -> str:
 
     def leaf(_: str, part: Any) -> str:
         if is_tensor(part):
-            found = argument(part)
-            unknown.extend([] if found else [part])
-            return found
+            name = argument(part)
+            unknown.extend([] if name else [part])
+            return name
         if part is not None and not isinstance(part, (bool, int, float, str)):
             unknown.append(part)
         return repr(part)

@@ -1,4 +1,4 @@
-"""Records in which files the Triton kernels are that a watched call launches."""
+"""Records the files of the Triton kernels that a watched call launches."""
 
 from __future__ import annotations
 

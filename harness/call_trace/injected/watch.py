@@ -214,13 +214,13 @@ class TracedCall:
         _samples[0] += 1
         results = returned if isinstance(returned, (tuple, list)) else [returned]
         write("call", slot=self.shape[0], names=self.names, keywords=self.keywords,
-               members=self.members, packed=self.packed, grads=self.grads, args=self.described,
-               contents=self.contents, written=self.written, integers=self.integers,
-               single=not isinstance(returned, (tuple, list)),
-               returned=[describe(value) for value in results],
-               same=[next((index for index, value in enumerate(self.values)
-                           if value is result or same_memory(value, result)), -1)
-                     for result in results])
+              members=self.members, packed=self.packed, grads=self.grads, args=self.described,
+              contents=self.contents, written=self.written, integers=self.integers,
+              single=not isinstance(returned, (tuple, list)),
+              returned=[describe(value) for value in results],
+              same=[next((index for index, value in enumerate(self.values)
+                          if value is result or same_memory(value, result)), -1)
+                    for result in results])
 
     def outputs(self) -> list[Any]:
         """Return the tensors that it wrote to or returned."""

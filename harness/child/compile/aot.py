@@ -2,9 +2,9 @@
 
 Runs the host function on uninitialised tensors, with each launch replaced by a compilation. Where
 other operations of torch may do most of the work, tensors lie on its `meta` device: without memory,
-such operations cost nothing.
-Argument types, alignments, constants and warps are those that a GPU would get, and so is Triton's
-cache key. Talks JSON lines over a socket. Needs torch and triton.
+such operations cost nothing. Argument types, alignments, constants and numbers of warps are those
+that a GPU would get, and so is Triton's cache key. Talks JSON lines over a socket. Needs torch and
+triton.
 
 `stubs` loads no project code: it builds the small C modules that Triton needs to launch kernels on
 NVIDIA GPUs. Triton 3.6 builds one per kernel signature, later versions one for all; both build one

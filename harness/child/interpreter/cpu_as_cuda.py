@@ -1,4 +1,4 @@
-"""Gives code that asks for a CUDA device the CPU, on a machine without a GPU.
+"""Makes code that asks for a CUDA device run on the CPU, on a machine without a GPU.
 
 Tests and wrappers of public kernels name their device: `device="cuda"`, `x.cuda()`, `x.is_cuda`.
 """
@@ -20,8 +20,8 @@ PROPERTIES = {"multi_processor_count": 1, "multiprocessor_count": 1, "warp_size"
               "major": CAPABILITY[0], "minor": CAPABILITY[1], "total_memory": 1 << 34,
               "name": "Triton's interpreter"}
 """What host code reads about the card, which is absent: kernels run in the interpreter."""
-EMPTY = ("synchronize", "empty_cache", "manual_seed", "manual_seed_all", "set_device", "init",
-         "reset_peak_memory_stats", "ipc_collect")
+NO_OPS = ("synchronize", "empty_cache", "manual_seed", "manual_seed_all", "set_device", "init",
+          "reset_peak_memory_stats", "ipc_collect")
 """Functions of torch.cuda that do nothing here."""
 
 
@@ -62,7 +62,7 @@ def _is_available() -> bool:
 def install() -> bool:
     """Let torch.cuda describe the CPU unless there is a GPU; return whether it describes the CPU.
 
-    Code that names the device runs with CpuAsCuda.
+    Code that names a CUDA device also needs the mode CpuAsCuda.
     """
     cuda: Any = import_module("torch.cuda")
     if cuda.is_available is _is_available or cuda.is_available():
@@ -73,7 +73,7 @@ def install() -> bool:
     cuda.get_device_capability = lambda *_: CAPABILITY
     cuda.get_device_properties = lambda *_: SimpleNamespace(**PROPERTIES)
     cuda.max_memory_allocated = cuda.memory_allocated = lambda *_: 0
-    for name in EMPTY:
+    for name in NO_OPS:
         setattr(cuda, name, lambda *_, **__: None)
     module: Any = torch
     module.Generator = CpuGenerator

@@ -83,7 +83,7 @@ def do_bench(function: Any, *_: Any, quantiles: Any = None, **__: Any) -> Any:
 
 
 def do_without_card() -> None:
-    """Let host code of this process ask for its card and choose one where there is none."""
+    """Let host code of this process query and select a card on a machine that has none."""
     from importlib import import_module
 
     from triton.backends.compiler import GPUTarget

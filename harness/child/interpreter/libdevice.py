@@ -1,7 +1,7 @@
 """Computes functions of CUDA's libdevice in Triton's interpreter, which lacks them.
 
-Each is computed in float64 and rounded once, which is at least as exact as libdevice. Functions
-that round in a given direction, and those on bits, stay unsupported.
+Each is computed in float64 and, for float32, rounded once, which is at least as exact as libdevice.
+Functions that round in a given direction, and those on bits, stay unsupported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 MODULES = "triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice"
-"""Those of the second know which dtypes they take and return; those of the first are empty."""
+"""The second module's functions know which dtypes they take and return; the first's are empty."""
 PREFIX = "__nv_"
 
 
@@ -83,7 +83,8 @@ def function_of(symbol: str) -> Callable[..., Any] | None:
 
 
 def install() -> None:
-    """Let kernels that this process interprets call the functions, under all their names."""
+    """Let kernels that this process interprets call the functions, by whatever name they import.
+    """
     from triton.language import core
     from triton.runtime import interpreter
 

@@ -16,7 +16,7 @@ SEEDS = 3
 MOST_WEIGHTS = 1 << 28
 """Most elements of a model that is made to learn the range of its weights."""
 TRIED = 7
-"""One input value in so many is set to a bound, to see whether the answer stays finite."""
+"""One in TRIED input values is set to a bound, to see whether the answer stays finite."""
 LEAST_SEEN = 16
 """The fewest values from which a structure is recognised."""
 ROUGH = {torch.float16: 0.01, torch.bfloat16: 0.05}

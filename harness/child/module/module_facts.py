@@ -45,7 +45,7 @@ class ModuleLearner:
         self.source = ProblemSource(job["path"])
         self.notes: list[str] = []
         requested = {name: tuple(value) if isinstance(value, list) else value
-                 for name, value in job["sizes"].items()}
+                     for name, value in job["sizes"].items()}
         for value in self.source.open(requested).init():
             _check_literal(value)
         declared = self.source.open({}).sizes

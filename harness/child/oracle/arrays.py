@@ -113,10 +113,10 @@ class Arrays:
         return value * (1 + part * self.as_wide(self.library.sign(side)))
 
     def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
-        """Return the largest absolute and relative errors, and the count of wrong non-finite ones.
+        """Return the largest absolute and relative errors, and how many values should be finite.
 
-        An error is relative to the expected value or to the root mean square of all expected
-        values, whichever is larger.
+        Only values that are finite in `want` count. An error is relative to the expected value or
+        to the root mean square of all expected values, whichever is larger.
         """
         known = self.library.isfinite(want)
         if not known.all():
@@ -134,10 +134,10 @@ class Arrays:
                 int(self.library.count_nonzero(~finite)))
 
     def lost(self, got: Any, want: Any) -> float:
-        """Return the largest error of a row or a column, relative to what is expected of it.
+        """Return the largest error of a row or a column, relative to its expected values' size.
 
-        Of flat values, rows are pieces. Rows and columns of fewer than FEWEST values, and those
-        whose values are as small as rounding, do not count; neither do integers.
+        A vector is cut into rows. Rows and columns of fewer than FEWEST values, and those whose
+        values are as small as rounding errors, do not count; neither do integers.
         """
         cut = table(want.shape)
         if cut is None or "float" not in str(got.dtype):

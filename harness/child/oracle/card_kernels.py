@@ -29,7 +29,7 @@ class CardKernels:
     """
 
     def __init__(self, torch: Any, dtypes: Iterable[str], folder: Path) -> None:
-        """Begin to compile for values of these dtypes, and of float64, as references are.
+        """Begin to compile for values of these dtypes, and of float64, the references' dtype.
 
         What was compiled stays in `folder`. Raises FileNotFoundError where the compiler library is
         missing.
@@ -44,7 +44,8 @@ class CardKernels:
         self._function = cache(self._loaded)
 
     def support(self, *values: Any) -> bool:
-        """Return whether there are kernels for these tensors: on the card, of one such dtype."""
+        """Return whether kernels exist for these tensors: all on the card, of one compiled dtype.
+        """
         code = self._code.get(values[0].dtype)
         return code is not None and all(
             value.is_cuda and value.dtype is values[0].dtype for value in values) \
@@ -64,8 +65,8 @@ class CardKernels:
         """Return by row the largest relative difference, as a multiple of `limit`.
 
         A result of at most 1 may be only an upper bound of the difference; a larger one is computed
-        from all elements of the row (with a limit of 0 it is 2, whatever the difference is). See
-        `errors` of the arrays for what a difference is relative to.
+        from all elements of the row (with a limit of 0 it is 2 for any difference). What a
+        difference is relative to: see `Arrays.errors`.
         """
         torch, (rows, columns) = self._torch, want.shape
         squares = torch.zeros(rows, dtype=torch.float64, device=want.device)

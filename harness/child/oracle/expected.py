@@ -14,7 +14,8 @@ from .inputs import SPIKED
 OUT_OF_RANGE = re.compile(r"out of (range|bounds)|device-side assert|class values must be",
                           re.IGNORECASE)
 MOST_LEFT_OUT = 0.5
-"""Most expected values that may be non-finite, except on inputs that hold such values."""
+"""The largest share of expected values that may be non-finite, unless the inputs hold such values.
+"""
 
 
 class NoAnswer(ValueError):
@@ -46,7 +47,7 @@ class ExpectedValues:
 
     def __init__(self, arrays: Any, reference: Any) -> None:
         self.arrays, self.reference = arrays, reference
-        self.lost = ""
+        self.card_fault = ""
         """Why the card no longer answers this process, if an index was out of range there."""
 
     def compute(self, case: Contents, dtypes: list[str]) -> None:
@@ -75,7 +76,7 @@ class ExpectedValues:
         if not odd:
             return value
         what = f"{odd} of {count} expected values of {name} are not finite" \
-               f"{' in ' * bool(dtype)}{dtype}, first number {first}"
+               f"{' in ' * bool(dtype)}{dtype}, the first at index {first}"
         if odd > (count - 1 if case.kind in SPIKED else MOST_LEFT_OUT * count):
             raise NoAnswer(f"on {case.kind} inputs {what}: declare low, high or a structure of the "
                            "inputs for which the reference gives finite values")
@@ -100,7 +101,7 @@ class ExpectedValues:
                     raise
                 text = f"an index is out of range on {case.kind} inputs: " \
                     f"{_describe_drawn_integers(case)}"
-                self.lost = text if "device-side" in str(error) else ""
+                self.card_fault = text if "device-side" in str(error) else ""
                 raise NoAnswer(text) from None
             self.arrays.release()  # outside of the handler, which holds the failed call's values
         raise AssertionError

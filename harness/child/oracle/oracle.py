@@ -22,7 +22,7 @@ from .slot_memory import SlotMemory
 from .tape import Tape
 
 TAPES_SHARE = 4
-"""Tapes of a class take at most one part in so many of a card's free memory."""
+"""The tapes of a class take at most 1 / TAPES_SHARE of a card's free memory."""
 
 
 class OracleProgram:
@@ -63,7 +63,7 @@ class OracleProgram:
         try:
             self.expected.compute(case, job["dtypes"])
         except Exception as error:
-            if not job["may_skip"] or self.expected.lost:
+            if not job["may_skip"] or self.expected.card_fault:
                 raise
             return {"skip": one_line(error), "controls": [], "notes": [], "shapes": []}
         self.cases[job["case"]] = case
@@ -206,7 +206,7 @@ class OracleProgram:
         try:
             self.expected.compute(case, job["dtypes"])
         except Exception as error:
-            if self.expected.lost:
+            if self.expected.card_fault:
                 raise
             return {"skip": one_line(error), "damage": damage}
         self.cases[job["case"]] = case
@@ -259,8 +259,8 @@ def main(descriptor: int) -> None:
             reference = job.get("reference") or ""
             oracle = OracleProgram(job)
             return {"libraries": versions_of_libraries()}
-        if oracle is not None and oracle.expected.lost:
-            return {"error": oracle.expected.lost, "kind": NoAnswer.__name__}
+        if oracle is not None and oracle.expected.card_fault:
+            return {"error": oracle.expected.card_fault, "kind": NoAnswer.__name__}
         answer: dict[str, Any] = getattr(oracle, job["op"])(job)
         return answer
 

@@ -20,12 +20,11 @@ from .inputs import OF_ROWS, draw, two_values
 
 LEAST_EXTRA = 64
 WHOLE = 16
-"""The least number of positions, for each kind, at which contents may begin on the tape of a
-tensor with a structure. Its contents are replaced only as a whole, and begin where its structure
-does."""
+"""The contents of a tensor with a structure begin where the structure does on its tape: at one of
+at least WHOLE positions for each kind. They are replaced only as a whole."""
 FEW = 1 << 14
-"""About the least number of elements that such a tape has for each kind beyond the contents of one
-slot, so that short contents seldom repeat."""
+"""On such a tape each kind has about FEW elements more than the contents of one slot, or a quarter
+of these if that is more, so that short contents seldom repeat."""
 MORE_NOISE = 4096
 """Elements that the noise has beyond the values, so that short inputs have many contents too."""
 ALIKE = "constant", "tied"

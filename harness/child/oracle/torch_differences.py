@@ -34,7 +34,7 @@ class TorchDifferences(Arrays):
         far = torch.cat([torch.linalg.vector_norm(some - other, math.inf, dim=1)
                          for some, other in zip(got.split(step), want.split(step), strict=True)])
         scale = self._scale_of_rows(want[:, ::max(1, want.shape[1] // SAMPLED)]) / 2
-        relative = far.to(scale.dtype) / scale  # of a sample, halved: a bound with a margin
+        relative = far.to(scale.dtype) / scale  # the scale of a sample is halved, to have a margin
         return relative / limit if limit > 0 else torch.where(relative == 0, 0.0, 2.0)
 
     def differences(self, got: Any, want: Any, limit: float = 0.0) -> list[float]:

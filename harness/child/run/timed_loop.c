@@ -3,8 +3,8 @@
    kopt builds this file (harness/compile/timed_loop.py), and a runner opens it before it loads a
    candidate. A C kernel's signature is prepended as CALL(entry, arguments). Python's functions are
    those of its stable ABI, declared here so that no headers are needed. System calls are made
-   directly, because a library's functions can be replaced. Functions return 0, or -1 on an error of
-   the channel. */
+   directly, because a library's functions can be replaced. Functions return 0, or -1 on an error,
+   unless their comment says otherwise. */
 
 #define _GNU_SOURCE
 #include <signal.h>
@@ -183,7 +183,7 @@ static int stamp(void)
     return system_call(SYS_write, state.of.stamps, (long)"", 1, 0) == 1 ? 0 : -1;
 }
 
-/* Wait for a word of the owner, which it sends when the contents are there. */
+/* Wait for a word of the owner, which it sends when the arguments' contents are in place. */
 static int await_start(uint64_t *word)
 {
     other_handlers(1);
@@ -237,7 +237,8 @@ EXPORT int64_t kopt_run(void *entry, const union argument *rows, const int32_t *
     return float_mode() == state.of.mode ? ns : OTHER_MODE;
 }
 
-/* Say that all is ready, wait for the start, and report the time of these calls. */
+/* Say that all is ready, wait for the start, and report the time of these calls; OTHER_MODE as in
+   kopt_run. */
 EXPORT int kopt_block(void *entry, const union argument *rows, const int32_t *order, int64_t calls,
                     int stop)
 {

@@ -84,7 +84,10 @@ class CaseMemory:
         return self.judge(case, 0, known, outputs_only=True)
 
     def close(self) -> None:
-        """Free the memory; a kernel with weights keeps it mapped, since it may remember them."""
+        """Free the memory; where the case has weights the runner keeps it mapped.
+
+        Its kernel may remember them.
+        """
         if not self._has_weights:
             self.peer.ask("drop", case=self.id)
         self.forget()

@@ -65,11 +65,11 @@ def placed(tensors: Sequence[Mapping[str, Any]], *, end: int = GUARD_BYTES,
             stored, nbytes = "float32", 2 * nbytes
         if tensor.get("layout") == "columns":
             nbytes *= 2
-        taken = -(-nbytes // GUARD_BYTES) * GUARD_BYTES
-        shift = (taken - nbytes) // LINE_BYTES * LINE_BYTES
+        reserved = -(-nbytes // GUARD_BYTES) * GUARD_BYTES
+        shift = (reserved - nbytes) // LINE_BYTES * LINE_BYTES
         result.append({**tensor, "stored": stored, "nbytes": nbytes,
                        "offset": end + (shift if tensor.get("layout") == "end" else 0)})
-        end += taken + GUARD_BYTES
+        end += reserved + GUARD_BYTES
     return result, end
 
 

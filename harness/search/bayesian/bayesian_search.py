@@ -20,7 +20,7 @@ from harness.verdict import Config
 DESIGNED = 10
 """Configurations tried before the model is used: far apart, so that each adds information."""
 CHECKED = 4
-"""With advice, only so many of them are tried, to test whether advice tells slow from fast."""
+"""With advice, only CHECKED of the DESIGNED are tried, to test if advice tells slow from fast."""
 DRAWN = 50
 """Random draws; the one farthest from those chosen so far is next. Fewer leave more to chance."""
 LIKELY = 8

@@ -16,7 +16,7 @@ from harness.verdict import Config, Value
 ENUMERATED = 400_000
 """Most combinations of choices for which every legal configuration is listed."""
 KNOWN = 40_000
-"""Up to so many legal configurations are all kept; of more, a sample is drawn."""
+"""Most legal configurations of which all are kept; of more, a sample is drawn."""
 SAMPLED, SAMPLED_MOST = 4_000, 8_000
 """Configurations of a sample at first, and at most."""
 ADDED = 256

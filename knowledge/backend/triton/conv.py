@@ -10,12 +10,12 @@ import triton
 import triton.language as tl
 
 CONV_FILTERS = 128  # kopt: knob CONV_FILTERS in [32, 64, 128, 256] filters of a tile
-CONV_PLACES = 128  # kopt: knob CONV_PLACES in [32, 64, 128, 256] results of each own in a tile
-CONV_DEPTH = 64  # kopt: knob CONV_DEPTH in [32, 64, 128] values of a step, of two bytes
+CONV_PLACES = 128  # kopt: knob CONV_PLACES in [32, 64, 128, 256] results of each filter in a tile
+CONV_DEPTH = 64  # kopt: knob CONV_DEPTH in [32, 64, 128] values of two bytes in a step
 CONV_GROUP = 8  # kopt: knob CONV_GROUP in [1, 4, 8, 16] tiles in a row that share filters
 CONV_WARPS = 8  # kopt: knob CONV_WARPS in [4, 8] warps of a tile
 CONV_STAGES = 3  # kopt: knob CONV_STAGES in [2, 3, 4] steps in flight; fewer if memory is short
-CONV_TF32 = 3  # kopt: knob CONV_TF32 in [3, 1] products of a float32 one; 1 has errors of 2^-12
+CONV_TF32 = 3  # kopt: knob CONV_TF32 in [3, 1] TF32 products for a float32 one; 1: errors of 2^-12
 
 # A thread keeps its part of the sums in its 255 registers.
 # kopt: require CONV_FILTERS * CONV_PLACES <= CONV_WARPS * 32 * 128

@@ -19,9 +19,9 @@ GEMM_WARPS = 8  # kopt: knob GEMM_WARPS in [4, 8] warps of a tile
 GEMM_STAGES = 4  # kopt: knob GEMM_STAGES in [2, 3, 4, 5] steps in flight; fewer if memory is short
 GEMM_PERSISTENT = 1  # kopt: knob GEMM_PERSISTENT in [0, 1] 1: a program takes several tiles
 GEMM_DESCRIBED = 1  # kopt: knob GEMM_DESCRIBED in [0, 1] 1: loads by TMA where memory allows
-GEMM_SPLIT = 0  # kopt: knob GEMM_SPLIT in [0, 1, 2, 4, 8, 16] parts of K; 0: as tiles are few
-GEMM_DEEP = 16  # kopt: knob GEMM_DEEP in [4, 16, 64] K over M, N: fp32 in six BF16, low tiles
-GEMM_FLAT = 128  # kopt: knob GEMM_FLAT in [0, 64, 128] K of fp32 below it: six BF16, small tiles
+GEMM_SPLIT = 0  # kopt: knob GEMM_SPLIT in [0, 1, 2, 4, 8, 16] parts of K; 0 fills the device
+GEMM_DEEP = 16  # kopt: knob GEMM_DEEP in [4, 16, 64] K / max(M, N) from which fp32 uses six BF16
+GEMM_FLAT = 128  # kopt: knob GEMM_FLAT in [0, 64, 128] K below which fp32 uses six BF16
 GEMM_FP32 = 1  # kopt: knob GEMM_FP32 in [0, 1, 2] float32 by 0 FMA, 1 three TF32, 2 six BF16
 
 # A thread keeps its part of the sums in its 255 registers.

@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-NORM_BACKWARD_TILE = 4096  # kopt: knob NORM_BACKWARD_TILE in [512, 1024, 2048, 4096] of short rows
-NORM_BACKWARD_PER_THREAD = 16  # kopt: knob NORM_BACKWARD_PER_THREAD in [8, 16, 32] elements
+NORM_BACKWARD_TILE = 4096  # kopt: knob NORM_BACKWARD_TILE in [512, 1024, 2048, 4096] values a tile
+NORM_BACKWARD_PER_THREAD = 16  # kopt: knob NORM_BACKWARD_PER_THREAD in [8, 16, 32] values a thread
 NORM_BACKWARD_PROGRAMS = 2  # kopt: knob NORM_BACKWARD_PROGRAMS in [1, 2, 4, 8] a multiprocessor
 
 
@@ -27,19 +27,19 @@ def norm_backward_rows(x, dy, weight, dx, weights, biases, rows, n, eps, CENTER:
         inside = (row < rows) & (i < n)
         at = row.to(tl.int64) * n + i
         value = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
-        given = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
+        gradient = tl.load(dy + at, mask=inside, other=0.0).to(tl.float32)
         if CENTER:
             value = tl.where(inside, value - tl.sum(value, 1, keep_dims=True) / n, 0.0)
         scale = 1.0 / tl.sqrt(tl.sum(value * value, 1, keep_dims=True) / n + eps)
         value *= scale
         if OF_WEIGHT:
-            weight_sum += given * value
+            weight_sum += gradient * value
         if OF_BIAS:
-            bias_sum += given
-        given *= factor
-        result = given - value * (tl.sum(given * value, 1, keep_dims=True) / n)
+            bias_sum += gradient
+        gradient *= factor
+        result = gradient - value * (tl.sum(gradient * value, 1, keep_dims=True) / n)
         if CENTER:
-            result -= tl.sum(given, 1, keep_dims=True) / n
+            result -= tl.sum(gradient, 1, keep_dims=True) / n
         tl.store(dx + at, result * scale, mask=inside)
     own = tl.program_id(0).to(tl.int64) * n + i
     if OF_WEIGHT:
@@ -68,9 +68,9 @@ def norm_backward_units(x):
 
 
 def norm_backward(x, dy, weight=None, eps=1e-5, dims=1, kind="layer", of="x"):
-    """The gradients of a norm over the last dims: a tuple by x, weight, bias as `of` names them.
+    """Return the gradients of a norm over the last `dims` dimensions: a tuple.
 
-    kind: layer or rms; of: x, xw or xwb.
+    kind: layer or rms; of: x, xw or xwb: by x, by the weight too, by the bias too.
     """
     n = x.shape[x.dim() - dims:].numel()
     x, dy = x.contiguous(), dy.contiguous()

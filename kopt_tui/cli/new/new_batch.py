@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, project: Path) -> int:
     """Write the missing manifests and print a line for each file; return 1 if one failed."""
     files = [*modules(project), *definitions(project)]
     if not files:
-        raise InputError("no file defines Model, get_inputs and get_init_inputs, or is a "
+        raise InputError("no file defines Model, get_inputs and get_init_inputs, and none is a "
                          "flashinfer-bench definition", where=str(project))
     place = place_on(inventory.find("cpu"), "python", scratch="", python=None, env={})
     warm = WarmStart(kind_of(place, "python"))
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, project: Path) -> int:
         for number, file in enumerate(files, 1):
             if not args.json:
                 print(f"{number}/{len(files)} {clean(file.name)}", file=sys.stderr)
-            result, detail = _one(args, project, file, warm)
+            result, detail = _write_if_missing(args, project, file, warm)
             results.append(BatchFile(file=file.name, result=result, detail=detail))
     finally:
         warm.close()
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace, project: Path) -> int:
         print_text(f"{counted(len(results) - failed, 'manifest')} in {project / FOLDER}; next: "
                    f"kopt run {project} --each")
         if not args.agent:
-            print_text("without knobs, only patches change a source (kopt submit), "
-                       f"{new_kernel.BY_AGENT} --force")
+            print_text("kopt run tries its own rewrites of these sources and submitted patches "
+                       f"(kopt submit); {new_kernel.BY_AGENT.removeprefix('or ')} --force")
     return 1 if failed else 0
 
 
@@ -88,8 +88,9 @@ def definitions(folder: Path) -> list[Path]:
             and new_definition.is_definition(file)]
 
 
-def _one(args: argparse.Namespace, project: Path, file: Path,
-         warm: WarmStart) -> tuple[BatchResult, str]:
+def _write_if_missing(args: argparse.Namespace, project: Path, file: Path,
+                      warm: WarmStart) -> tuple[BatchResult, str]:
+    """Write the task and the manifest of a file; return the result and its detail."""
     folder = f"{FOLDER}/{file.stem}"
     path = project / folder / MANIFEST
     if path.exists() and not args.force:

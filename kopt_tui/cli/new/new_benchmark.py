@@ -42,9 +42,10 @@ def add_command_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags for what a benchmark's sources do not say."""
     group = parser.add_argument_group("a project with its own benchmark")
     group.add_argument("--benchmark", metavar="COMMAND", default=None,
-                       help="the command that writes a table (default: the script found there)")
+                       help="the command that writes a table (default: found in the project)")
     group.add_argument("--csv", metavar="FILE", default=None,
-                       help="the file that the benchmark writes, CSV or a JSON list of objects")
+                       help="the file that the benchmark writes: CSV, a JSON list of objects, or "
+                       "lines for people, such as `n=64 time: 3.2 ms`, in a .txt, .log or .out")
     group.add_argument("--check", metavar="RULE", default=None,
                        help="when a row counts as correct, such as 'err == 0' or 'ok == PASS'")
     group.add_argument("--metrics", metavar="A,B", default=None,
@@ -55,7 +56,7 @@ def add_command_flags(parser: argparse.ArgumentParser) -> None:
                        help="any listed parameter, such as build_command='make'; may be repeated")
     group.add_argument("--run", action=argparse.BooleanOptionalAction, default=None,
                        help="run the benchmark once, in a copy, to find the config classes "
-                            "(default: ask)")
+                            "(default: ask at a terminal, else no)")
 
 
 def is_for_benchmark(project: Path, args: argparse.Namespace) -> bool:

@@ -86,7 +86,8 @@ def add_watch_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", metavar="[NAME=]DTYPE", action="append", default=[],
                        help="with --shape: the tensors' dtype, or one tensor's (default float32)")
     group.add_argument("--calls", metavar="N", type=int, default=None,
-                       help="which kind of call the task describes, if the program makes several")
+                       help="which kind of call the task describes, if the program makes several, "
+                       "by the number that kopt new prints (default: kopt chooses)")
     group.add_argument("--backward", action="store_true",
                        help="treat the gradients of tensors that require them as outputs too")
 
@@ -161,12 +162,12 @@ def _kernel(args: argparse.Namespace, prompt: Prompt, project: Path) -> WatchedK
 def _python(command: Sequence[str]) -> str | None:
     """Return the path of the program's Python; None if that is kopt's own or there is none."""
     _, program = shell_command.split_words(command)
-    found = shutil.which(program[0]) if program else None
-    if not found or not Path(found).name.startswith("python"):
+    path = shutil.which(program[0]) if program else None
+    if not path or not Path(path).name.startswith("python"):
         return None
-    is_own = os.path.abspath(found) == os.path.abspath(sys.executable) or \
-        Path(found).parent == Path(sys.executable).parent
-    return None if is_own else os.path.abspath(found)
+    is_own = os.path.abspath(path) == os.path.abspath(sys.executable) or \
+        Path(path).parent == Path(sys.executable).parent
+    return None if is_own else os.path.abspath(path)
 
 
 def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
@@ -187,7 +188,9 @@ def _observe(kernel: WatchedKernel, args: argparse.Namespace) -> WatchedProgram:
 
 
 def _program(kernel: WatchedKernel, args: argparse.Namespace, folder: Path) -> list[str]:
-    """Return a command that calls the function with given shapes, or as its competition does."""
+    """Return a command that calls the function: with the shapes of --shape, or, for a submission
+    to a GPU MODE competition, as its evaluation does.
+    """
     path = folder / "call.py"
     if not args.shape:
         text = submission_program.write(kernel.project, kernel.source, kernel.entry.entry,

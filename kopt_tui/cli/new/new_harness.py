@@ -79,7 +79,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", metavar="DIR", type=Path, default=Path("."),
                         help="the project (default: this folder)")
     parser.add_argument("--device", metavar="DEVICE", default="",
-                        help="auto, cpu, cuda:0, UUID (default: by the language)")
+                        help="auto, cpu, cuda:0, UUID (default: cpu for C, else auto)")
     parser.add_argument("--manifest", metavar="FILE", default="",
                         help="the manifest to write (default: manifest.yaml in the project)")
     parser.add_argument("--force", action="store_true", help="overwrite both files")

@@ -41,7 +41,7 @@ from kopt_tui.snapshot.phrases import clean
 BY_AGENT = "or name a coding agent: --agent 'my-agent --prompt-file {prompt}'"
 """The advice for a source without knobs that kopt cannot change by itself."""
 ANNOUNCEMENT = "judging the unmodified kernel by the new task (--no-check skips this)"
-UNTIMED = "no GPU here: kopt run only checks the unmodified kernel, as Triton is timed on a GPU"
+UNTIMED = "no GPU here: kopt run only checks the kernel, as Triton kernels are timed only on a GPU"
 MOST_NAMED = 3
 OF_MODULE = "no knobs: kopt run replaces operations with tunable kernels from its templates"
 

@@ -79,13 +79,13 @@ def make(args: argparse.Namespace, prompt: Prompt, project: Path, path: Path,
 def _outlook(args: argparse.Namespace, target: Target, project: Path, scratch: Path,
              zygote: Zygote | None, *, on_cpu: bool) -> str:
     """Return how kopt's templates rewrite a module, or which is closest and why it does not fit."""
-    found = module_rewrite.find(target, project, project, scratch, zygote=zygote)
-    if found.rewrites and on_cpu:
-        return f"{UNTIMED} ({found.rewrites[0].hypothesis})" \
+    rewrites = module_rewrite.find(target, project, project, scratch, zygote=zygote)
+    if rewrites.rewrites and on_cpu:
+        return f"{UNTIMED} ({rewrites.rewrites[0].hypothesis})" \
             + ("" if args.agent else f"; {new_kernel.BY_AGENT.removeprefix('or ')}")
-    if found.rewrites:
-        return f"no knobs: kopt run rewrites the module: {found.rewrites[0].hypothesis}"
-    return f"no knobs, no rewrite: {found.nothing}" \
+    if rewrites.rewrites:
+        return f"no knobs: kopt run rewrites the module: {rewrites.rewrites[0].hypothesis}"
+    return f"no knobs, no rewrite: {rewrites.nothing}" \
         + ("" if args.agent else f"; {new_kernel.BY_AGENT.removeprefix('or ')}")
 
 

@@ -31,7 +31,7 @@ from kopt_tui.snapshot.phrases import clean
 
 QUESTION = "the reference (FILE:FUNCTION in Python, which computes the correct result)"
 EXAMPLE = "tall: rows=1024 cols=64"
-SUPPORTED = "numbers and pointers to float, double, int, int64_t, int8_t or uint8_t"
+SUPPORTED = "numbers and pointers to numbers, such as int n, const float *x"
 MOST_REFUSED = 3
 """Most functions that a message names."""
 
@@ -208,8 +208,8 @@ def _source(project: Path, args: argparse.Namespace, prompt: Prompt) -> Path:
         if not (project / args.source).is_file():
             raise InputError(f"the source {args.source!r} does not exist", where=str(project))
         return Path(args.source)
-    found = sources.kernel_sources(project) or device_sources.kernel_files(project)
-    names = [path.relative_to(project).as_posix() for path in found]
+    files = sources.kernel_sources(project) or device_sources.kernel_files(project)
+    names = [path.relative_to(project).as_posix() for path in files]
     if not names:
         raise InputError("there is no task.yaml, and no C, CUDA or HIP kernel to write one for",
                          where=str(project),
@@ -272,7 +272,7 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
         if classes and not prompt.interactive:
             return classes
         text = prompt.text("another config class, or nothing" if classes else
-                           f"a config class, such as {example}", "--class", optional=bool(classes),
+                           f"a config class (such as {example})", "--class", optional=bool(classes),
                            check=lambda text: draft([*classes, text]))
         if not text:
             return classes

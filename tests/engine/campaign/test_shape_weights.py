@@ -124,7 +124,7 @@ def test_bad_weights_prevent_campaign_start(text: str | None, message: str, tmp_
     (".", "the weights cannot be read: Is a directory"),
     ("/dev/zero", "/dev/zero: is larger than 4 MiB")])
 def test_error_about_unreadable_weights_is_one_line(weights_path: str, message: str,
-                                                 tmp_path: Path) -> None:
+                                                    tmp_path: Path) -> None:
     path = benchmark_case.project(
         tmp_path / "p", target={**benchmark_case.MANIFEST["target"], "weights": weights_path})
     with memory_limited(2 << 30), pytest.raises(InputError) as caught:

@@ -101,7 +101,7 @@ def test_agent_reaches_the_providers_of_its_keys_and_urls_only(
             assert reachable(CliSpec(name="a", template=name), **{key: "k"}), (name, key)
     for template in ("", "generic"):
         custom = CliSpec(name="a", template=template, command="x {prompt}",
-                      env=("OPENAI_API_KEY", "GATE_URL", "HTTPS_PROXY"))
+                         env=("OPENAI_API_KEY", "GATE_URL", "HTTPS_PROXY"))
         assert reachable(custom, PATH="https://other") == []
         assert reachable(custom, OPENAI_API_KEY="k", GATE_URL="http://gate:81/v1",
                          HTTPS_PROXY="http://proxy:3128") == ["api.openai.com:443", "gate:81"]

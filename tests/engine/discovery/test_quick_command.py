@@ -58,7 +58,7 @@ edit: [kernel.c]
 
 def test_edit_leaves_the_other_text_unchanged() -> None:
     text = class_baseline.edit_manifest(TEXT, representative_shapes=({"mtp": 4},),
-                              quick_command="python q.py")
+                                        quick_command="python q.py")
     assert text == TEXT.replace("  - {mtp: 1}\n  - {mtp: 2}\n", "- {mtp: 4}\n") + \
         "quick_command: python q.py\n"
 
@@ -66,7 +66,7 @@ def test_edit_leaves_the_other_text_unchanged() -> None:
 def test_edit_replaces_a_whole_field() -> None:
     old = load.parse(TEXT, "m")
     spec = schema.TargetSpec(kind="command", csv="out.csv", check="err == 0", metrics=("us",),
-                               configs=("mtp", "context <= 1024"))
+                             configs=("mtp", "context <= 1024"))
     text = class_baseline.edit_manifest(TEXT, target=spec)
     assert load.parse(text, "m").target == spec
     assert "# How long.\nmax_iterations: 5    # rounds" in text

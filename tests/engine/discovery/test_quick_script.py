@@ -56,7 +56,7 @@ def test_grouped_work_always_has_a_skewed_row(column: str, cells: list[str], ske
     classified = case.columns_of(rows)
     classes = strata.find_strata(classified, [5.0] * 4, configs=("*",)).classes
     result = representative.choose_rows(classes, classified, [100.0 if at != skewed else 1.0
-                                                     for at in range(4)])
+                                                              for at in range(4)])
     assert result.skewed == skewed and skewed in result.rows
 
 

@@ -58,7 +58,7 @@ def test_several_runs_are_one_table_of_medians() -> None:
     runs = [reading([("1", f"{run}.5", "0", f"{1 + run}"), ("2", f"{run}.7", "0", "9")], names)
             for run in range(3)]
     reordered = TableReading(table=ResultTable(columns=names, rows=runs[1].table.rows[::-1]),
-                     costs=runs[1].costs[::-1])
+                             costs=runs[1].costs[::-1])
     seen = proposal.read_rows(TARGET, [runs[0], reordered, runs[2]])
     assert seen.costs == (2.0, 9.0) and [column.role for column in seen.columns] == ["path", "none"]
 

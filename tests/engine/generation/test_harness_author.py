@@ -98,7 +98,7 @@ def test_after_three_repairs_nothing_is_frozen(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("verdict", "message"), [
     ("ESCALATE", "the verifier asks"), ("perhaps", "the verifier gave no verdict")])
 def test_review_verdict_other_than_pass_or_fail_ends_without_a_harness(tmp_path: Path, verdict: str,
-                                                       message: str) -> None:
+                                                                       message: str) -> None:
     flow = Flow(tmp_path, "good", verdict)
     with pytest.raises(Refused, match=message):
         flow.run()

@@ -77,7 +77,7 @@ def columns(workspace: Path) -> dict[str, list[tuple[str, str, int]]]:
     tables = [name for name, in connection.execute(
         "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")]
     columns_of = {table: [(name, kind, not_null) for _, name, kind, not_null, _, _
-                     in connection.execute(f"PRAGMA table_info({table})")] for table in tables}
+                          in connection.execute(f"PRAGMA table_info({table})")] for table in tables}
     connection.close()
     return columns_of
 

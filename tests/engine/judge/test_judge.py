@@ -141,7 +141,7 @@ def test_audit_findings_reject_or_ask(severity: Severity, policy: Policy, kind: 
     ("start-up", FLAGGED, "reject"), ("outside", FLAGGED, "ask"), ("outside", AUTO, "keep"),
 ])
 def test_patch_violations_reject_or_ask(kind: ViolationKind, policy: Policy,
-                                     expected: str) -> None:
+                                        expected: str) -> None:
     finding = Violation(kind, "setup.py", "is not for you")
     ruling = rule(verdict(row(0.5)), policy, violations=(finding,))
     assert ruling.kind == expected

@@ -48,7 +48,7 @@ def summary_of(path: str, language: str, old: str, new: str) -> str:
     diff = "".join(difflib.unified_diff(old.splitlines(True), new.splitlines(True),
                                         f"a/{path}", f"b/{path}"))
     return commit_message.changed(parse(f"diff --git a/{path} b/{path}\n{diff}"), language,
-                       lambda _: old, lambda _: new).text
+                                  lambda _: old, lambda _: new).text
 
 
 @pytest.mark.parametrize(("new", "summary"), [

@@ -51,6 +51,18 @@ def test_manifest_verb_prints_problems_or_time_limits(tmp_path: Path) -> None:
     assert done.stdout == f"{bad}: test_command: there is no program 'pytset'\n"
 
 
+def test_manifest_verb_names_a_task_file_that_is_missing_or_wrong(tmp_path: Path) -> None:
+    manifest = campaigns.project(tmp_path / "p")
+    task = manifest.parent / "task.yaml"
+    task.write_text(task.read_text() + "colour: red\n")
+    done = kopt("manifest", str(manifest))
+    assert done.returncode == 1 and f"{task}" in done.stdout and "'colour'" in done.stdout
+    task.unlink()
+    done = kopt("manifest", str(manifest))
+    assert (done.returncode, done.stdout) == (
+        1, f"{manifest}: target.task: there is no task.yaml in {tmp_path / 'p'}\n")
+
+
 def test_file_to_edit_that_is_missing_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "here.c").touch()
     manifest = Manifest(target_op="x", project=str(tmp_path), target=TargetSpec(kind="command"))

@@ -89,7 +89,7 @@ NEXT = "e" * 40
 
 @pytest.mark.parametrize("passes", [True, False])
 def test_gain_is_written_only_after_its_final_acceptance(passes: bool,
-                                                               tmp_path: Path) -> None:
+                                                         tmp_path: Path) -> None:
     """It is accepted too if a commit on top of it passes: a round measures only its last keep."""
     made, writer = case.begin(tmp_path, 2)
     here = context(tmp_path, writer)
@@ -148,7 +148,7 @@ def test_only_the_last_stop_has_a_final_report_with_the_lessons_of_its_time(
     (["does not compile: line 3"] * 5, "rejected 3 times: does not compile: line 3"),
 ], ids=["twice", "three times", "other numbers", "the machine's faults", "unlike", "more"])
 def test_reason_of_three_rejects_is_a_lesson(reasons: list[str], taught: str | None,
-                                                   tmp_path: Path) -> None:
+                                             tmp_path: Path) -> None:
     made, writer = case.begin(tmp_path)
     for n, reason in enumerate(reasons, 2):
         writer.start_round(samples.round_(n))

@@ -23,7 +23,7 @@ def survey(*knobs: Knob, unread: str = "") -> Survey:
     ("pa.py", "python", "`TILE = 32  # kopt: knob TILE in [16, 32]`"),
 ])
 def test_source_without_knobs_shows_how_to_declare_them(source: str, language: str,
-                                                           declared: str) -> None:
+                                                        declared: str) -> None:
     reason = nothing_to_do(survey(), PoolSpec(), source, language)
     assert reason.startswith(f"{source} declares no knobs for a search: ")
     assert declared in reason and "pool.cli" in reason

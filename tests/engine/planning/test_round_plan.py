@@ -177,7 +177,7 @@ ROUTES = (Route(subagent="tilelang-kernel-rewrite", language="tilelang", reason=
           Route(subagent="ck-kernel-rewrite", language="ck", reason="attention"))
 
 
-def test_agents_rewrite_once_in_each_language_and_canonical_work_comes_last() -> None:
+def test_agents_rewrite_once_in_each_language_and_the_fixed_slot_comes_last() -> None:
     tasks = plan(plan_inputs(slots=8, knobs=(), pool=pool_of("one", "two"), routes=ROUTES,
                              translations={"tilelang": "## Translation"}))
     rewrites = [task for task in tasks if task.kind == "rewrite"]
@@ -201,11 +201,12 @@ def test_plan_weights_explain_the_share_of_planned_slots() -> None:
     later = plan_inputs(round=5, slots=8, planned=SlotKindStats(speedups=(1.5, 500.0), slots=3),
                         fixed=SlotKindStats(speedups=(1.2,), slots=2))
     assert str(PlanWeights.of(later)) == "weights: planned 0.50, others 0.60"
-    assert str(PlanWeights.of(plan_inputs(round=2))) == "half planned if others have work"
+    assert str(PlanWeights.of(plan_inputs(round=2))) == \
+        "half of the slots planned if the others have work"
     assert str(PlanWeights.of(plan_inputs(pool=PoolSpec(mode="fixed")))) == "mode fixed"
 
 
-def test_planned_search_leaves_all_knobs_together_to_the_canonical_slot() -> None:
+def test_planned_search_leaves_all_knobs_together_to_the_fixed_slot() -> None:
     both = (tunable(1, "A", "B"),)
     for number in range(2, 6):
         tasks = plan(plan_inputs(round=number, slots=6, knobs=KNOBS[:2], bottlenecks=both))

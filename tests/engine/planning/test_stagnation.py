@@ -189,9 +189,9 @@ def test_rounds_follow_other_directions_until_there_are_none() -> None:
                      if t.kind == "planned"]
     tried = TriedDirections.of(searched)
     searched_sets = {frozenset(task.knobs) for task in searched}
-    # the canonical slot sets all four knobs
+    # the fixed slot sets all four knobs
     assert len(searched_sets) == 7 and frozenset("ABCD") not in searched_sets
-    assert plan_inputs(4, tried).new == []
+    assert plan_inputs(4, tried).new_directions == []
     assert len(plan(plan_inputs(5, tried))) == 4
 
 

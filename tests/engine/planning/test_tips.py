@@ -30,7 +30,7 @@ def lesson(number: int, text: str = "") -> Lesson:
     ("h200", ".hidden", "..", "h200/hidden/any"),
 ])
 def test_each_hardware_op_and_backend_has_a_file(gpu: str, op: str, backend: str,
-                                                          folder: str, tmp_path: Path) -> None:
+                                                 folder: str, tmp_path: Path) -> None:
     """The backend's folder is in lower case; no name leaves the workspace."""
     manifest = Manifest(target_op=op, target_backend=backend, target_gpu=gpu)
     assert tips.path(tmp_path, manifest) == tmp_path / "historical_experience" / folder / "tips.md"

@@ -150,7 +150,7 @@ def test_any_text_is_rendered_as_text(text: str, other: str) -> None:
         chart = charts.speedups([SpeedupBar(name=first, value=1.5)], second)
         assert chart is not None
         section = PageSection(heading=first, chart=chart, paragraphs=[second], style="note",
-                          tables=[PageTable(head=("commit",), rows=[(first,)], summary=second),
+                              tables=[PageTable(head=("commit",), rows=[(first,)], summary=second),
                                   PageTable(rows=[(second, first)])], items=[first, second])
         html = render_html(first, Headline(words=second), [section])
         return [name for name, _ in Page(html).tags]

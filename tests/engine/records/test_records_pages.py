@@ -252,7 +252,7 @@ def test_trial_repeated_after_a_kill_is_listed_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("verdict", "tag", "correctness"), [
     ({"valid": True}, "revert", "FAIL"), ({"valid": False}, "rejected", "REJECTED")])
 def test_results_tell_reject_from_wrong_result(verdict: dict[str, bool], tag: str,
-                                              correctness: str, tmp_path: Path) -> None:
+                                               correctness: str, tmp_path: Path) -> None:
     records, writer = case.begin(tmp_path, 2)
     case.reject(writer, records.folder, 2, "c2", "wrong result: class tall", **verdict)
     records.write_all(Reader(tmp_path))

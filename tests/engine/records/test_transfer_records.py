@@ -163,8 +163,8 @@ def kept(bucket: str, speedup: float, **fields: Any) -> KeptRound:
      "not attributed"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_audit_attributes_the_headline(rule: str, gains: list[tuple[str, float]],
-                                 headline: float | None, s_real: float, w_real: float,
-                                 verdict_words: str) -> None:
+                                       headline: float | None, s_real: float, w_real: float,
+                                       verdict_words: str) -> None:
     audit = Audit(kept=tuple(kept(bucket, speedup, **({"hit_rates": ()} if bucket == "W1" else {}))
                              for bucket, speedup in gains),
                   headline=None if headline is None else math.log(headline))
@@ -183,7 +183,7 @@ def test_audit_attributes_the_headline(rule: str, gains: list[tuple[str, float]]
     ([("K1", 1.5)], 1.45, ""),
 ])
 def test_audit_gives_advice(gains: list[tuple[str, float]], low: float,
-                                   advice: str) -> None:
+                            advice: str) -> None:
     audit = Audit(kept=tuple(kept(*gain) for gain in gains), headline=math.log(1.5),
                   low=math.log(low), high=math.log(1.6))
     lines = list(audit.advice())

@@ -42,7 +42,7 @@ REQUEST = SplitRequest(
     (["total.c", "x.c"], True, ["cli"]),  # more than kopt can split by itself
 ])
 def test_split_backend_tries_first_and_then_the_agent(paths: list[str], split: bool,
-                                                   backends: list[str]) -> None:
+                                                      backends: list[str]) -> None:
     tried = [retries.next_split(TASK, entry(*paths), Path("/t"), DIVERGED, "total.c",
                                     split=split, tries=tries, complaint="needs a split")
              for tries in range(3)]
@@ -62,7 +62,7 @@ def test_rejected_candidate_is_not_split() -> None:
 def test_only_an_agent_is_asked_to_split() -> None:
     search = msgspec.structs.replace(TASK, backend="search")
     assert retries.next_split(search, entry("total.c"), Path("/t"), DIVERGED, "total.c",
-                                  split=False) is None
+                              split=False) is None
 
 
 def prompt_of(folder: Path, request: SplitRequest, target: Any = split_case.TARGET,
@@ -99,7 +99,7 @@ def test_split_prompt_names_sizes_of_kernel_classes(tmp_path: Path) -> None:
                                       deleted=())
     prompt, _ = prompt_of(tmp_path, request, kernel_split_case.TARGET)
     assert "- faster: large (n=40000)\n" in prompt and "- slower: small (n=60)\n" in prompt
-    assert "dispatch on n, on those that it is given," in prompt
+    assert "dispatch on n (on those of them that it is given)," in prompt
     assert "- neither:" not in prompt and "it deletes" not in prompt
 
 

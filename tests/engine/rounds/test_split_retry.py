@@ -154,7 +154,7 @@ def test_divergent_candidate_is_given_to_split(name: str) -> None:
     assert (again is not None) == expected
     if again is not None:
         assert again.split == SplitRequest(candidate="c1", tree="/t", faster=("a",), slower=("b",),
-                                      others=("c",), changed=("total.c",))
+                                           others=("c",), changed=("total.c",))
         assert again.backend == "split" and again.slot == TASK.slot
         with_repair = msgspec.structs.replace(task, repair=RepairRequest(
             attempt=1, of=3, candidate="c0", tree="/wrong", changed=("total.c",), deleted=(),

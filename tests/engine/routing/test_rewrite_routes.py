@@ -38,7 +38,7 @@ def test_missing_language_is_named_in_one_line() -> None:
     assert str(routed("rmsnorm", absent=("flydsl",))) == \
         "routed to TileLang: norm ('rmsnorm' in rmsnorm); FlyDSL is not installed"
     assert str(routed("gdn", absent=("flydsl",))).startswith(
-        "no agent rewrites it in another language; ")
+        "no agent rewrites it in another language: ")
 
 
 @pytest.mark.parametrize(("op", "languages"), [
@@ -83,7 +83,7 @@ def test_languages_that_a_person_names_replace_the_order() -> None:
 
 
 def test_kernel_on_the_cpu_is_not_rewritten() -> None:
-    assert str(routed("gemm", "cpu")) == "no agent rewrites it in another language; " \
+    assert str(routed("gemm", "cpu")) == "no agent rewrites it in another language: " \
         "the kernel runs on the CPU; the op is GEMM ('gemm' in gemm)"
 
 

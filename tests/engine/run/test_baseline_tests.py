@@ -32,8 +32,7 @@ def command(root: Path, **fields: Any) -> Setup:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("create", [command, campaigns.create_with_patch])
-def test_baseline_that_fails_full_tests_ends_campaign(create: Create,
-                                                                tmp_path: Path) -> None:
+def test_baseline_that_fails_full_tests_ends_campaign(create: Create, tmp_path: Path) -> None:
     setup = create(tmp_path, full_test_command=FAILS)
     for _ in range(2):  # every new start reports it
         engine = run(setup)
@@ -49,8 +48,7 @@ def test_baseline_that_fails_full_tests_ends_campaign(create: Create,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("create", [command, campaigns.create_with_patch])
-def test_baseline_must_pass_the_quick_tests_too(create: Create,
-                                                               tmp_path: Path) -> None:
+def test_baseline_must_pass_the_quick_tests_too(create: Create, tmp_path: Path) -> None:
     setup = create(tmp_path, test_command=FAILS, full_test_command="true")
     run(setup)
     assert "the project's own tests fail: exited with 3" in campaign(setup).reason
@@ -60,7 +58,7 @@ def test_baseline_must_pass_the_quick_tests_too(create: Create,
     ("baseline", ("few", "all")), ("headline", ("all", "")), ("verify", ("few", "")),
     ("canary", ("few", "")), ("final", ("few", ""))])
 def test_full_tests_run_only_for_baseline_and_best(purpose: str,
-                                                            commands: tuple[str, str]) -> None:
+                                                   commands: tuple[str, str]) -> None:
     manifest = Manifest(target_op="x", test_command="few", full_test_command="all")
     assert commands_of(manifest, purpose) == commands
     few = Manifest(target_op="x", test_command="few")

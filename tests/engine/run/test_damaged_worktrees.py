@@ -27,7 +27,7 @@ def user_files(user: Path) -> dict[str, tuple[bytes, int]]:
      {"no change", "kept"}),
 ], ids=["vandal", "litterer"])
 def test_gain_survives_damaged_worktrees_and_locks(tmp_path: Path, command: str,
-                                                  stages: set[str]) -> None:
+                                                   stages: set[str]) -> None:
     setup = campaigns.create_with_patch(tmp_path, pool={
         "slots": 3, "workers": 1, "backends": ["inbox", "cli"],
         "cli": [{"name": "guest", "command": f"sh -c '{command}' {{prompt}}"}]})

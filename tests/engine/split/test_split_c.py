@@ -110,8 +110,8 @@ REFUSED: dict[str, tuple[Callable[[str], str], ClassGroup, str]] = {
     "a class that already takes two kernels": (
         lambda s: divided(s, SHORT),
         ClassGroup(config={"START": 64}, classes=("context<=16",), gain=0.1,
-              points=({"context": 8, "heads": 1}, {"context": 16, "heads": 1}),
-              condition=conditions.parse("context <= 16")), "take different kernels"),
+                   points=({"context": 8, "heads": 1}, {"context": 16, "heads": 1}),
+                   condition=conditions.parse("context <= 16")), "take different kernels"),
     "knobs of a kernel that the class does not take": (
         lambda s: divided(s, SHORT),
         group("context >= 64", {"context": 64, "heads": 1}, TILE_v1=32),

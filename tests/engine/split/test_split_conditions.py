@@ -153,7 +153,7 @@ def test_class_that_prefers_the_old_kernel_keeps_it_and_the_others_get_variants(
 @pytest.mark.parametrize(("own", "is_better"), [
     (gains(-0.3, -0.3, -0.3), True), (gains(-0.3, 0.0, -0.3), False)])
 def test_common_best_is_the_default_where_it_beats_the_old_kernel(own: dict[str, float],
-                                                                 is_better: bool) -> None:
+                                                                  is_better: bool) -> None:
     searched = result(BEST, own=own, other=gains(-0.5, -0.2, 0.3))
     groups = class_preferences.groups(searched, ["context"], 0.02)
     assert class_preferences.is_common_best_better(searched, groups, 0.02) == is_better

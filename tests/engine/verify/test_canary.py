@@ -33,8 +33,8 @@ def commit(root: Path, files: dict[str, str]) -> CampaignRepo:
 
 
 def run_canary(repo: CampaignRepo, root: Path, target: CommandTarget = TARGET, *,
-           edit: tuple[str, ...] = EDIT, test_command: str = "",
-           frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
+               edit: tuple[str, ...] = EDIT, test_command: str = "",
+               frozen: tuple[str, ...] = ("bench.py",), kernel: str = "", runs: int = 1,
            ) -> tuple[str, ...]:
     """Run the canary as a campaign does at its baseline, with the real harness in this process."""
     def ask(tree: str) -> Verdict:
@@ -90,7 +90,7 @@ def test_unread_kernel_is_refused_and_another_unread_file_warned_about(tmp_path:
     with pytest.raises(InputError, match=r"it passes with kernel\.py broken"):
         run_canary(repo, tmp_path, edit=("kernel.py", "helper.py"), kernel="kernel.py")
     [warning] = run_canary(repo, tmp_path / "b", edit=("kernel.py", "helper.py"),
-                       kernel="helper.py", runs=3)
+                           kernel="helper.py", runs=3)
     assert warning.startswith("the benchmark does not read kernel.py: candidates' changes there")
 
 
@@ -122,7 +122,7 @@ def test_compiler_cache_is_dropped_and_the_file_tried_again_before_it_counts_as_
         return Verdict(valid=True, correct=True) if passes else rejected("no")
 
     assert canary.check(ask, repo, repo.base, edit=("*.py",), frozen=(), kernel="k.py",
-                         drop_cache=drop) == (canary.STALE,)
+                        drop_cache=drop) == (canary.STALE,)
     assert dropped == [True]
 
 
@@ -246,10 +246,10 @@ def test_kernel_source_needs_no_canary(tmp_path: Path) -> None:
     def judge(tree: str) -> Verdict:
         raise AssertionError("nothing was to be judged")
     assert canary.check(judge, repo, repo.base, edit=("kernel.py",), frozen=(),
-                         source="kernel.py") == ()
+                        source="kernel.py") == ()
     right = Verdict(valid=True, correct=True, rows=(Row(config_class="a", correct=True),))
     [warning] = canary.check(lambda tree: right, repo, repo.base, edit=("**/*.py",),
-                              frozen=(), source="kernel.py")
+                             frozen=(), source="kernel.py")
     assert warning.startswith("the kernel does not use lib/helper.py: candidates' changes there")
 
 

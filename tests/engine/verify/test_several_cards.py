@@ -79,7 +79,7 @@ def test_each_card_of_a_device_is_registered() -> None:
     (5, 2, ["cuda:0+cuda:1", "cuda:2+cuda:3"]), (4, 4, ["cuda:0+cuda:1+cuda:2+cuda:3"]),
 ])
 def test_cards_are_joined_for_a_multi_card_target(count: int, size: int,
-                                                          groups: list[str]) -> None:
+                                                  groups: list[str]) -> None:
     devices = judged_target.group_cards([card(index) for index in range(count)], size)
     assert [device.id for device in devices] == groups
     assert [len(device.cards) for device in devices] == [size] * len(groups)

@@ -70,8 +70,8 @@ def test_missing_key_and_wrong_address_are_reported(tmp_path: Path,
     monkeypatch.delenv("PLANNER_KEY", raising=False)
     assert "PLANNER_KEY is empty or not set" in ask(tmp_path, [], key_env="PLANNER_KEY")[0].fault
     wrong = model_process.ask(RequestSpec(model="x", api_base="nowhere"), "", "", tmp_path,
-                               tmp_path / TRANSCRIPT, name="planner", yields=None,
-                               cancel=threading.Event())
+                              tmp_path / TRANSCRIPT, name="planner", yields=None,
+                              cancel=threading.Event())
     assert "'nowhere' is not an address" in wrong.fault
 
 

@@ -42,7 +42,7 @@ def work(setup: Setup, name: str, root: Path, *, timeout_s: float = 60.0
         name="coder", template="generic", env=("AGENT_KEY",), timeout_s=timeout_s,
         command=f"{{python}} {SUPPORT}/streaming_agent.py {name} {{prompt}}")])
     bench = worker_bench.bench(setup.target, setup.device, tree, root / "scratch", baseline="",
-                             edit=("scale.c",))
+                               edit=("scale.c",))
     report = worker.work(worker_bench.task("cli", option="coder"), bench, tick, threading.Event())
     asked, *entries = TranscriptReader(root / "scratch" / TRANSCRIPT).read(1 << 26)
     assert asked.role == "user" and "One hypothesis" in asked.text

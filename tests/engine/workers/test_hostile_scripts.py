@@ -73,8 +73,8 @@ def outcome(setup: Setup, worker: CliWorker, name: str) -> str:
     bench, ticks = slot_bench(setup, name), list[str]()
     task = worker_bench.task("cli", slot=name, option=name)
     report = worker.work(task, bench, lambda *tick: ticks.append(str(tick)), threading.Event())
-    told = f"{report.summary} {report.hypothesis} {' '.join(ticks)}"
-    assert report.patch is None and PLANTED not in told and NEVER_PASSED not in told
+    reported = f"{report.summary} {report.hypothesis} {' '.join(ticks)}"
+    assert report.patch is None and PLANTED not in reported and NEVER_PASSED not in reported
     assert report.summary.isprintable() and report.hypothesis.isprintable()
     try:
         change = setup.repo.capture(Path(bench.worktree), setup.repo.base, bench.edit)
@@ -95,7 +95,7 @@ def outside_of_slots(setup: Setup) -> str:
     paths = [user, bench, campaign / "worktrees" / NEIGHBOUR,
              Path(database.files(setup.workspace)[0]),
              *(campaign / name for name in ("manifest.yaml", "rounds", "inbox", "profiles")),
-              clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
+             clone / "config", clone / "hooks", clone / "refs", clone / "packed-refs"]
     files = [path for each in paths
              for path in ([each] if each.is_file() else sorted(each.rglob("*")))]
     return "\n".join(

@@ -56,20 +56,20 @@ def test_installed_agent_edits_the_kernel_in_its_slot(
             {"security": {"auth": {"selectedType": "gemini-api-key"}}}))
     line = campaigns.KERNEL.splitlines()[2]
     commands = {"aider": [], "mini": [EDIT, "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"]}
-    said = LAST if name != "aider" else BLOCK.format(
+    last_answer = LAST if name != "aider" else BLOCK.format(
         old=line, new=line.replace("16 ", "1 ")) + LAST
     for key in agent.keys:
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY" if "OPENAI_API_KEY" in agent.keys and name != "opencode"
                        else agent.keys[0], KEY)
-    with agent_provider(commands.get(name, [EDIT]), said) as url:
+    with agent_provider(commands.get(name, [EDIT]), last_answer) as url:
         for variable, value in variables(name, url).items():
             monkeypatch.setenv(variable, value)
         report = CliWorker([CliSpec(name=name, template=name, args=MODELS.get(name, ""),
                                     timeout_s=300)]).work(
             worker_bench.task("cli", slot=name, option=name, hypothesis="one pass"),
             worker_bench.bench(setup.target, setup.device, tree, scratch, baseline="",
-                             base_commit=setup.repo.base, edit=("scale.c",)),
+                               base_commit=setup.repo.base, edit=("scale.c",)),
             lambda *_: None, threading.Event())
     assert report.ok and not report.cut, report
     change = setup.repo.capture(tree, setup.repo.base, ("scale.c",))

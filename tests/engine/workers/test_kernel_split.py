@@ -26,7 +26,7 @@ def test_sizes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) 
         (tree / "scale.c").write_text(KERNEL)
         (tree / "reference.py").write_text(campaigns.REFERENCE)
     bench = worker_bench.bench(TARGET, inventory.find("cpu"), trees["work"], tmp_path / "s",
-                             baseline=str(trees["before"]), base_commit="c0")
+                               baseline=str(trees["before"]), base_commit="c0")
     report = kernel_split.work(worker_bench.task("split", trials=6), bench, lambda *_: None,
                                threading.Event())
     assert report.ok and "class with n >= 40000: TILE=4096" in report.summary, report.summary
@@ -47,6 +47,6 @@ def test_sizes_that_prefer_other_knobs_get_kernels_of_their_own(tmp_path: Path) 
     ("const float *a, float *b, long length", {"n": "length"}),
     ("const float *x, float *out, float n", {}), ("const float *x, int64_t n", {})])
 def test_scalars_of_a_task_are_matched_to_parameters_by_position(signature: str,
-                                                   expected: dict[str, str]) -> None:
+                                                                 expected: dict[str, str]) -> None:
     source = f"void other(int n) {{}}\nvoid scale({signature}) {{ (void)x; }}\n"
     assert entry_parameters(C(), source, TARGET) == expected

@@ -16,7 +16,7 @@ from engine.workers.protocol import Report
 from tests.support import campaigns, worker_bench
 
 TASK = worker_bench.task("cli", option="agent", hypothesis="fewer passes",
-                       subagent="general-kernel-optimization")
+                         subagent="general-kernel-optimization")
 COPY = f"{sys.executable} -c 'import shutil, sys; shutil.copy(sys.argv[1], \"seen\")' {{prompt}}"
 
 

@@ -186,8 +186,8 @@ def test_cancelled_search_leaves_its_best_in_source(tmp_path: Path) -> None:
     tree = setup.repo.worktree("fixed", setup.repo.base)
     scratch = setup.folder.fresh_scratch("fixed")
     bench = worker_bench.bench(setup.target, setup.device, tree, scratch,
-                             baseline=str(setup.tree(setup.repo.base)),
-                             base_commit=setup.repo.base)
+                               baseline=str(setup.tree(setup.repo.base)),
+                               base_commit=setup.repo.base)
 
     def tick(stage: str, detail: str, done: float | None) -> None:
         if detail.startswith("trial 4 "):

@@ -93,5 +93,5 @@ def test_shape_that_a_program_calls_and_no_row_measures_is_checked_first(tmp_pat
 def test_row_counts_only_where_the_incumbent_is_right(
         candidate: str, incumbent: str, fields: dict[str, Any], evidence: str,
         tmp_path: Path) -> None:
-    [told], findings = held_out(judge(tmp_path, candidate, incumbent, **fields))
-    assert evidence in told and not findings
+    [detail], findings = held_out(judge(tmp_path, candidate, incumbent, **fields))
+    assert evidence in detail and not findings

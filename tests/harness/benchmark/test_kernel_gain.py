@@ -21,7 +21,7 @@ def profile(launched: Launched) -> KernelProfile:
     for name, (launches, us, *more) in launched.items():
         blocks, least = (*more, 64, us)[0] if more else 64, more[1] if len(more) > 1 else us
         found[name] = KernelLaunches(launches=launches, total_ns=round(launches * us * 1000),
-                             least_ns=round(least * 1000), blocks=round(launches * blocks))
+                                     least_ns=round(least * 1000), blocks=round(launches * blocks))
     return found
 
 

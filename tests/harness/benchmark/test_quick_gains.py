@@ -34,7 +34,7 @@ def reading(costs: Sequence[float]) -> TableReading:
 def pairs(*rows: Gains) -> list[RunPair]:
     """Return pairs with the given gains of each row."""
     return [RunPair(incumbent=reading([100.0 for _ in rows]),
-                 candidate=reading([100.0 / (1 + row[at]) for row in rows]))
+                    candidate=reading([100.0 / (1 + row[at]) for row in rows]))
             for at in range(len(rows[0]))]
 
 

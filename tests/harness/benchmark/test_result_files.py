@@ -14,7 +14,7 @@ from engine.manifest.schema import Manifest
 from harness.benchmark.runs import result_table
 from harness.benchmark.runs.result_table import BenchmarkFault
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
-from harness.child import read_csv as child
+from harness.child import read_results as child
 from harness.errors import EnvironmentFault, InputError
 from harness.formats import yaml_document
 from harness.formats.json_codec import from_json, to_json

@@ -14,7 +14,7 @@ from harness.benchmark.spec.metric_units import RowCost
 from tests.support.benchmark_case import TARGET
 
 US_TARGET = CommandTarget(op="x", command="b", csv="b.csv", check=TARGET.check,
-                               metrics=(Metric(name="us"),))
+                          metrics=(Metric(name="us"),))
 
 
 def named(*configs: str) -> CommandTarget:
@@ -24,14 +24,14 @@ def named(*configs: str) -> CommandTarget:
 
 def read(head: str, *lines: str, target: CommandTarget = US_TARGET) -> TableReading:
     made = ResultTable(columns=tuple(head.split(",")),
-                 rows=tuple(tuple(line.split(",")) for line in lines))
+                       rows=tuple(tuple(line.split(",")) for line in lines))
     return result_table.judge_table(made, target, RowCost(target), csv="b.csv")
 
 
 def pairs(head: str, incumbent: tuple[str, ...], candidate: tuple[str, ...],
           target: CommandTarget = US_TARGET) -> list[RunPair]:
     return [RunPair(incumbent=read(head, *incumbent, target=target),
-                 candidate=read(head, *candidate, target=target))] * 3
+                    candidate=read(head, *candidate, target=target))] * 3
 
 
 @pytest.mark.parametrize("column", ["gbps", "GB/s", "tflops", "bw_GB_s", "rows_per_s", "ref_ms",

@@ -40,7 +40,7 @@ def timed(name: str, gain: float, pairs: int) -> ClassTiming:
 @pytest.mark.parametrize("pairs", [(4, 4), (4, 9), (9, 6)])
 def test_verdict_averages_classes_with_different_pair_counts(pairs: tuple[int, int]) -> None:
     task = target(classes=(ConfigClass(name="small", shape={"n": 1024}),
-                         ConfigClass(name="large", shape={"n": 4096}, weight=3.0)))
+                           ConfigClass(name="large", shape={"n": 4096}, weight=3.0)))
     timings = {"small": timed("small", 0.1, pairs[0]), "large": timed("large", 0.2, pairs[1])}
     seen = EvaluationResults(
         target=task,
@@ -130,7 +130,7 @@ FLOOR = Ceilings(gflops=1e6, levels=(Level(1e9, 1.0),), copy_gb_per_s=1.0)
 def below(small: tuple[float, float], large: tuple[float, float], core: bool = False) -> Verdict:
     """Return a verdict on (candidate, incumbent) times of two classes, in units of their floors."""
     task = target(classes=(ConfigClass(name="small", shape={"n": 1024}, core=core),
-                         ConfigClass(name="large", shape={"n": 4096})))
+                           ConfigClass(name="large", shape={"n": 4096})))
     timings = {}
     for one, (candidate, incumbent) in zip(task.classes, (small, large), strict=True):
         bound = ceilings.floor_us(FLOOR, task, one)

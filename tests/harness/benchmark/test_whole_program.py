@@ -44,9 +44,9 @@ def judged(folder: Path, candidate: str, incumbent: str, metric: Metric | None) 
         (folder / side).mkdir()
         (folder / side / "program.py").write_text(text)
     return measure_end_to_end(EndToEndTarget(command="python program.py", metric=metric),
-                   Trees(candidate=str(folder / "candidate"), reference="",
-                         incumbent=str(folder / "incumbent")),
-                   inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
+                              Trees(candidate=str(folder / "candidate"), reference="",
+                                    incumbent=str(folder / "incumbent")),
+                              inventory.find("cpu"), Settings(scratch=str(folder / "scratch")))
 
 
 def test_slower_program_is_reported(tmp_path: Path) -> None:

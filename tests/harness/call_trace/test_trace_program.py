@@ -25,7 +25,7 @@ from tests.support.trace_case import KIND, SOURCE, START, TWO, counted, project,
     (TWO + "1/0", 1, "failed with exit code 1"),
     (TWO + "os.kill(os.getpid(), 11)", -11, "was killed by SIGSEGV")])
 def test_calls_before_a_failure_are_written(program: str, code: int, ending: str,
-                                                           tmp_path: Path) -> None:
+                                            tmp_path: Path) -> None:
     done = trace(project(tmp_path / "p", program=START + program), "--json")
     assert done.returncode == 1 and json.loads(done.stdout)["exit_code"] == code
     assert done.stderr.splitlines()[-1] == (
@@ -49,7 +49,7 @@ NEVER = [
 
 @pytest.mark.parametrize(("program", "python", "says"), NEVER, ids=[case[2] for case in NEVER])
 def test_program_without_calls_is_reported(program: str, python: tuple[str, ...], says: str,
-                                                 tmp_path: Path) -> None:
+                                           tmp_path: Path) -> None:
     manifest = project(tmp_path / "p", program=program)
     (manifest.parent / "copy").mkdir()
     (manifest.parent / "copy" / "kernel.py").write_text(SOURCE)

@@ -142,7 +142,7 @@ def judged(benchmark: CommandTarget, *, better: str = HALF) -> tuple[run_pairs.S
 @pytest.mark.parametrize("configs", [(), ("n",), ("*",)])
 @pytest.mark.parametrize(("scoring", "lines", "speedup", "latency"), SCORES)
 def test_score_is_weighted_by_calls(scoring: Any, lines: tuple[str, ...], speedup: float,
-                                 latency: float, configs: tuple[str, ...]) -> None:
+                                    latency: float, configs: tuple[str, ...]) -> None:
     benchmark = target(
         scoring=scoring, configs=configs, weights=weights_of(*lines) if lines else None
     )

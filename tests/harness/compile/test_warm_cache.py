@@ -134,7 +134,7 @@ def test_cache_that_hides_changes_is_dropped(tmp_path: Path) -> None:
             scratch=str(place / "scratch"), canary="broken", **asked[-1]))
 
     warnings = canary.check(ask, repo, repo.base, edit=("kernel.py",), frozen=("bench.py",),
-                             drop_cache=lambda: baseline_cache.drop(tmp_path))
+                            drop_cache=lambda: baseline_cache.drop(tmp_path))
     assert warnings == (canary.STALE,) and len(asked) == 2
     faster = judge(tmp_path / "after", kernel(50.0), files=files,
                    **settings_for(tmp_path, "verify"))

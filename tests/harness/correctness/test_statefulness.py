@@ -108,7 +108,7 @@ def test_inout_argument_is_restored_before_every_call(
         args=(ONE_CLASS.args[0], replace(ONE_CLASS.args[1], role="inout"), ONE_CLASS.args[2]),
     )
     result = check(tmp_path, kernel("for (int64_t i = 0; i < n; i++) out[i] += 2 * x[i];"), task,
-                 reference="def twice(x, out):\n    return out + 2 * x\n")
+                   reference="def twice(x, out):\n    return out + 2 * x\n")
     assert result.right and result.findings == (), result
 
 
@@ -164,7 +164,7 @@ STRIDED = {
 
 @pytest.mark.parametrize("name", STRIDED)
 def test_declared_strided_arguments_are_checked_as_views(name: str,
-                                                                 tmp_path: Path) -> None:
+                                                         tmp_path: Path) -> None:
     source, right = STRIDED[name]
     plain = times()
     strided = replace(plain, args=tuple(replace(arg, strided=True) for arg in plain.args))
@@ -190,7 +190,7 @@ def test_float8_outputs_are_checked(dtype: str, tmp_path: Path) -> None:
     for factor, right in ((2.0, True), (1.5, False)):
         source = f"def double(x, out):\n    out.copy_({factor} * x.float())\n"
         result = check(tmp_path / str(factor), source, task, reference=kernel_case.REFERENCE,
-                     distributions=NORMAL)
+                       distributions=NORMAL)
         assert result.right == right, result
         assert not right or result.errors["a"].relative == 0.0
 

@@ -85,7 +85,7 @@ def judge(folder: Path, source: str, task: Target, *, baseline: str = PLAIN,
         (trees[side] / "reference.py").write_text(reference)
     return evaluate(
         task, Trees(candidate=str(trees["candidate"]), incumbent=str(trees["incumbent"]),
-                  reference=str(trees["incumbent"])), inventory.find("cpu"),
+                    reference=str(trees["incumbent"])), inventory.find("cpu"),
         Settings(**({"scratch": str(folder / "scratch"), "wall_s": 60.0,
                      "plan": replace(QUICK, looks=(2,))} | settings)))
 
@@ -109,7 +109,7 @@ def test_baseline_that_is_exact_by_luck_on_equal_values_rejects_nobody(tmp_path:
     pytest.param(name, cols, marks=() if (name, cols) == ("blocked", 20_000) else pytest.mark.slow)
     for name in HONEST for cols in (512, 20_000)])  # sums of many terms differ more
 def test_other_order_of_summation_is_within_tolerance(name: str, cols: int,
-                                                         tmp_path: Path) -> None:
+                                                      tmp_path: Path) -> None:
     verdict = judge(tmp_path, HONEST[name], target(cols))
     assert verdict.valid and verdict.correct, verdict.rows
     assert verdict.error_budget_used is not None and verdict.error_budget_used <= 1
@@ -187,7 +187,7 @@ def test_baseline_of_low_precision_passes_its_own_check_where_a_tensor_has_half_
 def test_wrong_output_is_named_where_there_are_several(tmp_path: Path) -> None:
     task = target()
     task = replace(task, args=(*task.args, Arg(name="first", dtype="float32", shape=("rows",),
-                                         role="output")))
+                                               role="output")))
     source = PLAIN.replace("int64_t cols)", "int64_t cols, float *first)")
     right, wrong = (source.replace("out[r] = s;", f"out[r] = s; first[r] = {value};")
                     for value in ("w[0]", "w[1]"))

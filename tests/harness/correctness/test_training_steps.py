@@ -75,7 +75,7 @@ def traced(folder: Path, source: str) -> list[tuple[int, int]]:
     (PLAIN, (0, 0)), (BY_VERSION, (1, 0)), (BY_CONTENT, (0, 0))],
     ids=["no cache", "by version", "by contents"])
 def test_only_weights_are_recognised_over_steps(source: str, expected: tuple[int, int],
-                                     tmp_path: Path) -> None:
+                                                tmp_path: Path) -> None:
     assert traced(tmp_path, source) == [expected] * TRACE_STEPS
 
 
@@ -87,7 +87,7 @@ def test_reused_address_is_recognised(tmp_path: Path) -> None:
 def test_training_step_verdict_includes_its_trace(tmp_path: Path) -> None:
     base = tree(tmp_path / "base", PLAIN, REFERENCE)
     verdict = evaluate(TARGET, Trees(candidate=tree(tmp_path / "tree", BY_VERSION, REFERENCE),
-                                 incumbent=base, reference=base), inventory.find("cpu"),
+                                     incumbent=base, reference=base), inventory.find("cpu"),
                        Settings(scratch=str(tmp_path / "scratch"), plan=Plan(looks=(2,)),
                                 distributions=("normal",)))
     assert verdict.correct and verdict.transfer is not None, verdict

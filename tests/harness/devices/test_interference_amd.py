@@ -171,7 +171,7 @@ def test_ending_process_is_not_a_stranger() -> None:
 
 
 def test_failing_tool_is_reported_and_voids_nothing(card: Callable[..., None], tmp_path: Path,
-                                                     watching: InterferenceMonitor) -> None:
+                                                    watching: InterferenceMonitor) -> None:
     assert block(watching) == ""
     (tmp_path / "metric").unlink()
     assert watching.voids_all() == ""

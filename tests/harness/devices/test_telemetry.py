@@ -132,7 +132,7 @@ class Failing:
     (OSError("GPU is \x1b[31mlost"), "GPU is lost"), (ZeroDivisionError(), "ZeroDivisionError"),
     (ImportError("No module named 'pynvml'"), "No module named 'pynvml'")])
 def test_failed_samples_are_counted_and_void_no_block(error: Exception,
-                                                         message: str) -> None:
+                                                      message: str) -> None:
     with watch(Failing(error)) as watching:
         seen = watching.between(*block())
     assert seen.samples == 0 and not seen.slowdown and seen.sm_mhz is None

@@ -68,7 +68,7 @@ def test_program_that_makes_deep_folders_gets_a_verdict(tmp_path: Path) -> None:
     (tree / "dig.py").write_text(f"{MAKE_DEEP_FOLDERS}\nafter()")
     verdict = measure_end_to_end(EndToEndTarget(command="python dig.py"),
                       Trees(candidate=str(tree), incumbent=str(tree), reference=str(tree)),
-                      inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
+                                 inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch")))
     assert verdict.valid and not (tmp_path / "scratch" / "end-to-end").exists(), verdict
 
 

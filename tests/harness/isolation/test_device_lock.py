@@ -179,7 +179,7 @@ def test_lock_path_must_be_a_regular_file(locks: Path, tmp_path: Path) -> None:
 
 
 def test_lock_directory_that_cannot_be_made_is_an_error(monkeypatch: pytest.MonkeyPatch,
-                                                          tmp_path: Path) -> None:
+                                                        tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "file" / "below"))
     with pytest.raises(EnvironmentFault, match="cannot make the lock directory"):

@@ -148,7 +148,7 @@ def test_rates_that_are_not_positive_and_finite_are_refused() -> None:
 
 @pytest.mark.gpu
 def test_verdict_measures_its_card_once(tmp_path: Path,
-                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     card = next(card for card in inventory.inventory() if card.kind != "cpu" and not card.unusable)
     task = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}),))

@@ -141,7 +141,7 @@ def test_missing_prediction_has_a_note_and_changes_no_verdict(tmp_path: Path) ->
     ("h9000", "triton", "no card 'h9000'"), ("h200", "python", "python target cannot be predicted"),
     ("h200", "c", "c target")])
 def test_unknown_card_and_unpredictable_language_are_refused(card: str, language: str, words: str,
-                                             tmp_path: Path) -> None:
+                                                             tmp_path: Path) -> None:
     task = target(language=language)
     with pytest.raises(InputError, match=words):
         judge(tmp_path, DOUBLE, of=task, predict=card)

@@ -44,7 +44,7 @@ def test_kernel_names_are_sanitised() -> None:
     (10.0, 10.0, False), (10.0, 12.0, False), (10.0, 7.0, False), (10.0, 6.0, True),
     (10.0, 0.1, True), (1.5, 0.1, False), (2.0, 1.0, True)])
 def test_timed_calls_shorter_than_profiled_kernels_are_flagged(busy_us: float, us: float,
-                                                         flagged: bool) -> None:
+                                                               flagged: bool) -> None:
     profiles = {("candidate", "big"): profile_of(busy_us=busy_us)}
     findings = kernel_spans.too_short(profiles, {"big": timed(us)})
     assert [(finding.rule, finding.severity) for finding in findings] == [

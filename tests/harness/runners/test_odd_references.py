@@ -73,8 +73,8 @@ def masked(tmp_path: Path) -> Iterator[Oracle]:
 def test_finite_and_infinite_expected_values_are_compared_and_nan_is_not(
         place: int, value: float, bad: int, masked: Oracle) -> None:
     case = masked.make(ROWS, "normal")
-    assert case.notes == ("2 of 32 expected values of out are not finite in float32, first number "
-                          "3: of these, only infinite ones were compared",)
+    assert case.notes == ("2 of 32 expected values of out are not finite in float32, the first at "
+                          "index 3: of these, only infinite ones were compared",)
     runner = StubRunner()
     memory = CaseMemory(masked, runner.peer, case)
     memory.place(case)

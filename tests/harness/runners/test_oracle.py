@@ -199,7 +199,7 @@ def test_distributions_have_the_values_of_their_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("dtype", "low", "high"), [
     ("float32", 3.0, 4.0), ("float32", -1.0, None), ("int32", 2, 9), ("int8", -3, 3)])
 def test_bounds_hold_for_every_distribution(dtype: str, low: float, high: float | None,
-                                             language: str, tmp_path: Path) -> None:
+                                            language: str, tmp_path: Path) -> None:
     task = wide_target(language, dtype=dtype, low=low, high=high)
     with started_oracle(tmp_path, task, SUM) as oracle:
         for kind in DISTRIBUTIONS:
@@ -283,7 +283,7 @@ def test_reference_imports_the_baselines_kernel_not_the_candidates(tmp_path: Pat
     wrong = kernel_case.tree(tmp_path / "candidate", right.replace("2 *", "3 *"), reference)
     verdict = evaluate(task, Trees(candidate=wrong, incumbent=base, reference=base),
                        inventory.find("cpu"), Settings(scratch=str(tmp_path / "scratch"),
-                                                     distributions=("normal",)),
+                                                       distributions=("normal",)),
                        zygote=shared_zygotes.zygote("python"))
     assert verdict.valid and not verdict.correct
 

@@ -95,7 +95,7 @@ def test_passed_lock_is_held_until_the_runner_is_dead(
 
 
 def test_hanging_profiling_run_ends_with_the_pool(tmp_path: Path,
-                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOPT_LOCK_DIR", str(tmp_path / "locks"))
     hung = make_kernel(tmp_path, source="open('started', 'w')\nwhile True: pass\n")
     with closing(Bench(tmp_path / "bench", target(language="python")).oracle) as oracle, \

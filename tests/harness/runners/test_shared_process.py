@@ -58,7 +58,7 @@ def verdict_of(folder: Path, candidate: str, incumbent: str, **settings: object)
 def test_each_side_runs_its_own_modules(times: int, outcome: str, source: str,
                                         tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, side(tmp_path, "candidate", times, source),
-                     side(tmp_path, "incumbent", 30, source))
+                         side(tmp_path, "incumbent", 30, source))
     assert verdict.valid and verdict.correct, verdict
     sign = 1 if outcome == "faster" else -1  # the true ratio is 3, the threshold 1.5
     assert all(sign * (row.log_ratio or 0.0) > 0.4 for row in verdict.rows), verdict

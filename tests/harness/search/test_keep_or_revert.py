@@ -118,4 +118,4 @@ class Stubborn:
 
 def test_default_comes_first_and_no_configuration_twice_for_any_strategy() -> None:
     assert [one.config for one in tried(AskTell(Stubborn(), SPACE), 9)] == [SPACE.default,
-                                                                         Stubborn().ask()]
+                                                                            Stubborn().ask()]

@@ -34,7 +34,7 @@ def test_columns_have_the_documented_order(tmp_path: Path) -> None:
                         pct_of_roofline=12.5)
     trials_tsv.append(path, [trials_tsv.row(made, model="scale", gpu="H200")])
     trials_tsv.append(path, [trials_tsv.row(trial(None, number=4), model="scale", gpu="H200",
-                                      experiment="2.fixed.4")])
+                                            experiment="2.fixed.4")])
     assert read(path) == [
         ["3", "kept", "knobs", "scale", "H200", "screening", "PASS", "5.0000", "12.50", "c1", "k1",
          '{"A": 4, "B": 0.5, "C": "off"}; measured-cpu'],

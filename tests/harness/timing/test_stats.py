@@ -62,7 +62,7 @@ def test_detectable_effect_is_found_in_80_percent_of_trials() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.floats(1e-4, 0.2), st.integers(0, 3000), st.integers(1, 500))
 def test_error_rates_of_verdicts_sum_below_the_campaign_alpha(alpha: float, planned: int,
-                                                      verdicts: int) -> None:
+                                                              verdicts: int) -> None:
     spent = [stats.alpha_of_verdict(alpha, planned, index) for index in range(verdicts)]
     assert sum(spent) <= alpha  # equal if the last shares are lost in rounding
     assert all(value > 0 for value in spent)

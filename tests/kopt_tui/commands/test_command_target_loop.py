@@ -35,7 +35,7 @@ def run_json(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, A
 
 
 def test_proposal_follows_its_schema(manifest: Path, tmp_path: Path,
-                                             capsys: pytest.CaptureFixture[str]) -> None:
+                                     capsys: pytest.CaptureFixture[str]) -> None:
     schema = answer_schema(Proposal)
     kernel = campaigns.project(tmp_path / "k")
     for path, kind in ((manifest, "command"), (kernel, "kernel")):

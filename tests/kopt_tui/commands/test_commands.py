@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,6 +146,7 @@ def test_closed_standard_streams_are_tolerated(
 def test_manifest_verb_checks_a_manifest(tmp_path: Path) -> None:
     good, bad, other = tmp_path / "good.yaml", tmp_path / "bad.yaml", tmp_path / "other.yaml"
     good.write_text("target_op: rmsnorm\n")
+    shutil.copy(ROOT / "examples/rmsnorm_c/task.yaml", tmp_path)
     bad.write_text("target_op: rmsnorm\naproval: auto\n")
     other.write_text("target_op: x\ntarget: {kind: command, csv: x.csv, check: ok, metrics: [us]}\n"
                      "benchmark_command: python bench.py\n")

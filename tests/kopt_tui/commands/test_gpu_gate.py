@@ -83,7 +83,7 @@ def manifest(root: Path, **gpu: Any) -> Path:
 
 @pytest.mark.parametrize("verb", ["evaluate", "loop"])
 def test_no_idle_card_is_one_line_without_a_run(verb: str, machine: Machine, tmp_path: Path,
-                                             capsys: pytest.CaptureFixture[str]) -> None:
+                                                capsys: pytest.CaptureFixture[str]) -> None:
     """The last line on stderr is the error."""
     used_devices = machine("cuda:0", "cuda:1")
     path = manifest(tmp_path, device="cuda:0")
@@ -96,7 +96,7 @@ def test_no_idle_card_is_one_line_without_a_run(verb: str, machine: Machine, tmp
 
 
 def test_stdout_stays_json_during_a_wait(machine: Machine, tmp_path: Path,
-                                               capsys: pytest.CaptureFixture[str]) -> None:
+                                         capsys: pytest.CaptureFixture[str]) -> None:
     used_devices = machine("cuda:0", readings=12)
     path = manifest(tmp_path, device="cuda:0", limit_s=60.0)
     assert main(["evaluate", str(path), "--json"]) == 0
@@ -121,7 +121,7 @@ def test_idle_card_is_used_and_a_named_one_waited_for(
 
 
 def test_verdict_notes_a_foreign_process(machine: Machine, tmp_path: Path,
-                                             capsys: pytest.CaptureFixture[str]) -> None:
+                                         capsys: pytest.CaptureFixture[str]) -> None:
     machine()
     path = manifest(tmp_path, device="cuda:0")
     for expected in (False, True):
@@ -139,7 +139,7 @@ def test_note_on_another_process_states_the_remedy() -> None:
 
 
 def test_loop_and_its_verdict_each_wait_for_a_card(machine: Machine, tmp_path: Path,
-                                               capsys: pytest.CaptureFixture[str]) -> None:
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
     """As cuda:1 stays busy, both use cuda:0."""
     used_devices = machine("cuda:1", readings=1e9)
     path = manifest(tmp_path, device="cuda:1,cuda:0")
@@ -174,8 +174,8 @@ def test_ctrl_c_ends_the_wait(verb: str, machine: Machine, tmp_path: Path,
 
 
 def test_cpu_needs_no_wait(machine: Machine, tmp_path: Path,
-                                          monkeypatch: pytest.MonkeyPatch,
-                                          capsys: pytest.CaptureFixture[str]) -> None:
+                           monkeypatch: pytest.MonkeyPatch,
+                           capsys: pytest.CaptureFixture[str]) -> None:
     used_devices = machine("cuda:0", "cuda:1")
     monkeypatch.setattr("engine.verify.gate.look", lambda *_, **__: pytest.fail("was looked at"))
     assert main(["evaluate", str(manifest(tmp_path, device="cpu")), "--json"]) == 0

@@ -42,6 +42,7 @@ def test_checks_and_metrics_are_inferred_from_column_names(
 
 @pytest.mark.parametrize(("cells", "check"), [
     (["0", "0.0"], "err == 0"), (["0.1", "0.003"], "err"), (["0", "0.5"], "err"),
+    (["1", "1"], "err"),
 ])
 def test_nonzero_error_needs_a_threshold(cells: list[str], check: str) -> None:
     found = columns.guess_columns(["err", "us"], {"err": cells, "us": ["1", "2"]})
@@ -116,7 +117,7 @@ def test_column_without_times_is_not_a_metric() -> None:
     ('json.load(open("shapes.json"))', "", ()),
 ])
 def test_output_is_inferred_from_the_script(source: str, csv: str, columns: tuple[str, ...],
-                                      tmp_path: Path) -> None:
+                                            tmp_path: Path) -> None:
     found = benchmark.read_benchmark(tmp_path, "bench.py", source)
     assert (found.csv, found.columns) == (csv, columns)
 
@@ -160,7 +161,7 @@ def test_script_that_writes_times_as_json_is_the_benchmark_and_another_is_not(
     ({"bench.py": "import triton"}, ""),
 ])
 def test_build_is_inferred_from_what_the_benchmark_loads(files: dict[str, str], build: str,
-                                                     tmp_path: Path) -> None:
+                                                         tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert kernel_source.find_kernel(tmp_path, "bench.py").build == build

@@ -64,7 +64,7 @@ def test_propose_documents_the_space(manifest: Path, capsys: pytest.CaptureFixtu
     ({"FORWARD": 2}, "'FORWARD' is reserved: it stays 1"),
     ({"PASSES": 0, "FORWARD": 2}, "reserved"), ({"PASSES": 0, "NONE": 2}, "cannot be 0")])
 def test_invalid_configuration_is_rejected(config: dict[str, object], words: str, manifest: Path,
-                                         capsys: pytest.CaptureFixture[str]) -> None:
+                                           capsys: pytest.CaptureFixture[str]) -> None:
     code, verdict = run_json(capsys, "evaluate", manifest, "--config", json.dumps(config))
     assert code == 1
     assert (verdict["valid"], verdict["correct"], verdict["latency_us"]) == (False, False, None)
@@ -78,7 +78,7 @@ def test_invalid_configuration_is_rejected(config: dict[str, object], words: str
     ("{A: 1}", "is not JSON: object keys must be strings at character 2"),
     ('{"A": NaN}', "is not JSON: invalid character at character 7")])
 def test_config_that_is_not_an_object_is_bad_usage(config: str, what: str, manifest: Path,
-                                               capsys: pytest.CaptureFixture[str]) -> None:
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
     code, answer = run_json(capsys, "evaluate", manifest, f"--config={config}")
     assert code == 2 and answer["error"]["what"].startswith(f"--config: {config!r} {what}".rstrip())
     assert answer["error"]["fix"] == """write for example --config '{"TILE": 32}'"""
@@ -133,7 +133,7 @@ def test_working_files_are_judged_unless_a_commit_is_named(
 
 
 def test_folder_inside_a_repository_can_be_a_project(tmp_path: Path,
-                                                  capsys: pytest.CaptureFixture[str]) -> None:
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
     """The examples are such folders. kopt reads the working files and writes nothing there."""
     inner = campaigns.project(tmp_path / "outer" / "kernels" / "scale", kernel=KERNEL).parent
     shutil.rmtree(inner / ".git")

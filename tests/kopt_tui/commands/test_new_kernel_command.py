@@ -195,7 +195,7 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
 
 @pytest.mark.parametrize(
     ("words", "part"),
-    [((), "rmsnorm: not given are the shape of x, the shape of weight, the shape of out, the "
+    [((), "rmsnorm: kopt needs the shape of x, the shape of weight, the shape of out, the "
           "value of eps, a config class (add --shape x=DIMS --shape weight=DIMS --shape out=DIMS "
           "--scalar eps=VALUE --class 'small: rows=64 cols=64')"),
      ((*SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
@@ -282,7 +282,7 @@ def test_triton_without_a_gpu_is_said_not_to_be_timed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("source", "why"), [
     ("void k(float **rows, int n) { rows[0][0] = n; }\nint main(void) { return 0; }\n",
      "no function with arguments that kopt supports: k takes float **rows (add one that is not "
-     "static and takes numbers and pointers to float"),
+     "static and takes numbers and pointers to numbers"),
     ("static void k(float *x) { *x = 0; }\n",
      "no function with arguments that kopt supports (add one that is not static")])
 def test_refused_parameter_of_a_c_function_is_named(

@@ -146,9 +146,9 @@ class LocalValues:
         values = {each.value.value for caller in self.same for each in caller.locals
                   if each.name == local}
         axes = [(name, axis) for name, arg in tensors.items()
-                  for axis, size in enumerate(arg.shape)
-                  if size == value and self._always_equals(local, name, axis)
-                  and (len(values) > 1 or value > SMALL)]
+                for axis, size in enumerate(arg.shape)
+                if size == value and self._always_equals(local, name, axis)
+                and (len(values) > 1 or value > SMALL)]
         named = [(name, axis) for name, axis in axes if local.lower() in (
             self.names.get((name, axis)),
             self.names.get((name, axis - len(tensors[name].shape))))]

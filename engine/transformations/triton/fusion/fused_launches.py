@@ -1,8 +1,8 @@
 """`triton-fused-launches`: two launches in a row on the same blocks become one kernel.
 
-Each program of the second launch reads just what the first launch's program of the same number has
-written.
-The value stays in registers, rounded to the tensor's type, and is stored only if it is used later.
+Each program of the second launch reads only what the first launch's program of the same number has
+written. The value stays in registers, rounded to the tensor's type, and is stored only if it is
+used later.
 """
 
 from __future__ import annotations

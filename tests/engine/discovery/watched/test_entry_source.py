@@ -38,6 +38,11 @@ def test_entry_begins_at_its_decorators_and_sizes_have_the_names_in_the_source()
     assert entry.sizes[("x", 1)] == "n" and entry.defaults == {"eps": 1e-6}
 
 
+def test_function_of_a_source_without_functions_is_sought_in_another_file() -> None:
+    with pytest.raises(InputError, match=r"no function 'run' \(name one of another file\)"):
+        entry_source.find("print(1)\n", "run", "k.py")
+
+
 def test_triton_kernel_is_refused_and_its_launching_functions_are_named() -> None:
     with pytest.raises(InputError, match=r"k.py:4: 'kernel' is a Triton kernel.*launches it: run"):
         entry_source.find(SOURCE, "kernel", "k.py")

@@ -128,7 +128,7 @@ def test_workspace_is_not_carried_into_itself(tmp_path: Path) -> None:
 def test_error_for_carry_without_match_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no files that match build/\*\*") as error:
         CampaignRepo.create(tmp_path / "c", "rms", repos.project(tmp_path / "user"),
-                       carry=("build/**",))
+                            carry=("build/**",))
     assert "\n" not in str(error.value)
 
 
@@ -139,7 +139,7 @@ def test_failed_build_proves_nothing_to_the_canary_if_builds_are_carried(tmp_pat
                       evidence=(Evidence(kind=UNBUILT, detail="exited with 2"),))
     def run_canary(carries: bool) -> tuple[str, ...]:
         return canary.check(lambda tree: verdict, repo, repo.base, edit=("kernel.c",),
-                             frozen=(), has_carried_builds=carries)
+                            frozen=(), has_carried_builds=carries)
     assert run_canary(True) == (canary.UNPROVEN,)
     with pytest.raises(InputError, match="does not run the files"):
         run_canary(False)

@@ -150,7 +150,7 @@ def run_agent(root: Path, spec: CliSpec) -> Report:
     return CliWorker([spec]).work(
         worker_bench.task("cli", option=spec.name),
         worker_bench.bench(setup.target, setup.device, root / "worktree", root / "scratch",
-                         baseline="", edit=("scale.c",)), lambda *_: None, threading.Event())
+                           baseline="", edit=("scale.c",)), lambda *_: None, threading.Event())
 
 
 @needs_namespaces
