@@ -200,11 +200,10 @@ def _passed(function: DeclaredFunction, values: Sequence[str]) -> dict[str, str]
 
 
 def _variables(body: str) -> dict[str, str]:
-    """Return the first value of each variable, without those that a loop changes; of `dim3` the
-    last one.
+    """Return the first value of each variable that is no loop's counter; of `dim3` the last one.
 
-    It is empty, and so unknown, if a variable is first seen where it is computed from itself, or
-    if it is 0 until a function gets its address.
+    The value is "", which means unknown, if the first assignment uses the variable itself, or if
+    it is 0 until a function gets the variable's address.
     """
     body = _STRING.sub('""', body)
     looped = set(_LOOPED.findall(body))
@@ -218,9 +217,9 @@ def _variables(body: str) -> dict[str, str]:
                     continue
                 if value == "0" and re.search(rf"[(,]\s*&\s*{name}\b", body):
                     value = ""
-                if name not in found or part.lstrip().startswith("const"):
-                    found[name] = "" if re.search(rf"\b{name}\b", value) else value
-    return found | _assigned_dims(body) | _tables(body)
+                if name not in values or part.lstrip().startswith("const"):
+                    values[name] = "" if re.search(rf"\b{name}\b", value) else value
+    return values | _assigned_dims(body) | _tables(body)
 
 
 def _tables(body: str) -> dict[str, str]:

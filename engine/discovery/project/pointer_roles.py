@@ -181,7 +181,7 @@ class _Pointers:
         by_reference = self._by_reference(called, given)
         if called in self.functions:
             names, written = self.of(called, above)
-            args = [each for each, name in zip(args, names, strict=False) if name in written]
+            given = [each for each, name in zip(given, names, strict=False) if name in written]
         elif self._reads(called):
             given = given[:1] if called in FIRST_WRITTEN else []
         depths = {} if called.isupper() else {
