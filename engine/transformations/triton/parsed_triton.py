@@ -159,7 +159,8 @@ class ParsedTriton(EditedSource):
 
     def add_argument(self, call: ast.Call, text: str) -> None:
         """Add an argument after the last one of a call."""
-        passed = [self.span(each)[1] for each in (*call.args, *call.keywords)]
+        passed = [*(self.span(each)[1] for each in call.args),
+                  *(self.span(each)[1] for each in call.keywords)]
         if not passed:
             self.insert(self.source.index("(", self.span(call.func)[1]) + 1, text)
             return
