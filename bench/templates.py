@@ -156,12 +156,18 @@ def show(rows: list[dict[str, Any]]) -> None:
         print(f"| {row['template']} | `{row['case']}` | {row['dtype']} | {row['us']} | "
               f"{row['default_us']} | {row['torch_us']} | {row['vs_torch']} | {row['of_goal']} |")
     for template in table()["templates"]:
-        reached = [row["of_goal"] >= template.get("goal", 0.9) for row in latest.values()
-                   if row["template"] == template["name"] and "us" in row
-                   and row["case"] in template["bench"]]
-        if reached:
-            print(f"{template['name']}: {sum(reached)} of {len(reached)} shapes reach "
-                  f"{template.get('goal', 0.9):.0%}")
+        measured = [row for case in template["bench"]
+                    if "us" in (row := latest.get((template["name"], case), {}))]
+        goal, missing = template.get("goal", 0.9), len(template["bench"]) - len(measured)
+        older = sum(row["source"] != _source(template) for row in measured)
+        print(f"{template['name']}: {sum(row['of_goal'] >= goal for row in measured)} of "
+              f"{len(template['bench'])} shapes reach {goal:.0%}"
+              + (f", {missing} not measured" if missing else "")
+              + (f", {older} measured with another source" if older else ""))
+
+
+def _source(template: dict[str, Any]) -> str:
+    return hashlib.sha256((FOLDER / template["file"]).read_bytes()).hexdigest()[:12]
 
 
 def main() -> int:
@@ -190,8 +196,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     done = {(row["template"], row["case"], row["source"]) for row in rows if "us" in row}
     for template in table()["templates"]:
-        content = (FOLDER / template["file"]).read_bytes()
-        source = hashlib.sha256(content).hexdigest()[:12]
+        source = _source(template)
         for case in template["bench"]:
             key = (template["name"], case, source)
             if key in done or options.case not in case or (

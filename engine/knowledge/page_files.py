@@ -108,11 +108,20 @@ def _environment() -> Environment:
     environment = Environment(loader=FileSystemLoader(BUILT_IN), trim_blocks=True,
                               lstrip_blocks=True, undefined=StrictUndefined)
     environment.globals |= {
-        "snippet": snippet, "archs": {arch.name: arch for arch in datasheets.archs()},
+        "snippet": snippet, "load_ns": datasheets.LOAD_NS, "waves": _waves,
+        "archs": {arch.name: arch for arch in datasheets.archs()},
         "card": {card.name: card for card in datasheets.cards()}.__getitem__,
         "cards_of": lambda name: [card for card in datasheets.cards() if card.arch == name]}
-    environment.filters["kib"] = lambda size: f"{size / 1024:g} KiB"
+    environment.filters["kib"] = lambda size: f"{size / 1024:g} KiB" if size % 2**20 \
+        else f"{size / 2**20:g} MiB"
     return environment
+
+
+def _waves(arch: str, registers: int) -> int:
+    """Return how many waves of a SIMD fit if each lane uses so many registers."""
+    found = datasheets.find_arch(arch)
+    assert found is not None
+    return datasheets.resident_warps(found, registers) // datasheets.PARTITIONS
 
 
 def snippet(name: str) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from engine.journal.read import Reader
 from engine.journal.records import Slot
+from engine.knowledge import strategy_table
 from engine.knowledge.strategy_table import StrategyPlace, StrategyRow, against, shown, strategies
 from harness.formats import quantities
 
@@ -95,7 +96,20 @@ def brief(limiters: Sequence[str], place: StrategyPlace,
         for row in against(limiter, place):
             if row.against and "{column}" not in row.text:
                 rows.setdefault(row.text, (limiter, row))
-    best = sorted(rows.values(), key=lambda pair: -records.get(pair[1].key, NO_RECORD).chance)
+    return _listed("these limits", rows.values(), records)
+
+
+def brief_on_symptoms(causes: Sequence[str], place: StrategyPlace,
+                      records: Mapping[str, StrategyRecord]) -> str:
+    """Return the strategies against the symptoms that causes name, as Markdown."""
+    rows = {row.key: (symptom, row) for cause in causes
+            for symptom, row in strategy_table.seen_in(cause, place)}
+    return _listed("what the profile shows", rows.values(), records)
+
+
+def _listed(what: str, rows: Iterable[tuple[str, StrategyRow]],
+            records: Mapping[str, StrategyRecord]) -> str:
+    best = sorted(rows, key=lambda pair: -records.get(pair[1].key, NO_RECORD).chance)
     lines = [f"- against {limiter}: {row.text} (expected {row.gain}; risk: {row.risk}; here "
              f"{records.get(row.key, NO_RECORD)})" for limiter, row in best[:LISTED]]
-    return "\n".join(["## Strategies against these limits", "", *lines, ""]) if lines else ""
+    return "\n".join([f"## Strategies against {what}", "", *lines, ""]) if lines else ""

@@ -27,6 +27,8 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """A sentence for an agent; {column} stands for the column that a class's time grows with."""
     against: str = ""
     """A pattern for the name of the bottleneck, "" for all."""
+    symptom: str = ""
+    """A pattern for what a profile shows of it, such as a stall reason, "" for nothing."""
     ops: tuple[str, ...] = ()
     """Classes of ops, () for all; likewise for `languages`."""
     languages: tuple[str, ...] = ()
@@ -46,8 +48,10 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def fits(self, limiter: str, place: StrategyPlace) -> bool:
         """Return whether the row applies to a bottleneck, "" if unknown; review rows never do."""
         return not self.review and (not self.against or bool(
-            limiter and re.search(self.against, limiter))) \
-            and (not self.ops or place.op in self.ops) \
+            limiter and re.search(self.against, limiter))) and self.fits_in(place)
+
+    def fits_in(self, place: StrategyPlace) -> bool:
+        return (not self.ops or place.op in self.ops) \
             and (not self.languages or place.language in self.languages) \
             and self.on in ("", "gpu" if place.on_gpu else "cpu")
 
@@ -80,6 +84,14 @@ def against(limiter: str, place: StrategyPlace) -> Iterator[StrategyRow]:
     """Yield the rows for a bottleneck, those for this limit before those for any."""
     rows = [row for row in strategies() if row.fits(limiter, place)]
     yield from sorted(rows, key=lambda row: not row.against)
+
+
+def seen_in(text: str, place: StrategyPlace) -> Iterator[tuple[str, StrategyRow]]:
+    """Yield the symptoms that a text names, each with the row against it."""
+    for row in strategies():
+        if row.symptom and row.fits_in(place) and (
+                match := re.search(row.symptom, text, re.IGNORECASE)):
+            yield match[0], row
 
 
 def listing(transformations: Collection[str]) -> frozenset[str]:

@@ -19,6 +19,8 @@ from harness.formats.json_codec import convert
 
 HARDWARE = Path(__file__).resolve().parents[2] / "knowledge" / "hardware"
 PARTITIONS = 4
+LOAD_NS = 700.0
+"""Assumed latency of a load from a busy card's memory; 500 on an idle card."""
 RATES = ("fp64", "fp32", "tf32", "bf16", "fp8", "int8")
 
 
@@ -65,6 +67,8 @@ class Arch:
     grid: tuple[int, int, int] = (2**31 - 1, 65535, 65535)
     threads_x: int | None = None
     """Maximum number of threads along the first dimension of a grid; None means no such limit."""
+    static_shared: int = 49152
+    """Shared memory that a block may use without asking for more (CUDA)."""
     cluster: int = 1
     """Maximum number of blocks in a cluster; 1 without cluster support."""
     near: int = 0
@@ -76,6 +80,11 @@ class Arch:
     shared_bytes_per_clock: int = 128
     tensor_memory: int = 0
     """Bytes of memory for accumulators beside the registers."""
+    exponentials_per_clock: int = 0
+    """Exponentials that special units start each clock; 0 is unknown."""
+    dies: int = 1
+    die_cache: int = 0
+    """Bytes of each die's own cache (L2), which lies before the last-level cache."""
     matrix: tuple[MatrixRate, ...] = ()
     matrix_source: str = ""
 

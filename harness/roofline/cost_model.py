@@ -48,7 +48,7 @@ COPY = 0.88
 """A device copy on an H200 reaches 4,227 of 4,800 GB/s."""
 CACHE = 0.37
 """An A100's last-level cache delivers 5,120 of 108 x 128 bytes a clock (its whitepaper)."""
-MEMORY_NS, CACHE_NS, NEAR_NS = 700.0, 300.0, 40.0
+MEMORY_NS, CACHE_NS, NEAR_NS = datasheets.LOAD_NS, 300.0, 40.0
 """Load latencies on a busy card; on an idle one: 500 ns, 200 ns, near cache 35 cycles."""
 CYCLES = 2.0
 """Cycles between a warp's instructions: a dependent one waits four cycles, some are independent."""

@@ -96,7 +96,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     excerpt.add_argument("--language", metavar="NAME", default="", help="such as triton or hip")
     table = actions.add(
         "strategies", "print what to try against which limit, and how often it has helped")
-    table.add_argument("--against", metavar="LIMIT", default="", help="such as memory")
+    table.add_argument("--against", metavar="LIMIT", default="",
+                       help="a limit or a symptom, such as memory or 'bank conflicts'")
     table.add_argument("--op", metavar="NAME", default="", help="an op, such as matmul")
     table.add_argument("--language", metavar="NAME", default="", help="such as triton or c")
     table.add_argument("--card", metavar="NAME", default="",
@@ -212,7 +213,8 @@ def _print_page(args: argparse.Namespace, what: str, page: PromotedPage) -> int:
 def _strategies(args: argparse.Namespace) -> int:
     op = op_class.classify([args.op]).name if args.op else ""
     rows = [row for row in strategies()
-            if (not args.against or (not row.review and re.search(row.against, args.against)))
+            if (not args.against or (not row.review and re.search(row.against, args.against))
+                or (row.symptom and re.search(row.symptom, args.against, re.IGNORECASE)))
             and (not op or not row.ops or op in row.ops)
             and (not args.language or not row.languages or args.language in row.languages)
             and (not args.language or row.on in ("", "cpu" if args.language == "c" else "gpu"))]

@@ -19,7 +19,7 @@ from harness.devices.device import Device
 from harness.formats import file_copy
 from harness.requests import EvaluateRequest, Progress
 from harness.search.space import knob_proposals, knobs
-from harness.search.space.knob_proposals import KnobProposal
+from harness.search.space.knob_edits import KnobProposal
 from harness.settings import Settings, Trees
 from harness.tasks.target import Target
 

@@ -13,6 +13,7 @@ import msgspec
 from engine.context import EngineContext
 from engine.journal.decoded import plan_event
 from engine.journal.decoded.plan_event import RoundPlan
+from engine.knowledge import strategy_record
 from engine.markdown import fenced
 from engine.planning import bottlenecks, survey
 from engine.planning.advice import model_request
@@ -96,9 +97,11 @@ def with_causes(context: EngineContext, inputs: PlanInputs,
             round=inputs.round, purpose="reads the measurements")
         causes = read(answer, known)
     brief = _BRIEF.format(causes="\n".join(f"- {line}" for line in causes.lines))
+    strategies = strategy_record.brief_on_symptoms(causes.lines, inputs.place, inputs.records)
     return msgspec.structs.replace(
         inputs, causes=causes.lines, analysis=causes.note,
-        brief="\n\n".join(filter(None, (brief if causes.lines else "", inputs.brief))))
+        brief="\n\n".join(filter(None, (
+            brief if causes.lines else "", strategies, inputs.brief))))
 
 
 def _measured(context: EngineContext, view: Survey) -> Measured:

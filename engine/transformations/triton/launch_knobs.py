@@ -14,7 +14,7 @@ from engine.transformations.transformation import (
 )
 from engine.transformations.triton.parsed_triton import ParsedTriton
 from harness.search.space import knob_proposals
-from harness.search.space.knob_proposals import USUAL
+from harness.search.space.knob_edits import USUAL
 
 _DEFAULTS = {"num_warps": 4, "num_stages": 3}
 """Triton's own values where a launch gives none."""

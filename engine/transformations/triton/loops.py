@@ -61,27 +61,28 @@ class GroupedOrder(Transformation):
     def apply(self, source: str) -> Transformed:
         parsed = ParsedTriton(source)
         for function in parsed.kernels.values():
-            ids = {ast.unparse(node.args[0]): node for node in parsed.calls(function, "program_id")
-                   if node.args}
-            plain = {axis: statement for axis in ("0", "1") for statement in function.body
-                     if isinstance(statement, ast.Assign) and statement.value is ids.get(axis)
-                     and isinstance(statement.targets[0], ast.Name)}
-            if len(plain) == 2 and parsed.calls(function, "dot") \
-                    and len(parsed.calls(function, "program_id")) in (2, 3) \
+            ids = {axis: [call for call in parsed.calls(function, "program_id") if ast.unparse(
+                parsed.argument(call, "axis", 0) or call) == axis] for axis in "01"}
+            if all(ids.values()) and parsed.calls(function, "dot") \
                     and not parsed.calls(function, "num_programs"):
-                return _grouped(parsed, function, plain["0"], plain["1"])
+                return _grouped(parsed, function, ids["0"], ids["1"])
         raise DoesNotApply("no kernel with a matrix product takes its tiles from two program ids")
 
 
-def _grouped(parsed: ParsedTriton, function: ast.FunctionDef, fast: ast.Assign,
-             slow: ast.Assign) -> Transformed:
+def _grouped(parsed: ParsedTriton, function: ast.FunctionDef, fast: list[ast.Call],
+             slow: list[ast.Call]) -> Transformed:
     knob = parsed.knob("GROUP", 8, (1, 2, 4, 8, 16), "rows of tiles that are worked on together")
-    later = max(fast, slow, key=lambda node: node.lineno)
-    tl, outer, inner = parsed.language, ast.unparse(slow.targets[0]), ast.unparse(fast.targets[0])
-    parsed.insert(parsed.span(later)[1], (
-        f"\n{parsed.indent(later)}{outer}, {inner} = {tl}.swizzle2d({outer}, {inner}, "
-        f"{tl}.num_programs(1), {tl}.num_programs(0), {parsed.constexpr(knob)})"))
-    return parsed.transformed(f"grouped order of the tiles of {function.name}", [later.lineno])
+    first = next(statement for statement in function.body
+                 if any(node in (*fast, *slow) for node in ast.walk(statement)))
+    tl, outer, inner = parsed.language, parsed.free("tile_1"), parsed.free("tile_0")
+    parsed.insert(parsed.at(first.lineno, 0), (
+        f"{parsed.indent(first)}{outer}, {inner} = {tl}.swizzle2d({tl}.program_id(1), "
+        f"{tl}.program_id(0), {tl}.num_programs(1), {tl}.num_programs(0), "
+        f"{parsed.constexpr(knob)})\n"))
+    for calls, name in ((fast, inner), (slow, outer)):
+        for call in calls:
+            parsed.put(*parsed.span(call), name)
+    return parsed.transformed(f"grouped order of the tiles of {function.name}", [first.lineno])
 
 
 def _last_loads(parsed: ParsedTriton, function: ast.FunctionDef) -> list[ast.Call]:

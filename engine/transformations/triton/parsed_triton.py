@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -158,8 +159,15 @@ class ParsedTriton(EditedSource):
 
     def add_argument(self, call: ast.Call, text: str) -> None:
         """Add an argument after the last one of a call."""
-        before = self.source[:self.span(call)[1] - 1].rstrip()
-        self.insert(len(before), {"(": "", ",": " "}.get(before[-1], ", ") + text)
+        passed = [*(self.span(each)[1] for each in call.args),
+                  *(self.span(each)[1] for each in call.keywords)]
+        if not passed:
+            self.insert(self.source.index("(", self.span(call.func)[1]) + 1, text)
+            return
+        end = max(passed)
+        closing = [end + found.start() for found in re.finditer(
+            r"#[^\n]*|\)", self.source[end:self.span(call)[1]]) if found[0] == ")"]
+        self.insert(end if len(closing) == 1 else closing[-2] + 1, f", {text}")
 
     def add_parameters(self, function: ast.FunctionDef, text: str) -> None:
         """Add parameters after those without defaults."""

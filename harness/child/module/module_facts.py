@@ -234,7 +234,13 @@ def _outline(problem: Problem) -> tuple[Any, Any, int, int | None, bool]:
             with counter:
                 value = model(*inputs)
         except RuntimeError:  # the counter's hooks on layers break torch.autograd.grad
-            counter, value = FlopCounterMode(display=False), model(*inputs)
+            counter = FlopCounterMode(display=False)
+            try:
+                value = model(*inputs)
+            except RuntimeError as error:
+                if "meta tensors" not in str(error):
+                    raise
+                raise Unsupported("its forward chooses by the value of a tensor") from None
     tensors = [*Layout(problem, inputs).tensors.values(), *model.parameters(), *leaves(value)]
     moved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
     return model, value, moved, counter.get_total_flops() or None, watch.chooses

@@ -11,20 +11,21 @@ import ast
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
+from dataclasses import replace
 
-from harness.search.space import c_knobs, python_entry, triton_autotune, triton_names
+from harness.search.space import c_knobs, python_entry, triton_autotune, triton_proposals
+from harness.search.space.knob_edits import (
+    FIXED,
+    SIZES,
+    Edit,
+    KnobProposal,
+    begin_of,
+    choices_around,
+    end_of,
+    knob_name,
+    line_starts,
+)
 
-SIZES = re.compile(
-    r"(?i)^(block|tile|group|split|chunk|unroll|warps|threads|lanes|stages|b[mnkdthv]$)"
-    r"|_(block|tile|size|threads|warps|unroll)$")
-FIXED = re.compile(r"(?i)warp_?size|batch_?size")  # sizes of the hardware and of the problem
-USUAL = {"num_warps": (1, 2, 4, 8, 16), "num_stages": (1, 2, 3, 4, 5)}
-OVERRIDES = (64, 128, 256, 512, 1024, 2048, 4096)
-TILES = (16, 32, 64, 128, 256)
-"""Sizes of a matrix product's tiles, in place of OVERRIDES: compiling larger ones takes minutes."""
-MOST_ELEMENTS = 4096  # of a block, where a launch has one size and its kernel no product
 MARK = "declared by kopt"
 NEW_MARK = "inserted by kopt"
 LAUNCH_MARK = "inserted by kopt, for the task's launch too"
@@ -35,39 +36,6 @@ _C_DECLARED = re.compile(rf"  // kopt: knob [^\n]*{MARK}[^\n]*")
 _START = re.compile(rf"(?://|#) kopt: start [^\n]*\({MARK}\)\n")
 _C_OF_LAUNCH = re.compile(rf"(?<=\d)  // kopt: knob [^\n]*{re.escape(LAUNCH_MARK)}$", re.M)
 _C_NEW = re.compile(rf"^#define (\w+) (\d+)  // kopt: knob [^\n]*{NEW_MARK}\n", re.M)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Edit:
-    """A replacement for some bytes of the source."""
-
-    begin: int
-    end: int
-    written: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnobProposal:
-    """A knob that could be declared: the present value, the choices, the edits that declare it."""
-
-    name: str
-    line: int
-    value: int
-    choices: tuple[int, ...]
-    why: str
-    edits: tuple[Edit, ...] = ()
-    is_new: bool = True
-    """Whether its name is one that kopt inserts."""
-    is_of_launch: bool = False
-    """Whether the task's launch uses it; `inlined` then leaves its constant in the source."""
-
-    @property
-    def begin(self) -> int:
-        return self.edits[0].begin
-
-    def renamed(self, name: str) -> KnobProposal:
-        return replace(self, name=name, edits=tuple(replace(
-            edit, written=edit.written.replace(self.name, name)) for edit in self.edits))
 
 
 def propose(source: str, language: str,
@@ -83,7 +51,8 @@ def propose(source: str, language: str,
     if language in ("triton", "python"):
         try:
             hidden = python_entry.hidden_lines(source, entry)
-            candidates = [each for each in _triton_proposals(source) if each.line not in hidden]
+            candidates = [each for each in triton_proposals.proposals(source)
+                          if each.line not in hidden]
         except (SyntaxError, ValueError, RecursionError):
             return ()
     else:
@@ -135,14 +104,15 @@ def inlined(source: str) -> str:
             text = re.sub(rf"\b{name}\b", value, text)
         return _C_OF_LAUNCH.sub("", _C_DECLARED.sub("", text))
     text = _DECLARED.sub("", source)
-    starts = _line_starts(text)
+    starts = line_starts(text)
     data = text.encode()
-    for node in sorted(_knob_uses(ast.parse(text), values), key=lambda node: -_begin(node, starts)):
-        begin, end = _begin(node, starts), _end(node, starts)
+    for node in sorted(_knob_uses(ast.parse(text), values),
+                       key=lambda node: -begin_of(node, starts)):
+        begin, end = begin_of(node, starts), end_of(node, starts)
         if isinstance(node, ast.BoolOp) and isinstance(node.values[0], ast.Name):
             value = values[node.values[0].id]
             other = node.values[1]
-            new = data[_begin(other, starts):_end(other, starts)] if value == "0" else \
+            new = data[begin_of(other, starts):end_of(other, starts)] if value == "0" else \
                 value.encode()
         else:
             assert isinstance(node, ast.Name)
@@ -163,64 +133,9 @@ def _knob_uses(tree: ast.AST, values: Mapping[str, str]) -> Iterator[ast.expr]:
             yield node
 
 
-def _triton_proposals(source: str) -> Iterator[KnobProposal]:
-    tree, starts = ast.parse(source), _line_starts(source)
-    products = triton_names.products(tree)
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        args = [*function.args.posonlyargs, *function.args.args]
-        defaults = [(args[len(args) - len(function.args.defaults) + index], value)
-                    for index, value in enumerate(function.args.defaults)]
-        for arg, value in defaults:
-            if arg.annotation is not None and "constexpr" in ast.unparse(arg.annotation):
-                yield from _literal(value, arg.arg, function.name, "default", starts)
-        for node in ast.walk(function):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
-                continue
-            kernel = re.findall(r"[^\W\d]\w*", f"kernel {ast.unparse(node.func.value)}")[-1]
-            count = sum(bool(SIZES.search(each.arg or "")) for each in node.keywords
-                        if each.arg not in USUAL)
-            most = MOST_ELEMENTS if kernel not in products and count == 1 else 0
-            for keyword in node.keywords:
-                if keyword.arg is None or not _is_size(keyword.arg):
-                    continue
-                value = triton_names.only_value(function, tree, keyword.value) or keyword.value
-                literals = list(_literal(value, keyword.arg, kernel, "launch", starts, most))
-                sizes = USUAL.get(keyword.arg) or (TILES if kernel in products else OVERRIDES)
-                yield from literals or _override_proposal(
-                    keyword.value, keyword.arg, kernel, source, starts, sizes)
-
-
-def _literal(node: ast.expr, name: str, kernel: str, why: str, starts: Sequence[int],
-             most: int = 0) -> Iterator[KnobProposal]:
-    if not _is_size(name) or not isinstance(node, ast.Constant) or \
-            type(node.value) is not int or node.value < 1:
-        return
-    knob = _knob_name(kernel, name)
-    yield KnobProposal(
-        name=knob, line=node.lineno, value=node.value,
-        choices=_choices_around(name, node.value, most), why=f"{why} of {kernel}", edits=(Edit(
-            begin=_begin(node, starts), end=_end(node, starts), written=knob),))
-
-
-def _override_proposal(node: ast.expr, name: str, kernel: str, source: str, starts: Sequence[int],
-                       sizes: Sequence[int]) -> Iterator[KnobProposal]:
-    if isinstance(node, ast.Constant):
-        return
-    begin, end, knob = _begin(node, starts), _end(node, starts), _knob_name(kernel, name)
-    text = source.encode()[begin:end].decode()
-    is_simple = isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
-    yield KnobProposal(
-        name=knob, line=node.lineno, value=0, choices=(0, *sizes),
-        why=f"overrides {text[:30]} of {kernel}", edits=(Edit(
-            begin=begin, end=end,
-            written=f"{knob} or {text}" if is_simple else f"{knob} or ({text})"),))
-
-
 def block_knob(kernel: str) -> str:
     """Return the name of the knob for the threads of a kernel's block."""
-    return _knob_name(kernel, c_knobs.BLOCK)
+    return knob_name(kernel, c_knobs.BLOCK)
 
 
 def _of_c(source: str, launch: Mapping[str, int] | None) -> Iterator[KnobProposal]:
@@ -236,13 +151,13 @@ def _of_c(source: str, launch: Mapping[str, int] | None) -> Iterator[KnobProposa
         if number.is_constant and (number.value < 1 or FIXED.search(number.name) or
                                    not (number.is_of_block or SIZES.search(number.name))):
             continue
-        name = number.name if number.is_constant else _knob_name(number.kernel, number.name)
+        name = number.name if number.is_constant else knob_name(number.kernel, number.name)
         if number.is_block and launch is not None and name not in launch:
             continue
         proposal = KnobProposal(
             name=name, line=source.count("\n", 0, number.at[0]) + 1, value=number.value,
             choices=number.choices or tuple(
-                each for each in _choices_around(name, number.value)
+                each for each in choices_around(name, number.value)
                 if number.value > c_knobs.MOST_THREADS or each <= c_knobs.MOST_THREADS),
             why=number.why, is_new=not number.is_constant, is_of_launch=name in (launch or ()))
         written = [(number.at,
@@ -254,25 +169,8 @@ def _of_c(source: str, launch: Mapping[str, int] | None) -> Iterator[KnobProposa
             for (begin, end), text in written))
 
 
-def _is_size(name: str) -> bool:
-    return name in USUAL or bool(SIZES.search(name))
-
-
-def _choices_around(name: str, value: int, most: int = 0) -> tuple[int, ...]:
-    """Return a quarter to four times a value, above 32 up to `most`, or an option's usual ones."""
-    if name in USUAL:
-        return tuple(sorted({*USUAL[name], value}))
-    choices = {max(1, value // 4), max(1, value // 2), value, 2 * value, 4 * value}
-    choices |= {value << step for step in range(3, 8) if value > 32 and value << step <= most}
-    return tuple(sorted(choices))
-
-
 def _knob_comment(mark: str, each: KnobProposal, by: str = MARK) -> str:
     return f"{mark} kopt: knob {each.name} in [{', '.join(map(str, each.choices))}] {by}"
-
-
-def _knob_name(kernel: str, name: str) -> str:
-    return "_".join(filter(None, (kernel.strip("_"), name.strip("_")))).upper()
 
 
 def _after_imports(source: str) -> int:
@@ -284,17 +182,3 @@ def _after_imports(source: str) -> int:
             break
         line = node.end_lineno or line
     return line
-
-
-def _line_starts(source: str) -> list[int]:
-    lengths = (len(line.encode()) for line in triton_autotune.lines_of(source))
-    return list(accumulate(lengths, initial=0))
-
-
-def _begin(node: ast.expr, starts: Sequence[int]) -> int:
-    return starts[node.lineno - 1] + node.col_offset
-
-
-def _end(node: ast.expr, starts: Sequence[int]) -> int:
-    assert node.end_lineno is not None and node.end_col_offset is not None
-    return starts[node.end_lineno - 1] + node.end_col_offset

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engine.discovery.watched.first_check import FirstCheck
-from harness.search.space.knob_proposals import KnobProposal
+from harness.search.space.knob_edits import KnobProposal
 from harness.search.space.knobs import Knob
 from harness.verdict import Value
 

@@ -28,7 +28,7 @@ from harness.errors import InputError
 from harness.formats.quantities import counted
 from harness.requests import Progress
 from harness.search.space import knobs, tuning_table
-from harness.search.space.knob_proposals import KnobProposal
+from harness.search.space.knob_edits import KnobProposal
 from harness.tasks import target, task_file
 from kopt_tui.cli.new import new_facts, new_task, parameter_list
 from kopt_tui.cli.new.new_facts import DraftedClass, NewFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.discovery.new import knob_trials
-from harness.search.space.knob_proposals import KnobProposal
+from harness.search.space.knob_edits import KnobProposal
 
 TILE = KnobProposal(name="TILE", line=1, value=16, choices=(4, 8, 16, 32), why="")
 WARPS = KnobProposal(name="WARPS", line=2, value=4, choices=(1, 2, 4, 8), why="")

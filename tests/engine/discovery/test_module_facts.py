@@ -175,8 +175,9 @@ def test_experts_that_few_tokens_choose_do_not_count_in_the_roofline(tmp_path: P
     (NORM.replace("[features, 0.5]", "[features, torch.ones(1)]"), "gives a Tensor"),
     (DROPOUT.replace("self.training", "True"), "two calls with the same inputs"),
     (NORM.replace("* self.bn", "* self.norm"), "no attribute 'norm'"),
-    (CHOOSING.replace("return y", "return x[x > 0.5]"), "depend on its inputs' values")],
-    ids=["init inputs", "random", "broken", "shapes"])
+    (CHOOSING.replace("return y", "return x[x > 0.5]"), "depend on its inputs' values"),
+    (CHOOSING.replace("return y", "return y if x.sum() > 0 else x"), "by the value of a tensor")],
+    ids=["init inputs", "random", "broken", "shapes", "values"])
 def test_error_says_why_a_module_cannot_be_a_task(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         learn(tmp_path, text)

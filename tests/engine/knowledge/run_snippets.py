@@ -39,8 +39,11 @@ if __name__ == "__main__":
         import triton.language as tl
 
         for name in sys.argv[2:]:
-            module, _, attribute = name.partition(".")
-            assert hasattr({"tl": tl, "triton": triton}[module], attribute), name
+            first, *others = name.split(".")
+            value = {"tl": tl, "triton": triton}[first]
+            for attribute in others:
+                assert hasattr(value, attribute), name
+                value = getattr(value, attribute)
         sys.exit()
     for path in sys.argv[2:]:
         (compile_for if sys.argv[1] == "compile" else run)(load(path))

@@ -8,17 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from engine.knowledge import page_library, page_routing
+from engine.knowledge import page_files, page_library, page_routing
 from engine.knowledge.page_files import BUILT_IN, MAX_PAGE, Page
 from engine.knowledge.page_routing import MAX_EXCERPT, Subject
 from engine.routing.op_class import classify
 from engine.routing.source_language import KERNEL_TYPES
 from engine.routing.translation_pairs import LANGUAGES
+from engine.transformations import transformation_registry
 from harness.devices import datasheets
 from harness.errors import InputError
 
 LIBRARY = page_library.load(None)
 PAGES = page_library.built_in()
+FENCED = re.compile(r"^```\w*\n.*?^```$", re.DOTALL | re.MULTILINE)
+QUANTITY = re.compile(r"(?<![\w.])\d[\d,.]*[ -](?:[KMG]iB|[MG]Hz|[GT]B/s|ns|banks|dies|waves|"
+                      r"a clock|per lane|multiprocessors|compute units)\b")
+"""A number of hardware with its unit, as pages write it."""
 EACH = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 
 
@@ -35,12 +40,30 @@ def test_page_is_short_has_a_title_and_is_for_known_subjects(page: Page) -> None
 @EACH
 def test_links_and_named_pages_resolve(page: Page) -> None:
     folder = (BUILT_IN / page.path).parent
-    for target in re.findall(r"\]\(([^)#]+)\)", page.text):
+    for target in re.findall(r"\]\(([^)]+)\)", page.text):
         assert target.startswith("https://") or (folder / target).is_file(), target
     for name in re.findall(r"`((?:ops|hardware|backend|skills)/[\w-]+)`", page.text):
         assert LIBRARY.find(name).name == name
-    for path in re.findall(r"`(knowledge/[\w./-]+)`", page.text):
-        assert (BUILT_IN.parent / path).exists(), path
+    for path in re.findall(
+            r"(?<![\w/.-])((?:knowledge|bench|engine|harness|subagents)/[\w./-]+)", page.text):
+        assert (BUILT_IN.parent / path.rstrip(".")).exists(), path
+    for name in re.findall(r"`((?:triton|c|cuda)-[a-z-]+)`", page.text):
+        assert transformation_registry.find(name), name
+
+
+@EACH
+def test_code_stands_in_snippets_and_numbers_of_hardware_in_its_tables(page: Page) -> None:
+    """Snippets are compiled and run; the harness computes with the tables."""
+    assert not [line for line in FENCED.sub("", page.text).splitlines() if line.startswith("    ")]
+    assert {*FENCED.findall(page.text)} <= {
+        page_files.snippet(path.name) for path in (BUILT_IN / "snippets").glob("*.*")}
+    written = re.sub(r"\{\{.*?\}\}", "", (BUILT_IN / page.path).read_text(), flags=re.DOTALL)
+    assert QUANTITY.findall(written) == []
+
+
+def test_readme_names_what_exists() -> None:
+    names = re.findall(r"^\| `([\w./]+)` \|", (BUILT_IN / "README.md").read_text(), re.MULTILINE)
+    assert len(names) > 4 and all((BUILT_IN / name).exists() for name in names)
 
 
 def test_hardware_page_shows_the_numbers_that_the_harness_uses() -> None:

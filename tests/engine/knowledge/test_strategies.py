@@ -79,6 +79,25 @@ def test_rows_are_chosen_by_limit_op_language_and_device() -> None:
     assert next(row.key for row in strategy_table.against("", c)) == "jammed-products"
 
 
+@pytest.mark.parametrize(("cause", "symptom", "key"), [
+    ("rms_kernel: 62 % of its stalls are Long Scoreboard", "Long Scoreboard", "software-pipeline"),
+    ("s_waitcnt vmcnt(0) before the products takes 40 %", "vmcnt", "software-pipeline"),
+    ("short_scoreboard stalls, 8 bank conflicts a load", "short_scoreboard", "bank-conflicts"),
+    ("warps wait at the barrier", "barrier", "barriers"),
+    ("12 registers spilled to local memory", "spill", "register-spills"),
+    ("loads are uncoalesced", "uncoalesced", "vector-access"),
+    ("the last wave fills 9 of 132", "last wave", "idle-multiprocessors")])
+def test_symptom_that_a_profile_shows_finds_its_strategy(cause: str, symptom: str,
+                                                         key: str) -> None:
+    found = [(text, row.key) for text, row in strategy_table.seen_in(
+        cause, StrategyPlace(language="triton", on_gpu=True))]
+    assert found == [(symptom, key)]
+
+
+def test_symptoms_of_a_gpu_are_not_looked_for_on_a_cpu() -> None:
+    assert not list(strategy_table.seen_in("bank conflicts", StrategyPlace(language="c")))
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
     """A workspace with a campaign on a CPU and one on an H200."""
@@ -126,3 +145,15 @@ def test_brief_lists_rows_for_these_limits_with_their_records(workspace: Path) -
     texts = [line.partition(" (expected")[0] for line in (first, *others)]
     assert len(set(texts)) == len(texts)
     assert strategy_record.brief([], StrategyPlace(), {}) == ""
+
+
+def test_brief_on_symptoms_lists_each_row_once_with_its_record() -> None:
+    place = StrategyPlace(op="norm", language="cuda", on_gpu=True)
+    text = strategy_record.brief_on_symptoms(
+        ["8 bank conflicts a load", "bank conflicts of stores", "it spills"], place,
+        {"register-spills": StrategyRecord(tried=3, kept=2, gain=1.6)})
+    lines = [line for line in text.splitlines() if line.startswith("- ")]
+    assert [line.partition(":")[0] for line in lines] == [
+        "- against spill", "- against bank conflict"]
+    assert "here tried 3, kept 2, median 1.60x" in lines[0] and "here not tried" in lines[1]
+    assert strategy_record.brief_on_symptoms(["nothing known"], place, {}) == ""

@@ -27,10 +27,11 @@ IDEAS = ("Unroll the loop over the elements four times so that each step waits l
 ANSWER = ScriptedTurn(text=json.dumps({"hypotheses": [
     {"hypothesis": text, "bottleneck": "b2.1"} for text in (*IDEAS, IDEAS[0])]}))
 ANALYSIS = ScriptedTurn(text=json.dumps({"bottlenecks": [
-    {"kernel": "scale", "what": "The loop writes each element once for each of its PASSES",
+    {"kernel": "scale", "what": "The loop writes each element in a dependent chain of PASSES",
      "evidence": "the source sets PASSES to 16", "attack": "one pass"},
     {"what": "Every load misses the cache and waits", "evidence": "97.3 % of loads miss"}]}))
-CAUSE = "The loop writes each element once for each of its PASSES"
+CAUSE = "The loop writes each element in a dependent chain of PASSES"
+MOVE = "- against dependent chain: break the dependent chain of operations"
 KEY = "sk-planted-0123456789"
 
 
@@ -75,7 +76,7 @@ def test_models_ideas_reach_the_agents_and_a_resumed_round_does_not_ask_again(
     assert set(IDEAS) <= set(first)
     for idea in IDEAS:
         assert any(idea in text for text in prompts(setup))
-    assert all(CAUSE in text and "97.3" not in text for text in prompts(setup))
+    assert all(CAUSE in text and MOVE in text and "97.3" not in text for text in prompts(setup))
     plan = plan_of(setup)
     assert plan.model == "the model planned 2 ideas of 3; 1 repeat left out"
     assert [(idea.text, idea.bottleneck) for idea in plan.suggested] == [

@@ -24,6 +24,7 @@ WANTED = {
 }
 CLOSE = 2e-5
 RETURNS = ADD.replace("    at = ", "    if pid > 9:\n        return\n    at = ")
+LOOPED = ADD.replace("    x = tl.load", "    for first in range(0, n, BLOCK):\n        x = tl.load")
 TUNED = ADD.replace("@triton.jit", "@triton.autotune([], key=[])\n@triton.jit")
 
 
@@ -58,6 +59,44 @@ def test_tutorial_kernels_compute_the_same_after_each_transformation(tmp_path: P
     wrong = [(name, how, *result) for (name, how, _), result in zip(made, results, strict=True)
              if not result[0] < CLOSE]
     assert not wrong
+
+
+def test_argument_is_added_after_the_last_one_in_each_form_of_a_launch(tmp_path: Path) -> None:
+    """A comment behind the last argument swallowed it."""
+    lasts = ["BLOCK=32,\n    ", "BLOCK=32,  # lanes\n    ", "BLOCK=(32)  # lanes (all)\n    ",
+             "**dict(BLOCK=32),  # lanes\n    "]
+    launch = "x.numel(), BLOCK=32)"
+    assert launch in ADD
+    grid = ADD.replace("lambda meta: (triton.cdiv(x.numel(), meta[\"BLOCK\"]),)",
+                       "(triton.cdiv(x.numel(), 32),)")
+    sources = [("add", found("triton-persistent-grid").apply(
+        grid.replace(launch, f"x.numel(), {last})")).source) for last in lasts]
+    positional = LOOPED.replace("range(0, n, BLOCK)", "range(0, (n))")
+    assert "range(0, (n), num_stages=" in found("triton-pipelined-loops").apply(positional).source
+    assert [wrong for wrong in differences(sources, tmp_path) if not wrong[0] < CLOSE] == []
+
+
+def test_each_size_of_a_block_computes_all_values_with_a_literal_grid(tmp_path: Path) -> None:
+    source = ADD.replace("lambda meta: (triton.cdiv(x.numel(), meta[\"BLOCK\"]),)",
+                         "(triton.cdiv(x.numel(), 32),)")
+    changed = found("triton-launch-knobs").apply(source).source
+    block = next(knob for knob in knobs.find(changed, language="triton")
+                 if knob.name == "ADD_KERNEL_BLOCK")
+    sources = [("add", knobs.apply(changed, {block.name: choice}, language="triton"))
+               for choice in block.choices]
+    assert len(sources) > 2
+    assert [wrong for wrong in differences(sources, tmp_path) if not wrong[0] < CLOSE] == []
+
+
+@pytest.mark.parametrize("ids", ["pid_m = tl.program_id(axis=0)\n    pid_n = tl.program_id(axis=1)",
+                                 "pid_m, pid_n = tl.program_id(0), tl.program_id(1)"])
+def test_tiles_are_grouped_in_each_form_of_their_program_ids(ids: str, tmp_path: Path) -> None:
+    source = MATMUL.replace("pid_m = tl.program_id(0)\n    pid_n = tl.program_id(1)", ids)
+    assert ids in source
+    grouped = found("triton-grouped-order").apply(source).source
+    assert "tl.swizzle2d(" in grouped
+    [(difference, error)] = differences([("matmul", grouped)], tmp_path)
+    assert difference < CLOSE, error
 
 
 def test_weights_of_a_persistent_kernel_are_loaded_before_its_loop() -> None:

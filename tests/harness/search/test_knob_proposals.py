@@ -117,6 +117,31 @@ def test_knobs_that_override_the_tiles_of_a_product_offer_small_values() -> None
         name: (0, 16, 32, 64, 128, 256) for name in ("PRODUCT_BM", "PRODUCT_BN")}
 
 
+@pytest.mark.parametrize(("before", "grid", "value", "declared"), [
+    ("", "(triton.cdiv(n, 128),)", "128", "(triton.cdiv(n, ADD_BLOCK),)"),
+    ("", "lambda meta: ((n + 127) // 128,)", "128",
+     "lambda meta: ((n + (ADD_BLOCK - 1)) // ADD_BLOCK,)"),
+    ("size = triton.next_power_of_2(n)", "((n + size - 1) // size,)", "size",
+     "size = ADD_BLOCK or triton.next_power_of_2(n)"),
+    ("", "(triton.cdiv(n, settings.size), 128)", "settings.size",
+     "(triton.cdiv(n, (ADD_BLOCK or settings.size)), 128)"),
+    ("", "(128,)", "128", "add[(128,)](x, n, BLOCK=ADD_BLOCK)")])
+def test_size_of_a_block_is_also_set_where_the_grid_needs_it(before: str, grid: str, value: str,
+                                                            declared: str) -> None:
+    """A smaller block would leave values out."""
+    source = "import triton\n\n\ndef run(x, n):\n" + (f"    {before}\n" if before else "") + \
+        f"    add[{grid}](x, n, BLOCK={value})\n"
+    text = knob_proposals.declare(source, knob_proposals.propose(source, "triton"), "triton")
+    assert declared in text, text
+    compile(text, "add.py", "exec")
+
+
+def test_number_of_a_grid_that_two_blocks_need_gets_no_knob() -> None:
+    source = "def run(x, n):\n    grid = (cdiv(n, 128),)\n    one[grid](x, BLOCK=128)\n" \
+        "    other[grid](x, BLOCK=128, num_warps=4)\n"
+    assert [each.name for each in knob_proposals.propose(source, "triton")] == ["OTHER_NUM_WARPS"]
+
+
 def ast_of(text: str) -> str:
     import ast
 
