@@ -207,8 +207,7 @@ class Target:
 
     @property
     def has_c_reference(self) -> bool:
-        """Whether the reference is a C function, which takes the arguments with floats as double.
-        """
+        """Whether the reference is a C function, which gets every float as a double."""
         return not self.by_baseline and self.reference_file.endswith(C_SOURCES)
 
     @property
@@ -236,11 +235,10 @@ class Target:
         return tuple(dict.fromkeys(filter(None, (reference, self.adapter_file, *data))))
 
     def config_class(self, name: str) -> ConfigClass:
-        for config_class in self.classes:
-            if config_class.name == name:
-                return config_class
-        raise InputError(f"no config class {name!r}",
-                         fix=f"one of {', '.join(c.name for c in self.classes)}")
+        classes = {each.name: each for each in self.classes}
+        if name not in classes:
+            raise InputError(f"no config class {name!r}", fix=f"one of {', '.join(classes)}")
+        return classes[name]
 
     def tensors(self, config_class: ConfigClass) -> tuple[Tensor, ...]:
         """Return the arguments in call order, their shapes and scalar values resolved."""
@@ -259,8 +257,7 @@ class Target:
             value = whole(value, names)
         return Tensor(name=arg.name, dtype=arg.dtype, role=arg.kind, shape=shape, value=value,
                       low=_bound(arg.low, names), high=_bound(arg.high, names),
-                      structure=arg.structure, weight=arg.weight,
-                      strided=arg.strided)
+                      structure=arg.structure, weight=arg.weight, strided=arg.strided)
 
     def work(self, config_class: ConfigClass) -> tuple[float, float]:
         """Return (operations, bytes) of one call; by default tensors move once, `inout` twice."""
