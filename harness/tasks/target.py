@@ -242,9 +242,8 @@ class Target:
 
     def tensors(self, config_class: ConfigClass) -> tuple[Tensor, ...]:
         """Return the arguments in call order, their shapes and scalar values resolved."""
-        data = config_class.data or {}
-        return tuple(replace(self._resolve(arg, config_class.shape), data=data.get(arg.name, ""))
-                     for arg in self.args)
+        return tuple(replace(self._resolve(arg, config_class.shape), data=(
+            config_class.data or {}).get(arg.name, "")) for arg in self.args)
 
     def _resolve(self, arg: Arg, names: Mapping[str, int]) -> Tensor:
         shape = tuple(whole(dim, names) for dim in arg.shape or ())
@@ -293,8 +292,8 @@ class Target:
         if not self.returns:
             return written
         floats = [arg.dtype for arg in self.args if arg.dtype in DTYPE_TOLERANCE]
-        loosest = max(floats, key=lambda dtype: DTYPE_TOLERANCE[dtype], default="float32")
-        return written + (self.return_dtypes or (loosest,))
+        return written + (self.return_dtypes or (
+            max(floats, key=DTYPE_TOLERANCE.__getitem__, default="float32"),))
 
 
 def _bound(bound: float | str | None, names: Mapping[str, int]) -> float | None:
