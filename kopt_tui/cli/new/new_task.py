@@ -280,7 +280,9 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
 
 
 def _example_class(sizes: Sequence[str], values: Mapping[str, int]) -> str:
-    """Return a config class that names the sizes of this kernel."""
+    """Return a config class that names the sizes of this kernel: large enough to keep a GPU busy.
+    """
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
-    return f"small: {' '.join(f'{name}={values.get(name, 64)}' for name in names)}" \
+    size = (1 << 20, 1024, 256, 32)[min(len(names), 4) - 1]
+    return f"main: {' '.join(f'{name}={values.get(name, size)}' for name in names)}" \
         if names else EXAMPLE

@@ -75,8 +75,8 @@ def test_name_in_the_launch_that_the_program_does_not_say_is_asked_for(tmp_path:
     folder = project(tmp_path, source)
     status, text = new(folder)
     assert status == 2 and "twice: not given is blocks, in the program's launch (add --class " \
-        "'small: n=4096 blocks=64')" in text
-    status, text = new(folder, "--class", "small: n=4096 blocks=64")
+        "'main: n=4096 blocks=1024')" in text
+    status, text = new(folder, "--class", "main: n=4096 blocks=1024")
     assert status == 0, text
     launch = task_file.load(folder / "task.yaml").launch
     assert launch is not None and launch.grid == ("blocks",)
