@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness.compile import c_compiler
 from harness.compile.c_compiler import BuildError
+from harness.errors import EnvironmentFault
 from harness.formats.json_codec import to_json
 from harness.isolation import guard
 from harness.isolation.confinement import Confine
@@ -41,7 +42,7 @@ def problem(task: Target, text: str) -> str:
         (tree / "reference.cpp").write_text(text, encoding="utf-8")
         try:
             c_compiler.build_reference(alone, tree, library)
-        except BuildError as error:
+        except (BuildError, EnvironmentFault) as error:
             return f"does not compile alone: {error.what}"
         largest = max(task.classes, key=lambda each: sum(
             tensor.nbytes for tensor in task.tensors(each)))

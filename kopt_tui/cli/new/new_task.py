@@ -81,11 +81,13 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
     free = [name for name in sizes if name not in scalars]
     unknown = _unknown_sizes(function, call.launch, args)
     classes = args.classes or ([] if unknown else call.classes(free))
-    example = _example_class([*free, *unknown, *shapes.values()], next(iter(call.sizes), {}))
-    default = sizes[0] if len(sizes) == 1 else ""
+    in_plane = _is_in_plane(function, text)
+    example = _example_class([*free, *unknown, *shapes.values()], next(iter(call.sizes), {}),
+                             in_plane=in_plane)
+    default = "" if len(sizes) != 1 else ", ".join(sizes * 2) if in_plane else sizes[0]
     if not prompt.interactive:
         _expect_all(function, [] if default else tensors, values,
-                    _missing_launch(function, call.launch, args, text), unknown,
+                    _missing_launch(function, call.launch, args, in_plane=in_plane), unknown,
                     "" if classes else example)
     function = msgspec.structs.replace(function, launch=_launch(
         function, call.launch, args, prompt, text),
@@ -102,7 +104,7 @@ def _draft_task(project: Path, path: Path, args: argparse.Namespace, prompt: Pro
                                   pairs(args.role, "--role"))
 
     task = drafted(classes or _classes(prompt, drafted, _example_class(
-        [*free, *unknown, *shapes.values()], next(iter(call.sizes), {}))))
+        [*free, *unknown, *shapes.values()], next(iter(call.sizes), {}), in_plane=in_plane)))
     if found:
         task = _with_host_reference(task, found, project)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,15 +142,13 @@ def _expect_all(function: sources.CFunction, tensors: Sequence[str], values: Seq
 
 
 def _missing_launch(function: sources.CFunction, launch: Launch | None,
-                    args: argparse.Namespace, source: str) -> list[str]:
+                    args: argparse.Namespace, *, in_plane: bool) -> list[str]:
     """Return the flags, with examples, for what neither a program nor flags say of a launch."""
     if launch is not None or not function.is_global:
         return []
-    body = next(each.body for each in device_sources.declared(device_sources.plain_text(source))
-                if each.name == function.name.partition("<")[0])
     sizes = [arg.name for arg in function.args if isinstance(arg.value, str)] or ["64"]
-    side, block = (16, "16,16") if "threadIdx.y" in body else (256, "256")
-    axes = [sizes[-1], sizes[0]] if side == 16 else [sizes[0]]
+    side, block = (16, "16,16") if in_plane else (256, "256")
+    axes = [sizes[-1], sizes[0]] if in_plane else [sizes[0]]
     grid = ", ".join(f"({size} + {side - 1}) // {side}" for size in axes)
     flags = (args.grid, f"--grid '{grid}'"), (args.block, f"--block {block}")
     return [flag for given, flag in flags if given is None]
@@ -279,8 +279,17 @@ def _classes(prompt: Prompt, draft: Callable[[list[str]], target.Target],
         classes.append(text)
 
 
-def _example_class(sizes: Sequence[str], values: Mapping[str, int]) -> str:
-    """Return a config class that names the sizes of this kernel."""
+def _is_in_plane(function: sources.CFunction, text: str) -> bool:
+    """Return whether the blocks of a `__global__` function have two dimensions."""
+    return function.is_global and any(
+        each.name == function.name.partition("<")[0] and "threadIdx.y" in each.body
+        for each in device_sources.declared(device_sources.plain_text(text)))
+
+
+def _example_class(sizes: Sequence[str], values: Mapping[str, int], *, in_plane: bool) -> str:
+    """Return a config class that names the sizes of this kernel: large enough to keep a GPU busy.
+    """
     names = dict.fromkeys(re.findall(r"[A-Za-z_]\w*", " ".join(sizes)))
-    return f"small: {' '.join(f'{name}={values.get(name, 64)}' for name in names)}" \
+    size = (1 << 20, 1024, 256, 32)[min(max(len(names), 1 + in_plane), 4) - 1]
+    return f"main: {' '.join(f'{name}={values.get(name, size)}' for name in names)}" \
         if names else EXAMPLE

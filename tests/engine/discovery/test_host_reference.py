@@ -143,3 +143,8 @@ def test_reference_has_to_compile_and_to_run(body: str, why: str) -> None:
     text = f'extern "C" void a(double *x, double *y, double scale, int n) {{ {body} }}'
     problem = reference_trial.problem(TARGET, text)
     assert problem.startswith(why) and bool(problem) == bool(why)
+
+
+def test_reference_in_c_needs_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert reference_trial.problem(TARGET, "") == "does not compile alone: no C compiler found"

@@ -75,11 +75,26 @@ def test_name_in_the_launch_that_the_program_does_not_say_is_asked_for(tmp_path:
     folder = project(tmp_path, source)
     status, text = new(folder)
     assert status == 2 and "twice: not given is blocks, in the program's launch (add --class " \
-        "'small: n=4096 blocks=64')" in text
-    status, text = new(folder, "--class", "small: n=4096 blocks=64")
+        "'main: n=4096 blocks=1024')" in text
+    status, text = new(folder, "--class", "main: n=4096 blocks=1024")
     assert status == 0, text
     launch = task_file.load(folder / "task.yaml").launch
     assert launch is not None and launch.grid == ("blocks",)
+
+
+def test_single_size_of_a_kernel_with_blocks_in_a_plane_is_a_side(tmp_path: Path) -> None:
+    folder = project(tmp_path, """__global__ void turn(float *a, float *b, int width) {
+    b[threadIdx.x * width + threadIdx.y] = a[threadIdx.y * width + threadIdx.x];
+}
+""")
+    status, text = new(folder)
+    flags = ("--grid", "(width + 15) // 16, (width + 15) // 16", "--block", "16,16",
+             "--class", "main: width=1024")
+    assert status == 2 and f"(add --grid '{flags[1]}' --block 16,16 --class '{flags[5]}')" in text
+    status, text = new(folder, *flags)
+    assert status == 0, text
+    assert [arg.shape for arg in task_file.load(folder / "task.yaml").args[:2]] == [
+        ("width", "width")] * 2
 
 
 SUMS = """#define N (1 << 10)

@@ -197,7 +197,7 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
     ("words", "part"),
     [((), "rmsnorm: kopt needs the shape of x, the shape of weight, the shape of out, the "
           "value of eps, a config class (add --shape x=DIMS --shape weight=DIMS --shape out=DIMS "
-          "--scalar eps=VALUE --class 'small: rows=64 cols=64')"),
+          "--scalar eps=VALUE --class 'main: rows=1024 cols=1024')"),
      ((*SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
       "rmsnorm: not given is the shape of x (add --shape x=DIMS)"),
      ((*SHAPES, "--class", "a: rows=1 cols=1"),
@@ -205,7 +205,7 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
       "the value of eps is missing or not a number (--scalar eps=1e-6)"),
      ((*SHAPES, "--scalar", "eps=1"), "rmsnorm: not given is a config class (add --class "
-                                      "'small: rows=64 cols=64')"),
+                                      "'main: rows=1024 cols=1024')"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
      (("--shape", "x=rows,length", *SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
@@ -242,7 +242,7 @@ def test_person_at_a_terminal_is_asked_for_missing_values(project: Path) -> None
     answers = {"shape of x (": "rows, length",
                "shape of x: 'length' is no argument of rmsnorm (write": "rows, cols",
                "shape of weight": "cols", "shape of out": "rows,cols",
-               "value of eps": "1e-6", "such as small: rows=64 cols=64": "rows=32 cols=32",
+               "value of eps": "1e-6", "such as main: rows=1024 cols=1024": "rows=32 cols=32",
                "cannot read the config class": "square: rows=32",
                "unknown name 'cols'": "square: rows=32 cols=32",
                "another config class": "", "NAME=VALUE changes": "max_iterations=4",
