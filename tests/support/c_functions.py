@@ -143,7 +143,36 @@ void row_means(const float *x, float *out, int rows, int cols) {
     }
 }
 """
+ARRAY_PRODUCT = """\
+void product(long n, long m, long p, const float A[n][m], const float B[m][p], float C[n][p]) {
+    for (long i = 0; i < n; i++)
+        for (long j = 0; j < p; j++) {
+            C[i][j] = 0;
+            for (long k = 0; k < m; k++)
+                C[i][j] += A[i][k] * B[k][j];
+        }
+}
+
+void entry(const float *a, const float *b, float *c, long n, long m, long p) {
+    product(n, m, p, (const float (*)[m])a, (const float (*)[p])b, (float (*)[p])c);
+}
+"""
+ARRAY_SUMS = """\
+void sums(long n, long m, const float A[n][m], float *out) {
+    for (long j = 0; j < m; j++) out[j] = 0;
+    for (long j = 0; j < m; j++)
+        for (long i = 0; i < n; i++)
+            out[j] += A[i][j];
+}
+
+void entry(const float *a, float *out, long n, long m) {
+    sums(n, m, (const float (*)[m])a, out);
+}
+"""
 FUNCTIONS = {
+    "product of arrays": CFunction(ARRAY_PRODUCT, "entry", (7 * 11, 11 * 37, 7 * 37),
+                                   _long(7, 11, 37)),
+    "column sums of an array": CFunction(ARRAY_SUMS, "entry", (70 * 41, 41), _long(70, 41)),
     "softmax": CFunction(SOFTMAX, "softmax", (ROWS * COLS, ROWS * COLS), _long(ROWS, COLS)),
     "matmul": CFunction(MATMUL, "matmul", (7 * 11, 11 * 37, 7 * 37), _long(7, 37, 11)),
     "row means": CFunction(ROW_MEANS, "row_means", (5 * 37, 5), (5, 37)),

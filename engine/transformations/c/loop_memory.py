@@ -34,17 +34,16 @@ def is_independent(c: ParsedC, loop: CountedLoop, private: frozenset[str],
             part.child_by_field_name("argument") if part.type == "update_expression" else None
         if left is None or left.type == "identifier":
             continue
-        index = left.child_by_field_name("index")
-        base = c.base(left)
+        base, indices = c.base(left), _indices(c, left)
         if base in private and types.get(base, "").count("*") == 1 and any(
                 c.declared_name(each)[0] == base for each in parts(loop.body, "array_declarator")):
             continue  # an array of the iteration's own
-        if left.type != "subscript_expression" or index is None or "[" in c.text(
-                left.child_by_field_name("argument")):
+        if not indices or (len(indices) > 1 and not _is_array(c, loop, base)):
             return False
-        if base not in private and not _is_linear(c, index, varying):
+        if base not in private and not _is_linear(c, indices, varying):
             return False
-        place = terms(c, index, known)
+        place = [(*term, *([f"[{depth}]"] if depth else [])) for depth, index in enumerate(indices)
+                 for term in terms(c, index, known)]
         if base in known:
             place += terms(c, known[base], known)
         elif base in declared:
@@ -52,14 +51,33 @@ def is_independent(c: ParsedC, loop: CountedLoop, private: frozenset[str],
         if _can_meet(place, loop.variable, others):
             return False
         written.setdefault(base, {})["".join(c.text(left).split())] = place
-    reads = {(c.base(part), "".join(c.text(part).split()))
-             for part in parts(loop.body, "subscript_expression", "pointer_expression")}
+    reads = {(c.base(part), "".join(c.text(part).split())) for part in (
+        *c.elements(loop.body), *parts(loop.body, "pointer_expression"))}
     changed = {root for base in written for root in _roots(base, values)}
     if not all(_in_one_row(tuple(indices.values()), loop.variable, others)
                for base, indices in written.items() if base not in private):
         return False  # the elements of one iteration may be those of the next
     return bool(written) and all(text in written.get(base, ()) for base, text in reads
                                  if _roots(base, values) & changed)
+
+
+def _indices(c: ParsedC, left: Node) -> list[Node]:
+    """Return the indices of an element `x[i][j]`, the last one first; [] for another expression."""
+    indices, node = list[Node](), left
+    while node.type == "subscript_expression":
+        index, base = (node.child_by_field_name(name) for name in ("index", "argument"))
+        if index is None or base is None:
+            return []
+        indices.append(index)
+        node = base
+    return [] if "[" in c.text(node) else indices
+
+
+def _is_array(c: ParsedC, loop: CountedLoop, name: str) -> bool:
+    """Return whether a name is declared as rows of one array, not as pointers to rows."""
+    return any(declarator.type == "array_declarator" and c.declared_name(declarator)[0] == name
+               for part in parts(c.function_of(loop.node), "declaration", "parameter_declaration")
+               for declarator in part.children_by_field_name("declarator"))
 
 
 def _pointer_values(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> dict[str, set[str]]:
@@ -89,12 +107,12 @@ def _roots(name: str, values: dict[str, set[str]]) -> set[str]:
     return roots
 
 
-def _is_linear(c: ParsedC, index: Node, varying: frozenset[str]) -> bool:
-    """Return whether an index moves with the iteration, by additions and products alone."""
-    return bool(c.names(index) & varying) and not any(
+def _is_linear(c: ParsedC, indices: Sequence[Node], varying: frozenset[str]) -> bool:
+    """Return whether indices move with the iteration, by additions and products alone."""
+    return any(c.names(index) & varying for index in indices) and not any(
         part.type in ("subscript_expression", "call_expression", "conditional_expression")
         or (part.type == "binary_expression" and c.text(part.children[1]) not in "+-*")
-        for part in walk(index))
+        for index in indices for part in walk(index))
 
 
 def terms(c: ParsedC, node: Node, values: Mapping[str, Node] | None = None) -> list[Term]:

@@ -126,9 +126,17 @@ class ParsedC(EditedSource):
                          for declarator in part.children_by_field_name("declarator"))
 
     def indices(self, node: Node) -> list[Node]:
-        """Return the indices of a part's subscripts."""
-        return [index for part in parts(node, "subscript_expression")
+        """Return the indices of a part's elements, the last one where there are several."""
+        return [index for part in self.elements(node)
                 if (index := part.child_by_field_name("index")) is not None]
+
+    @staticmethod
+    def elements(node: Node) -> Iterator[Node]:
+        """Yield the subscripts of a part, `x[i][j]` once."""
+        for part in parts(node, "subscript_expression"):
+            if part.parent is None or part.parent.type != "subscript_expression" \
+                    or part.parent.child_by_field_name("argument") != part:
+                yield part
 
     def names(self, node: Node) -> frozenset[str]:
         """Return the variables and functions that are named in a part of the source."""

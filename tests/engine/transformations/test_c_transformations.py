@@ -20,6 +20,8 @@ WANTED = {
     "column sums": {"c-loop-order"},
     "parallel stencil": {"c-loop-order", "c-hoist"},
     "transpose": {"c-blocking"},
+    "product of arrays": {"c-unroll-and-jam"},
+    "column sums of an array": {"c-loop-order", "c-unroll-and-jam"},
     "range": {"c-accumulators", "c-reciprocal", "c-hoist"},
     "rmsnorm example": {"c-reciprocal", "c-hoist", "c-unroll-and-jam"},
     "matmul example": {"c-unroll-and-jam", "c-relaxed-math"},
@@ -162,6 +164,19 @@ def test_loop_that_would_change_its_meaning_is_left_alone(transformation: str, b
               "out[0] += sum; }\n")
     with pytest.raises(DoesNotApply):
         found(transformation).apply(source)
+
+
+@pytest.mark.parametrize(("array", "assignment"), [
+    ("float **A", "A[i][j] = x[i * n + j]"), ("float *A[n]", "A[i][j] = x[i * n + j]"),
+    ("float A[n][n]", "A[i + 1][j] = A[i][j] + x[j]"), ("float A[n][n]", "A[i + j][j] = x[i]"),
+    ("float A[n][n]", "A[j][0] += x[i * n + j]"), ("float A[n][n]", "A[i][j] = A[j][i]"),
+    ("float A[n][n]", "{ A[i][j] = x[j]; A[i + 1][j] = x[i]; }")])
+def test_arrays_whose_iterations_may_meet_are_left_alone(array: str, assignment: str) -> None:
+    source = f"void f(long n, const float *x, {array}) {{ for (long i = 0; i < n - 1; i++)" \
+        f" for (long j = 0; j < n - 1; j++) {assignment}; }}\n"
+    for name in ("c-unroll-and-jam", "c-loop-order", "c-blocking"):
+        with pytest.raises(DoesNotApply):
+            found(name).apply(source)
 
 
 def test_names_of_transformations_are_unique_and_each_says_what_it_does() -> None:
