@@ -145,10 +145,11 @@ void row_means(const float *x, float *out, int rows, int cols) {
 """
 ARRAY_PRODUCT = """\
 void product(long n, long m, long p, const float A[n][m], const float B[m][p], float C[n][p]) {
-    for (long i = 0; i < n; i++)
-        for (long j = 0; j < p; j++) {
+    long i, j, k;
+    for (i = 0; i < n; ++i)
+        for (j = 0; j < p; ++j) {
             C[i][j] = 0;
-            for (long k = 0; k < m; k++)
+            for (k = 0; k < m; ++k)
                 C[i][j] += A[i][k] * B[k][j];
         }
 }

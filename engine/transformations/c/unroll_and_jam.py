@@ -165,7 +165,7 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
             re.sub(r"[{}\s]", "", c.text(element)) not in ("0", "")
             for element in parts(part, "initializer_list")) for part in parts(body, "declaration")):
         return None
-    if any("*" not in types.get(name, "") for name in written - private):
+    if any("*" not in types.get(name, "") for name in written - private - _counters(c, body)):
         return None
     shared = _shared(c, body, private, loop.variable, types)
     copied = private - shared
@@ -177,6 +177,20 @@ def _jam(c: ParsedC, loop: CountedLoop, types: dict[str, str]) -> _Jam | None:
     return _Jam(c=c, loop=loop, per_lane=copied, shared=frozenset(shared), is_contiguous=any(
         is_contiguous(terms(c, index), loop.variable)
         for part in jammed for index in c.indices(part)))
+
+
+def _counters(c: ParsedC, body: Node) -> frozenset[str]:
+    """Return the names that only count inner loops, each of which begins with a first value."""
+    counting: dict[str, list[Node]] = {}
+    for part in parts(body, "for_statement"):
+        first = part.child_by_field_name("initializer")
+        if first is not None and first.type == "assignment_expression":
+            counting.setdefault(c.text(first.child_by_field_name("left")), []).append(part)
+    return frozenset(name for name, inner in counting.items() if all(
+        name not in c.written(nested) for part in inner
+        if (nested := part.child_by_field_name("body"))) and all(
+        any(part.start_byte <= node.start_byte < part.end_byte for part in inner)
+        for node in parts(body, "identifier") if c.text(node) == name))
 
 
 def _shared(c: ParsedC, body: Node, private: frozenset[str], variable: str,
