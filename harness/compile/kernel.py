@@ -46,7 +46,7 @@ class Place:
     nodes: tuple[str, ...] = ()
     """The files below /dev of the cards that kernels may open, empty for all."""
     yields: Turnstile | None = None
-    """By which builds and untimed calls stop for measurements of other processes."""
+    """Makes builds and untimed calls stop while other processes measure."""
     zygote: Zygote | None = None
     """Forks the processes that need its imports."""
     cancel: threading.Event | None = None
