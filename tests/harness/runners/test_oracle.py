@@ -33,7 +33,7 @@ CUMULATIVE = "import numpy as np\ndef twice(x):\n    return np.cumsum(x)\n"
 def started_oracle(folder: Path, task: Target, reference: str) -> Oracle:
     base = Path(tree(folder / "base", "", reference))
     place = kernels.place_on(inventory.find("cpu"), task.language, scratch=str(folder), python=None,
-                            env={})
+                             env={})
     return Oracle(task, base, folder / "io",
                   replace(place, zygote=shared_zygotes.for_place(place, task.language)))
 
