@@ -59,7 +59,7 @@ def main() -> int:
             f"{own['transformation']} {own['headline'] or own['why']}"
             for own in result["verdicts"]) if args.alone else "; ".join(
             [f"{result['state']}, {result['headline'] or 'nothing kept'}", *result["kept"]])),
-            flush=True)
+              flush=True)
     return 0
 
 

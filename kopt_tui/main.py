@@ -36,7 +36,7 @@ VERBS = {
     "set": "change a campaign's limits, also while it runs: kopt set max_iterations=8",
     "submit": "submit a patch of your own; the campaign judges it like any other",
     "merge": "apply a campaign's result as a merge, one commit or a patch",
-    "prune": "delete checkouts that ended campaigns no longer need",
+    "prune": "delete checkouts, scratch files and caches of ended campaigns",
     "propose": "print a kernel's knobs and current values, without a campaign",
     "evaluate": "judge one patch or configuration, without a campaign",
     "loop": "search the values of a kernel's knobs, without a campaign",

@@ -105,9 +105,9 @@ def remove_unrecorded(reader: Reader, folder: Folder, campaign: str) -> None:
 
 def of_campaign(reader: Reader, campaign: str, *, removed: bool = False) -> list[Artifacts]:
     """Return a campaign's archives, the oldest first; `removed` includes the deleted ones."""
-    gone = set() if removed else removed_paths(reader, campaign)
+    without_files = set() if removed else removed_paths(reader, campaign)
     newest = {outputs.path: outputs for outputs in reader.payloads(campaign, STORED, Artifacts)}
-    return [outputs for outputs in newest.values() if outputs.path not in gone]
+    return [outputs for outputs in newest.values() if outputs.path not in without_files]
 
 
 def removed_paths(reader: Reader, campaign: str) -> set[str]:

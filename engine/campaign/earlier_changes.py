@@ -70,8 +70,8 @@ def read(reader: Reader, chosen: Campaign, source: str,
             raise InputError(f"{source} is the campaign that would judge the changes",
                              fix="after the source, name the campaign that should judge them")
         changes = list(_campaign_changes(reader, earlier))
-    elif found := candidate(reader, chosen, source):
-        changes = [of_candidate(reader, chosen, found)]
+    elif named := candidate(reader, chosen, source):
+        changes = [of_candidate(reader, chosen, named)]
     elif source == CORPUS:
         changes = _of_corpus(Path(chosen.path).parent, chosen, *kernel())
     else:

@@ -77,7 +77,7 @@ def load_stored(folder: Folder, reader: Reader, campaign: str) -> Weights | None
 
 
 def apply(task: Target | CommandTarget,
-            shape_weights: Weights | None) -> tuple[Target | CommandTarget, tuple[str, ...]]:
+          shape_weights: Weights | None) -> tuple[Target | CommandTarget, tuple[str, ...]]:
     """Return a target with its weights, and notes about shapes that do not match.
 
     A benchmark gets no notes here: its rows are known only after its first run. Raises InputError

@@ -71,7 +71,7 @@ def slurm() -> MachineCheck:
     left = "time left unknown" if end is None else \
         f"{max(0.0, (end - time.time()) / 60):.0f} min left"
     return MachineCheck("slurm", "warn", f"job {job}, {left}", (
-        "a campaign ends before the job" if end else "a campaign ends with the job")
+        "a campaign stops before the job's end" if end else "a campaign ends with the job")
         + "; kopt resume in the next job continues it")
 
 

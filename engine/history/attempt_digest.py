@@ -83,8 +83,8 @@ def brief(past: CampaignHistory, stored: Sequence[Artifacts] = (),
 
 
 def _kept(past: CampaignHistory, keep: DecisionRow) -> str:
-    gone = ", rolled back since" if keep.commit in past.undone else ""
-    return _item(f"round {keep.round}{gone}: {keep.reason}; {lessons.why(past, keep)}")
+    undone = ", rolled back since" if keep.commit in past.undone else ""
+    return _item(f"round {keep.round}{undone}: {keep.reason}; {lessons.why(past, keep)}")
 
 
 def _attempt(past: CampaignHistory, decision: DecisionRow) -> str:

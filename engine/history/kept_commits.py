@@ -90,8 +90,8 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def standing(self) -> tuple[DecisionRow, ...]:
         """The keeps that were not rolled back."""
-        gone = self.undone
-        return tuple(d for d in self.keeps if d.commit not in gone)
+        undone_commits = self.undone
+        return tuple(d for d in self.keeps if d.commit not in undone_commits)
 
     def was_in_place(self, earlier: str, commit: str) -> bool:
         """Return whether an earlier keep had not been rolled back when `commit` was kept.
@@ -152,10 +152,10 @@ class KeptCommits(msgspec.Struct, frozen=True, kw_only=True):
         A rollback counts if it happened in an earlier round or before round `n` ended.
         """
         ended_at = next((r.ended_at for r in self.rounds if r.n == n and r.ended_at), math.inf)
-        gone = undone(rollback for rollback in self.rollbacks
-                      if rollback.round < n or rollback.at <= ended_at)
+        undone_commits = undone(rollback for rollback in self.rollbacks
+                                if rollback.round < n or rollback.at <= ended_at)
         return [self.base, *(d.commit for d in self.keeps
-                             if d.round <= n and d.commit not in gone)][-1]
+                             if d.round <= n and d.commit not in undone_commits)][-1]
 
 
 def rollbacks(reader: Reader, campaign: str) -> tuple[Rollback, ...]:

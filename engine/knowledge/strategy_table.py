@@ -46,7 +46,7 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     source: str
 
     def fits(self, limiter: str, place: StrategyPlace) -> bool:
-        """Return whether the row applies to a bottleneck, "" if unknown; review rows never do."""
+        """Return whether the row is for a limiter ("" if unknown); a review's row never is."""
         return not self.review and (not self.against or bool(
             limiter and re.search(self.against, limiter))) and self.fits_in(place)
 

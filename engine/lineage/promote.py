@@ -84,8 +84,8 @@ class Keeper:
     def known_as(self, identity: str) -> str:
         """Return in words under which id a candidate is known, and its state."""
         candidate = self.context.reader.candidate(identity, self.setup.id)
-        gone = kept_commits.undone(kept_commits.rollbacks(self.context.reader, self.setup.id))
-        state = "rolled back" if candidate.commit in gone else candidate.state
+        undone = kept_commits.undone(kept_commits.rollbacks(self.context.reader, self.setup.id))
+        state = "rolled back" if candidate.commit in undone else candidate.state
         return f"known as {identity}, which is {state}"
 
     def place(self, judged: JudgedCandidate, *, refuse: Refuse | None = None) -> CandidateState:

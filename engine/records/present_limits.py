@@ -1,4 +1,4 @@
-"""What limits the best now: its newest survey, brought up to the verdict on the last keep."""
+"""What limits the best now: the newest survey, with the times of the verdict on the last keep."""
 
 from __future__ import annotations
 

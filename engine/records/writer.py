@@ -147,10 +147,10 @@ class Records:
         by_round: dict[int, list[Artifacts]] = {}
         for outputs in artifacts.of_campaign(reader, self.setup.id, removed=True):
             by_round.setdefault(outputs.round, []).append(outputs)
-        gone = artifacts.removed_paths(reader, self.setup.id)
+        removed = artifacts.removed_paths(reader, self.setup.id)
         for n, stored in by_round.items():
             _grow(self.folder.round(n) / "artifacts" / "index.md",
-                  _artifact_index(stored, gone, past))
+                  _artifact_index(stored, removed, past))
 
     def _snapshot(self, round: Round, past: CampaignHistory) -> None:
         """Store the best kernel after a round: all files that candidates may change."""

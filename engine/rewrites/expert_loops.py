@@ -235,7 +235,7 @@ class _LoopReader:
         graph, terms = self.graph, sorted(terms, key=lambda term: term.number)
         x, dtype = terms[0].x, last.form.dtype
         kinds = {(term.indices, term.shares, term.x, term.activation, term.linear,
-                tuple(term.weights)) for term in terms}
+                  tuple(term.weights)) for term in terms}
         numbers = [term.number for term in terms]
         if len(kinds) > 1 or numbers != list(range(self.experts(terms[0].indices))) or \
                 dtype not in FLOATS or len(last.form.shape) != 2 or any(

@@ -28,8 +28,8 @@ def without_unused(source: str, points: Sequence[Point], language: Language) -> 
     fewer = [_reduced(block, points) for block in blocks]
     if fewer == list(blocks):
         return source
-    gone = {kernel for block, now in zip(blocks, fewer, strict=True)
-            for kernel in block.kernels - now.kernels}
+    unused = {kernel for block, now in zip(blocks, fewer, strict=True)
+              for kernel in block.kernels - now.kernels}
     item_of = {item.function: item for item in language.items(text)}
     out, at, names = [], 0, {}
     for block in sorted(fewer, key=lambda block: block.at):
@@ -39,7 +39,7 @@ def without_unused(source: str, points: Sequence[Point], language: Language) -> 
             out.append(language.dispatcher(block, item_of[block.default]))
         else:  # one kernel is left: it is the entry again
             names[block.default] = block.entry
-    return _without(gone, "".join([*out, text[at:]]), names, language)
+    return _without(unused, "".join([*out, text[at:]]), names, language)
 
 
 def _reduced(block: DispatchBlock, points: Sequence[Point]) -> DispatchBlock:
@@ -58,14 +58,14 @@ def _reduced(block: DispatchBlock, points: Sequence[Point]) -> DispatchBlock:
     return msgspec.structs.replace(block, branches=branches, default=default)
 
 
-def _without(gone: set[str], source: str, names: dict[str, str], language: Language) -> str:
+def _without(unused: set[str], source: str, names: dict[str, str], language: Language) -> str:
     """Return a source without some functions and what only they use, with names changed.
 
     Of what they use, only knobs, copies, macros and static functions are removed: another file may
     use the rest.
     """
     items = language.items(source)
-    removed = [item for item in items if item.function in gone]
+    removed = [item for item in items if item.function in unused]
     declared_knobs = {knob.name for knob in knobs.find(source, language=language.knobs)}
     while more := [item for item in items if item not in removed and item.defines
                    and (item.static or item.text.lstrip().startswith("#define") or all(

@@ -33,7 +33,7 @@ from harness.verdict import Verdict
 ORACLE = "io"
 """The folder that an oracle writes to; kept while the oracle waits: no candidate can reach it."""
 UNTRUSTED = (ORACLE, "build", "home-candidate", "runners", "outputs")
-"""Parts of the scratch folder that hold what candidates wrote or compiled."""
+"""Parts of the scratch folder that each verdict starts without: what earlier ones left there."""
 FULL = ("baseline", "headline", "final")
 """Purposes that run the whole benchmark even where there is a quick command."""
 SCREENING = "screening"

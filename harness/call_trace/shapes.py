@@ -177,9 +177,9 @@ def render(table: ShapeTable) -> tuple[bytes, ShapeTable]:
     kept = table.rows[:len(lines) - 1]
     if len(kept) == len(table.rows):
         return b"".join(lines), table
-    lost = sum(calls for _, calls in table.rows[len(kept):])
-    note = (f"{len(table.rows) - len(kept)} of {len(table.rows)} shapes, {lost / table.calls:.1%} "
-            f"of the calls, are not in the file, which has the most called ones")
+    share = sum(calls for _, calls in table.rows[len(kept):]) / table.calls
+    note = (f"{len(table.rows) - len(kept)} of {len(table.rows)} shapes, {share:.1%} of the calls, "
+            "are not in the file, which has the most called ones")
     return b"".join(lines), ShapeTable(columns=table.columns, rows=kept, notes=(*table.notes, note))
 
 

@@ -136,7 +136,8 @@ class ObservedCaller:
 class WatchedProgram:
     """What a program showed of a function; `failed` are the arguments of calls that raised.
 
-    `kernels` are the files of the Triton kernels that the calls launched.
+    `kernels` are the files of the Triton kernels that the calls launched. `python` says whether the
+    program began a Python that watches.
     """
 
     outcome: ProcessOutcome

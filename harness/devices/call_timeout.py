@@ -54,9 +54,9 @@ class BoundedCaller(Generic[T]):
     def start(self, work: Callable[[], T], timeout_s: float) -> Callable[[], T]:
         """Start a call and return the function that waits for its result, or raises CallTimeout.
 
-        Several calls overlap when all are started before the first wait. If another
-        thread's call is running, that one is awaited and `work` is called after it: the running
-        call may have read its values before this request.
+        Several calls overlap when all are started before the first wait. If another thread's call
+        is running, that one is awaited and `work` is called after it: the running call may have
+        read its values before this request.
         """
         first = self._start(work)
 

@@ -22,6 +22,7 @@ _inherited: list[WarmStart] = []
 def zygote(kind: ZygoteKind, *, yields: Turnstile | None = None) -> Zygote | None:
     """Return this process's zygote of a kind: a zygote passed to this process, else a new one.
 
+    None while this process exits.
     A zygote with the same imports but another environment is closed first. With `yields`, a new
     zygote's imports wait while other processes measure on the CPU.
     """

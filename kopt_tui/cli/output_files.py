@@ -76,9 +76,9 @@ class CandidateOutputs:
                  candidate: Candidate | None) -> None:
         self.name, self.campaign = name, campaign.id
         folder = Path(campaign.path)
-        gone = artifacts.removed_paths(reader, campaign.id)
+        removed = artifacts.removed_paths(reader, campaign.id)
         self.verdicts = [
-            VerdictOutputs(stored=outputs, files={} if outputs.path in gone
+            VerdictOutputs(stored=outputs, files={} if outputs.path in removed
                            else artifacts.read(folder, outputs))
             for outputs in artifacts.of_campaign(reader, campaign.id, removed=True)
             if outputs.candidate == name]

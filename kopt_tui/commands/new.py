@@ -161,8 +161,7 @@ def _brief(path: Path) -> str:
 
 
 def _routing(manifest: Manifest, project: Path) -> str:
-    """Return the languages that the manifest's agents rewrite the kernel into, "" without agents.
-    """
+    """Return in words what the manifest's agents rewrite the kernel into, "" without agents."""
     if not pool_size.authors(manifest.pool):
         return ""
     target = command_target(manifest) if manifest.target.kind == "command" else \

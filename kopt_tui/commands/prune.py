@@ -1,4 +1,7 @@
-"""`kopt prune`: delete checkouts that ended campaigns no longer need."""
+"""`kopt prune`: delete folders of ended campaigns that an engine would recreate.
+
+These are checkouts, scratch files and caches; the record and the clone stay.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from kopt_tui.cli.parser import add_json
 
 
 class RemovedFolder(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkout and its size."""
+    """A folder and its size."""
 
     path: str
     bytes: int
 
 
 class PrunedFolders(msgspec.Struct, frozen=True, kw_only=True):
-    """The checkouts that were removed, or with --dry-run would be."""
+    """The folders that were removed, or with --dry-run would be."""
 
     dry_run: bool
     bytes: int

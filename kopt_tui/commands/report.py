@@ -42,7 +42,9 @@ SCORES = "fast_p.json"
 def add(parser: argparse.ArgumentParser) -> None:
     add_campaign(parser)
     parser.add_argument("--output", "-o", metavar="FILE", type=Path, default=None,
-                        help="write the report to this file (default: standard output)")
+                        help="write the report, or a table of --format, to this file (default: "
+                        "standard output); other files of --format to this folder (default: one "
+                        "named after the campaign)")
     parser.add_argument("--html", action="store_true",
                         help="one HTML file with charts; implied by --output FILE.html")
     parser.add_argument("--records", action="store_true",
@@ -50,9 +52,8 @@ def add(parser: argparse.ArgumentParser) -> None:
                         "instead of printing the report")
     parser.add_argument("--format", choices=FORMATS, default=None,
                         help="kernelbench: solution files with ModelNew, and fast_p; flashinfer: "
-                        "a Solution and its Traces (--output is a folder); triton-config: the "
-                        "kept knobs of each config class; vllm: of each batch size (--output is a "
-                        "file)")
+                        "a Solution and its Traces; triton-config: a table of the kept knobs of "
+                        "each config class; vllm: one of each batch size")
     parser.add_argument("--each", action="store_true",
                         help="with --format kernelbench: CAMPAIGN is a folder for which kopt new "
                         "--each wrote manifests; one table of all its problems")

@@ -49,9 +49,8 @@ def _verdict_line(row: VerdictRow, decision: DecisionRow | None,
         outcome, reason = decision.kind, decision.reason
     elif row.valid and row.correct:
         reason = COMPARED.get(row.purpose, "")
-        outcome = row.purpose if row.purpose in (*COMPARED, "e2e",
-                                                 reference_lines.PURPOSE) \
-            else "measured"
+        outcome = row.purpose if row.purpose in (
+            *COMPARED, "e2e", reference_lines.PURPOSE) else "measured"
     else:
         verdict = harmless_verdict(row)
         not_judged = verdict.not_judged if verdict else ""
@@ -74,9 +73,10 @@ def _line(key: str, row: VerdictRow | DecisionRow, candidate: Candidate | None, 
 
 def best_classes(reader: Reader, campaign: Campaign, verdicts: Sequence[VerdictRow],
                  decisions: Sequence[DecisionRow]) -> ClassTable | None:
-    """Return the classes of the headline, else of the newest kept verdict, else of the fastest.
+    """Return the classes of the headline, else of the verdict on what is kept, else of the fastest.
 
-    If everything kept was rolled back, or nothing else was timed, these are the baseline's classes.
+    If everything kept was rolled back, or nothing else was timed, these are the baseline's classes;
+    None if nothing was timed at all.
     """
     chosen, title = _choose(reader, campaign, verdicts, decisions)
     verdict = harmless_verdict(chosen) if chosen else None

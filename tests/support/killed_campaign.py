@@ -46,7 +46,7 @@ def create(root: Path, manifest: dict[str, Any] = MANIFEST) -> Setup:
         setup = campaigns_of.create(root / "w", path)
     for name, cost in (("a-slower", 130.0), ("b-faster", 80.0), ("c-fastest", 60.0)):
         benchmark_case.patch(path, setup.folder.inbox / f"{name}.patch",
-                            kernel_py=benchmark_case.kernel(cost))
+                             kernel_py=benchmark_case.kernel(cost))
     return setup
 
 

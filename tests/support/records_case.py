@@ -147,7 +147,7 @@ def record_campaign(workspace: Path) -> tuple[Records, Reader, Writer]:
                 incumbent_us=10.0, log_ratio=0.43),)
     keep(writer, records.folder, 2, "c1", KEPT, rows=rows, transfer=Transfer(
         bucket="K1", decision="ACCEPT-as-real", reason="kernel only"),
-        evidence=(Evidence(kind="launch", detail="tall: 2 launches"),))
+         evidence=(Evidence(kind="launch", detail="tall: 2 launches"),))
     headline(writer, KEPT, 1.54, latency_us=6.5, rows=rows)
     writer.end_round("rms", 2, outcome="keep", best_speedup=1.54, summary="1 candidates: 1 keep")
     for n in range(3, 9):

@@ -32,8 +32,8 @@ def create(root: Path, failing_gain: str, **fields: Any) -> Setup:
 
 def hand_in(setup: Setup, name: str) -> None:
     benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
-                        setup.folder.inbox / f"{name}.patch",
-                        kernel_py=KERNEL.replace(f"{name} = 60.0", GAINS[name]))
+                         setup.folder.inbox / f"{name}.patch",
+                         kernel_py=KERNEL.replace(f"{name} = 60.0", GAINS[name]))
 
 
 def kept_commits(setup: Setup) -> list[str]:

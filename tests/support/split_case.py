@@ -151,4 +151,4 @@ def project(folder: Path, **files: str) -> Path:
 def bench(folder: Path, target: CommandTarget = TARGET, **files: str) -> WorkerBench:
     tree = project(folder / "tree", **files)
     return worker_bench.bench(target, inventory.find("cpu"), tree, folder / "scratch",
-                            base_commit="c0")
+                              base_commit="c0")

@@ -53,8 +53,8 @@ LATER = {"configs": "found by the baseline", "target_gpu": "the device's"}
 
 def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     """Return all parameters in the order they are shown; `overrides` replace inferred ones."""
-    given = overrides.get("benchmark_command", "")
-    detected = _benchmark(project, given)
+    command = overrides.get("benchmark_command", "")
+    detected = _benchmark(project, command)
     native = None if detected else native_benchmark.find(project)
     if native and native.mixed and not overrides.get("edit"):
         functions = sources.c_functions(sources.read_source(project / native.mixed))
@@ -63,7 +63,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
                          "not change", where=native.mixed,
                          fix="move the kernel to a file of its own; or let kopt measure it, with "
                          f"your reference: kopt new {native.mixed}:{name}")
-    if native and not native.command and not given:
+    if native and not native.command and not command:
         raise InputError("which program measures the kernel, and where CMake puts it, could not be "
                          "inferred", where="CMakeLists.txt",
                          fix=f"name it: --benchmark '{native_benchmark.OF_CMAKE}'; kopt builds it "
@@ -76,7 +76,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
     guessed = guess_columns(detected.columns, hint=" ".join(kernel.files)) if detected else \
         GuessedColumns(check="", metrics=(), implementations=())
     of_script = f"by {script}" if script else ""
-    has_quick = detected and detected.has_quick_option and not given
+    has_quick = detected and detected.has_quick_option and not command
     quick_command = f"{detected.command} --quick" if detected and has_quick else ""
     test = native.test if native else benchmark.test_command(project, script, kernel.files)
     rows: list[tuple[str, str, str]] = [
@@ -90,7 +90,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
          native.printed_command if native else "",
          "it writes a table" if detected and detected.csv else
          native.origin if native else "by its name"),
-        ("csv", *_csv(given or (native.printed_command if native else ""), detected)),
+        ("csv", *_csv(command or (native.printed_command if native else ""), detected)),
         ("check", guessed.check, "a column that says whether a row is correct"),
         ("metrics", ", ".join(guessed.metrics), _metric_origin(guessed)),
         ("configs", "", "found in the baseline"),

@@ -105,10 +105,10 @@ def _of_program(kernel: CFunction, own: str, other: str,
     if other and not re.search(rf"\b(?:main|{re.escape(name)})\b", other):
         return ProgramCall()
     program = plain_text(f"{own}\n{other}")
-    found = ProgramCall()
+    call_facts = ProgramCall()
     sizes: list[Mapping[str, int]] = []
-    for made in itertools.islice(host_program.calls(kernel.name, program), MOST_CALLS):
-        if len(made.values) < len(kernel.args) or bool(made.launch) != kernel.is_global:
+    for host_call in itertools.islice(host_program.calls(kernel.name, program), MOST_CALLS):
+        if len(host_call.values) < len(kernel.args) or bool(host_call.launch) != kernel.is_global:
             continue
         call = _Call(kernel, made, constants, program)
         found = ProgramCall(launch=found.launch or call.launch(),

@@ -143,9 +143,9 @@ def header_flags(project: Path, *paths: Path) -> tuple[str, ...]:
     flags: dict[str, None] = {}
     for path in paths:
         for name in _INCLUDE.findall(read_source(path)):
-            found = [file for file in files if f"/{file}".endswith(f"/{name}")]
-            if len(found) == 1 and not (path.parent / name).is_file():
-                flags[f"-I{found[0].removesuffix(name).rstrip('/') or '.'}"] = None
+            headers = [file for file in files if f"/{file}".endswith(f"/{name}")]
+            if len(headers) == 1 and not (path.parent / name).is_file():
+                flags[f"-I{headers[0].removesuffix(name).rstrip('/') or '.'}"] = None
     return tuple(flags)
 
 

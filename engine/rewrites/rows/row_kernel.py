@@ -84,12 +84,12 @@ class RowKernel:
     def _measure(self, nodes: list[Node]) -> None:
         added: dict[Measured, Statistics] = {}
         for node in nodes:
-            made = op_at(self.graph, node)
-            assert made is not None
-            key: Measured = (made[0].statistic, node.bound["input"])
+            reduction = op_at(self.graph, node)
+            assert reduction is not None
+            key: Measured = (reduction[0].statistic, node.bound["input"])
             if key not in self.statistics:
                 name = f"s{len(self.statistics) + len(added)}"
-                added[key] = Statistics(made[0].statistic, name)
+                added[key] = Statistics(reduction[0].statistic, name)
         if not added:
             return
         values: dict[Measured, str] = {}
@@ -155,15 +155,15 @@ class RowKernel:
             self.now.lines.append(
                 f"{result} = tl.where({place.column} < part, {', '.join(parts)})")
             return result
-        made, own = op_at(self.graph, node), None
+        reduction, own = op_at(self.graph, node), None
         if is_channel_norm(self.graph, node):
             own = node.form.shape[1:2] + (1,) * (node.form.dim() - 2)
             mean, variance = (self._loaded(node.bound[name], node.form.shape, place, own)
                               for name in ("running_mean", "running_var"))
             text = f"({self._value(node.bound['input'], place)} - {mean}) / tl.sqrt({variance}" \
                    f" + {number(node.bound['eps'])})"
-        elif made is not None:
-            text = self._filled(node, made[0].code, place)
+        elif reduction is not None:
+            text = self._filled(node, reduction[0].code, place)
         else:
             return self._elementwise(node, result, place)
         for name, sign in (("weight", "*"), ("bias", "+")):
@@ -195,9 +195,9 @@ class RowKernel:
         return self._loaded(ref, node.form.shape, place)
 
     def _filled(self, node: Node, code: str, place: RowPlace | None) -> str:
-        made = op_at(self.graph, node)
-        assert made is not None
-        statistic = self.statistics[made[0].statistic, node.bound["input"]]
+        reduction = op_at(self.graph, node)
+        assert reduction is not None
+        statistic = self.statistics[reduction[0].statistic, node.bound["input"]]
         named: dict[str, Any] = {**constants(node.target, node.bound)}
         texts = {name: number(value) for name, value in named.items()
                  if isinstance(value, int | float)}
@@ -221,8 +221,8 @@ class RowKernel:
             return self._row(source) if self._is_inside(source) else self._loaded(
                 source, self.graph.form(source).shape, None)
         result = f"r{self.numbers[node.name]}"
-        if (made := op_at(self.graph, node)) is not None:
-            self.lines.append(f"{result} = {self._filled(node, made[0].code, None)}")
+        if (reduction := op_at(self.graph, node)) is not None:
+            self.lines.append(f"{result} = {self._filled(node, reduction[0].code, None)}")
             return result
         if (pick := pick_at(self.graph, node)) is not None:
             index = "row"

@@ -116,9 +116,9 @@ class _Finder:
         """Return whether a node may be part of a region over these rows."""
         if node.name not in self.free or node.written is not None:
             return False
-        made = op_at(self.graph, node)
-        if made is not None:
-            return self._is_full(node) and made[1][0] == self.space.first
+        reduction = op_at(self.graph, node)
+        if reduction is not None:
+            return self._is_full(node) and reduction[1][0] == self.space.first
         if (pick := pick_at(self.graph, node)) is not None:
             return self._is_full(node) and self.space.first == len(self.space.shape) - 1 and (
                 pick.index is None or self.space.extent(
@@ -212,9 +212,9 @@ class _Finder:
         forms: list[tuple[Ref, TensorForm]] = [
             (ref, self.graph.form(ref)) for node in nodes for ref in node.reads
             if not (ref.kind == "node" and ref.name in names)]
-        for wanted in ("full", "double"):
+        for extent in ("full", "double"):
             for ref, form in forms:
-                if form.dtype in FLOATS and self.space.extent(form.shape) == wanted:
+                if form.dtype in FLOATS and self.space.extent(form.shape) == extent:
                     return ref
         return None
 

@@ -64,8 +64,8 @@ class RowSpace:
 
 def space_at(graph: ModuleGraph, node: Node) -> RowSpace | None:
     """Return the rows that a node reduces, cuts into halves or joins; None if it does not."""
-    if (made := op_at(graph, node)) is not None:
-        return RowSpace(graph.form(node.bound["input"]).shape, made[1][0])
+    if (reduction := op_at(graph, node)) is not None:
+        return RowSpace(graph.form(node.bound["input"]).shape, reduction[1][0])
     if is_cut(graph, node) or is_cat(graph, node):
         return RowSpace(node.form.shape, node.form.dim() - 1)
     return None
@@ -83,12 +83,13 @@ def op_at(graph: ModuleGraph, node: Node) -> tuple[RowOp, tuple[int, ...]] | Non
     if form.dtype not in FLOATS or node.form.dtype not in FLOATS or form.dim() < 2:
         return None
     try:
-        made = op_of(node.target, node.bound, form)
+        reduction = op_of(node.target, node.bound, form)
     except (KeyError, TypeError):  # the call has other arguments
         return None
-    if made is None or made[1] != tuple(range(made[1][0], form.dim())) or made[1][0] == 0:
+    if reduction is None or reduction[1][0] == 0 or \
+            reduction[1] != tuple(range(reduction[1][0], form.dim())):
         return None
-    return made
+    return reduction
 
 
 def pick_at(graph: ModuleGraph, node: Node) -> Pick | None:

@@ -49,7 +49,7 @@ def _persistent(parsed: ParsedTriton, kernel: str,
                 launches: list[LaunchWithTotal]) -> Transformed:
     function, upper = parsed.kernels[kernel], kernel.strip("_").upper()
     per_processor = parsed.knob(f"{upper}_PROGRAMS", 8, (1, 2, 4, 8, 16, 32),
-                       "programs on a multiprocessor")
+                                "programs on a multiprocessor")
     stages = parsed.knob(f"{upper}_STAGES", 1, (1, 2, 3, 4), "parts in flight")
     processors, parts, part = map(parsed.free, ("processors", "parts", "part"))
     parsed.helpers += ["", "", _PROCESSORS.format(name=processors)]

@@ -137,7 +137,7 @@ def _strings(source: CSource) -> Iterator[Sighting]:
 
 def _assembly(source: CSource) -> Iterator[Sighting]:
     assembly = ASSEMBLY | {name for name, body in source.macros.items()
-                            if any(t.text in ASSEMBLY for t in body)}
+                           if any(t.text in ASSEMBLY for t in body)}
     for index, token in enumerate(source.tokens):
         if token.kind != "name" or token.text not in assembly:
             continue

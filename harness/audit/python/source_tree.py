@@ -85,7 +85,10 @@ class SourceTree:
 
     @cached_property
     def in_main(self) -> frozenset[ast.AST]:
-        """Return the nodes below `if __name__ == "__main__"`, which never run in a kernel."""
+        """Return the nodes below `if __name__ == "__main__"`, which never run in a kernel.
+
+        None if the source sets `__name__` itself.
+        """
         return frozenset() if "__name__" in self.stored else frozenset(
             inner for node in self.tree.body if isinstance(node, ast.If)
             and ast.unparse(node.test) == "__name__ == '__main__'"

@@ -1,8 +1,8 @@
 /* Measures the kernels of a process on an NVIDIA card by CUPTI's clock.
 
 CUDA's driver loads this library (CUDA_INJECTION64_PATH) and calls InitializeInjection, which writes
-a header line to a file KOPT_KERNEL_TIME.<pid>.<number>; a process that ends without its exit
-handlers leaves the header alone. The exit handler appends a line for each kernel name (launches,
+a header line to a file KOPT_KERNEL_TIME.<pid>.<number>; of a process that ends without its exit
+handlers the file has no more than the header. The exit handler appends a line for each kernel name (launches,
 total ns, least ns, thread blocks, name), or a line with the reason why there are none.
 KOPT_KERNEL_TIME is compiled in.
 CUPTI is searched among the loaded libraries, then in KOPT_CUPTI (paths separated by colons), then

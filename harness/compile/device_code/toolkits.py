@@ -50,8 +50,8 @@ def compiler(language: str) -> str:
     if path := shutil.which(kit.program, path=os.pathsep.join(folders)):
         return path
     raise EnvironmentFault(
-        f"no {kit.program} found, which builds functions of the host", fix=f"install it, or set "
-        f"{kit.variable}; a __global__ function with `launch` in its task needs none")
+        f"no {kit.program} found, which a function of the host needs", fix="install it, or set "
+        f"{kit.variable}; a __global__ function with `launch` in its task does without it")
 
 
 def find(language: str) -> str:

@@ -82,7 +82,9 @@ class InterferenceMonitor:
             [f"process {', '.join(newcomers)} started to use the card"] if newcomers else [])])
 
     def evidence(self, voided: Mapping[str, int]) -> Iterator[Evidence]:
-        """Yield clocks, temperature and power during valid blocks, and the number of void ones."""
+        """Yield clocks, temperature and power during valid blocks, the number of void ones, and
+        the foreign processes that were there throughout.
+        """
         for number, watch in enumerate(self._watches):
             yield from telemetry.evidence(watch.over(self._windows), None if number else voided)
         if self.residents:

@@ -59,7 +59,8 @@ def parse(text: str, names: Sequence[str], where: str = "", *,
     unknown = names_in(tree) - set(names)
     if unknown:
         raise InputError(f"unknown name {sorted(unknown)[0]!r} in the requirement {text[:80]!r}",
-                         where=where, fix=f"knobs are {', '.join(names) or 'none'}")
+                         where=where, fix=f"the knobs are {', '.join(names)}" if names else
+                         "declare a knob first")
     return Requirement(text.strip(), tree)
 
 

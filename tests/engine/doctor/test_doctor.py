@@ -119,7 +119,7 @@ def test_campaign_start_warns_of_a_slurm_job(
     with campaigns.running(setup), campaigns.reading(setup) as reader:
         warned = [event for event in reader.events(campaign=setup.id) if event.kind == "warning"]
     assert [event.ref for event in warned] == ["slurm"]
-    assert b"job 77, 60 min left; a campaign ends before the job" in warned[0].payload
+    assert b"job 77, 60 min left; a campaign stops before the job's end" in warned[0].payload
 
 
 def test_campaign_start_reports_hidden_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

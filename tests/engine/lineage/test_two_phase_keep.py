@@ -28,6 +28,7 @@ from tests.support.paths import ROOT, SUPPORT
 BRANCH = "optimize/rms"
 ENGINE = (sys.executable, str(SUPPORT / "keeping_engine.py"))
 
+
 def run_engine(root: Path, failpoint: str = "") -> int:
     return forked_command.exit_code(lambda: keeping_engine.main(root), **{VARIABLE: failpoint})
 

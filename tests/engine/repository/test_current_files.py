@@ -75,7 +75,7 @@ def test_change_after_staging_is_taken_from_the_folder(user: Path, folder: Path)
 
 
 def test_edit_of_the_same_size_in_the_second_of_the_commit_is_seen(user: Path,
-                                                                    folder: Path) -> None:
+                                                                   folder: Path) -> None:
     kernel, index, then = user / "kernel.c", user / ".git" / "index", time.time() - 10
     same_second = False
     while not same_second:  # git compares times by the second

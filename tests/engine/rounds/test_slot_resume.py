@@ -48,7 +48,7 @@ def create(root: Path, handed_in: dict[str, dict[str, str]], **fields: Any) -> S
 
 def hand_in(setup: Setup, name: str, **files: str) -> None:
     benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
-                        setup.folder.inbox / f"{name}.patch", **files)
+                         setup.folder.inbox / f"{name}.patch", **files)
 
 
 def decisions(setup: Setup) -> list[DecisionRow]:

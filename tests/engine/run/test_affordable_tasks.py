@@ -52,10 +52,10 @@ def past(*rounds: tuple[float, int]) -> CampaignHistory:
 def test_searches_get_remaining_trials_and_time(
         given: dict[str, Any], used: dict[str, Any], earlier: tuple[tuple[float, int], ...],
         kept_s: float, allowed: list[int]) -> None:
-    found = spending.afford(tasks(24, 24, 24), PoolSpec(), BudgetSpec(**given), BudgetUsed(**used),
-                            past(*earlier), kept_s)
-    assert [task.trials for task in found] == allowed
-    assert not found or found[-1].slot == "s2", "the canonical slot is dropped last"
+    affordable = spending.afford(tasks(24, 24, 24), PoolSpec(), BudgetSpec(**given),
+                                 BudgetUsed(**used), past(*earlier), kept_s)
+    assert [task.trials for task in affordable] == allowed
+    assert not affordable or affordable[-1].slot == "s2", "the last slot is dropped last"
 
 
 def test_trial_is_estimated_at_half_a_verdict_at_first_and_at_most_one(tmp_path: Path) -> None:

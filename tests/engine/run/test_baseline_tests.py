@@ -26,7 +26,7 @@ def command(root: Path, **fields: Any) -> Setup:
     manifest = benchmark_case.one_round(root / "p", **fields)
     setup = campaigns_of.create(root / "w", manifest)
     benchmark_case.patch(manifest, setup.folder.inbox / "faster.patch",
-                        kernel_py=benchmark_case.kernel(50.0))
+                         kernel_py=benchmark_case.kernel(50.0))
     return setup
 
 

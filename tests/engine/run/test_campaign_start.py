@@ -27,8 +27,8 @@ def create(root: Path, files: dict[str, str] | None = None, **fields: Any) -> ca
 
 def hand_in(setup: campaigns.Setup, cost: float) -> None:
     benchmark_case.patch(Path(setup.manifest.project) / "manifest.yaml",
-                        setup.folder.inbox / "faster.patch",
-                        kernel_py=benchmark_case.kernel(cost))
+                         setup.folder.inbox / "faster.patch",
+                         kernel_py=benchmark_case.kernel(cost))
 
 
 def canaries(setup: campaigns.Setup) -> list[Verdict]:

@@ -130,7 +130,7 @@ def test_unwritable_workspace_is_refused(tmp_path: Path) -> None:
         {"name": "n", "dtype": "int64", "value": "n"}]}}, 2, "shape", marks=pytest.mark.slow),
 ])
 def test_bad_baseline_fails_campaign(tmp_path: Path, given: dict[str, Any], code: int,
-                                    words: str) -> None:
+                                     words: str) -> None:
     manifest = campaigns.project(tmp_path / "p", **given)
     got, line = run_refused(["run", "--here", str(manifest)], tmp_path / "w")
     assert (got, words in line) == (code, True), line

@@ -191,6 +191,6 @@ def test_doubtful_answer_does_not_count_while_a_stranger_runs() -> None:
         return card.device.id
 
     answer = timed.fleet.run("verdict", work, on_wait=timed.wait,
-                            needs_recheck=lambda device_id: device_id == "cuda:0")
+                             needs_recheck=lambda device_id: device_id == "cuda:0")
     assert answer == "cuda:1" and [notice.device for notice in timed.news] == ["cuda:0"]
     assert timed.in_use == [False, True, False]

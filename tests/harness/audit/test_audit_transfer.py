@@ -151,7 +151,7 @@ def steps(weight: int, other: int, count: int = 8) -> list[TraceStep]:
     (TRITON + "\n", steps(0, 0), "K1", "ACCEPT-as-real"),
 ], ids=["weights hit", "weights never hit", "others hit", "hidden memo", "hidden weights", "none"])
 def test_trace_overrides_static_audit(tmp_path: Path, source: str, trace: list[TraceStep],
-                                    bucket: str, decision: str) -> None:
+                                      bucket: str, decision: str) -> None:
     audited = audit(tmp_path, source, trace=trace)
     assert (audited.bucket, audited.decision) == (bucket, decision), audited
     assert audited.hit_rates == (None if bucket == "K1" else tuple(trace))

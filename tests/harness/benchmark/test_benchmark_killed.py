@@ -31,7 +31,7 @@ def create(root: Path, bench: str) -> campaigns_of.Setup:
                                "manifest.yaml": yaml_document.dump(fields)})
     setup = campaigns_of.create(root / "w", root / "p" / "manifest.yaml")
     benchmark_case.patch(root / "p" / "manifest.yaml", setup.folder.inbox / "gain.patch",
-                        kernel_py=benchmark_case.kernel(60.0))
+                         kernel_py=benchmark_case.kernel(60.0))
     return setup
 
 

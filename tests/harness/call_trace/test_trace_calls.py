@@ -49,7 +49,7 @@ PROGRAMS: list[tuple[str, str, dict[tuple[str, ...], int]]] = [
 @pytest.mark.parametrize(("program", "calls"), [case[1:] for case in PROGRAMS],
                          ids=[case[0] for case in PROGRAMS])
 def test_calls_are_counted_per_shape(program: str, calls: dict[tuple[str, ...], int],
-                                    tmp_path: Path) -> None:
+                                     tmp_path: Path) -> None:
     assert counted(project(tmp_path / "p", program=START + program)) == calls
 
 
@@ -192,7 +192,7 @@ def test_benchmark_score_is_weighted_by_calls(tmp_path: Path) -> None:
             "    kernel.run(m, n=n, data=[m])\n")})
     manifest = path / "manifest.yaml"
     patch = benchmark_case.patch(manifest, tmp_path / "partly.patch",
-                                kernel_py=benchmark_case.PARTLY + RUN)
+                                 kernel_py=benchmark_case.PARTLY + RUN)
 
     def speedup() -> float:
         done = kopt("evaluate", str(manifest), "--patch", str(patch), "--json")

@@ -70,7 +70,7 @@ def test_python_is_compiled_without_memory_for_its_tensors(tmp_path: Path, entry
                                                            adapter: str | None) -> None:
     """The weights take 64 GiB, and the product of matrices would take minutes."""
     task = target(language="python", entry=entry, adapter=adapter, returns=True,
-                args=(Arg(name="x", dtype="float32", shape=("n", 1 << 17)),))
+                  args=(Arg(name="x", dtype="float32", shape=("n", 1 << 17)),))
     folder = tmp_path / "tree"
     tree(folder, MODULE)
     (folder / "call.py").write_text(CALL)

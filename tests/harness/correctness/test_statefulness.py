@@ -186,7 +186,7 @@ def test_write_between_the_elements_of_a_view_is_rejected(tmp_path: Path) -> Non
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
 def test_float8_outputs_are_checked(dtype: str, tmp_path: Path) -> None:
     task = kernel_case.target(language="python", dtype=dtype,
-                            classes=(ConfigClass(name="a", shape={"n": 300}),))
+                              classes=(ConfigClass(name="a", shape={"n": 300}),))
     for factor, right in ((2.0, True), (1.5, False)):
         source = f"def double(x, out):\n    out.copy_({factor} * x.float())\n"
         result = check(tmp_path / str(factor), source, task, reference=kernel_case.REFERENCE,
