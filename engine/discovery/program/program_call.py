@@ -110,13 +110,13 @@ def _of_program(kernel: CFunction, own: str, other: str,
     for host_call in itertools.islice(host_program.calls(kernel.name, program), MOST_CALLS):
         if len(host_call.values) < len(kernel.args) or bool(host_call.launch) != kernel.is_global:
             continue
-        call = _Call(kernel, made, constants, program)
-        found = ProgramCall(launch=found.launch or call.launch(),
-                            shapes=found.shapes or call.shapes(),
-                            scalars=found.scalars or call.scalars())
+        call = _Call(kernel, host_call, constants, program)
+        call_facts = ProgramCall(launch=call_facts.launch or call.launch(),
+                                 shapes=call_facts.shapes or call.shapes(),
+                                 scalars=call_facts.scalars or call.scalars())
         for each in call.sizes():
             sizes += [each] if each not in sizes else []
-    return replace(found, sizes=tuple(sizes[:MOST_CLASSES]))
+    return replace(call_facts, sizes=tuple(sizes[:MOST_CLASSES]))
 
 
 class _Call:
