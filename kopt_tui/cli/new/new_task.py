@@ -136,8 +136,7 @@ def _expect_all(function: sources.CFunction, tensors: Sequence[str], values: Seq
         flags = [*(f"--shape {name}=DIMS" for name in tensors),
                  *(f"--scalar {name}=VALUE" for name in values), *launch,
                  *[f"--class '{example}'"] * bool(example)]
-        raise InputError(f"{function.name}: not given {'are' if len(missing) > 1 else 'is'} "
-                         f"{', '.join(missing)}",
+        raise InputError(f"{function.name}: kopt needs {', '.join(missing)}",
                          fix=f"add {' '.join(flags)}")
 
 

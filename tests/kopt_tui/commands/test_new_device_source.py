@@ -55,7 +55,7 @@ def test_global_function_is_launched_as_in_its_source(tmp_path: Path) -> None:
 def test_missing_launch_of_a_global_function_must_be_given(tmp_path: Path) -> None:
     folder = project(tmp_path, GLOBAL)
     status, text = new(folder, *CLASSES)
-    assert status == 2 and "twice: not given are the grid of its launch, the block of its launch " \
+    assert status == 2 and "twice: kopt needs the grid of its launch, the block of its launch " \
         "(add --grid '(n + 255) // 256' --block 256)" in text
     status, text = new(folder, *CLASSES, "--grid", "(n + TILE - 1) // TILE", "--block", "TILE")
     assert status == 0, text
@@ -74,7 +74,7 @@ def test_name_in_the_launch_that_the_program_does_not_say_is_asked_for(tmp_path:
 """
     folder = project(tmp_path, source)
     status, text = new(folder)
-    assert status == 2 and "twice: not given is blocks, in the program's launch (add --class " \
+    assert status == 2 and "twice: kopt needs blocks, in the program's launch (add --class " \
         "'main: n=4096 blocks=1024')" in text
     status, text = new(folder, "--class", "main: n=4096 blocks=1024")
     assert status == 0, text

@@ -199,12 +199,12 @@ def test_first_verdict_of_a_correct_kernel_lists_its_classes(project: Path) -> N
           "value of eps, a config class (add --shape x=DIMS --shape weight=DIMS --shape out=DIMS "
           "--scalar eps=VALUE --class 'main: rows=1024 cols=1024')"),
      ((*SHAPES[2:], "--scalar", "eps=1", "--class", "a: rows=1 cols=1"),
-      "rmsnorm: not given is the shape of x (add --shape x=DIMS)"),
+      "rmsnorm: kopt needs the shape of x (add --shape x=DIMS)"),
      ((*SHAPES, "--class", "a: rows=1 cols=1"),
-      "rmsnorm: not given is the value of eps (add --scalar eps=VALUE)"),
+      "rmsnorm: kopt needs the value of eps (add --scalar eps=VALUE)"),
      ((*SHAPES, "--scalar", "eps=tiny", "--class", "a: rows=1 cols=1"),
       "the value of eps is missing or not a number (--scalar eps=1e-6)"),
-     ((*SHAPES, "--scalar", "eps=1"), "rmsnorm: not given is a config class (add --class "
+     ((*SHAPES, "--scalar", "eps=1"), "rmsnorm: kopt needs a config class (add --class "
                                       "'main: rows=1024 cols=1024')"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=0"), "cannot read 'rows=0'"),
      ((*SHAPES, "--scalar", "eps=1", "--class", "a: rows=1"), "unknown name 'cols'"),
