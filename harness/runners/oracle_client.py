@@ -163,6 +163,14 @@ class Oracle:
         answer = self.ask("sensitivity", case=case.id, part=part, seed=secrets.randbits(48))
         return convert(answer["typical"], tuple[float, ...])
 
+    def inner_sensitivity(self, case: Case, part: float) -> tuple[tuple[float, ...], str]:
+        """Let each operation of the reference round by `part`; return the typical relative changes.
+
+        The second value is why the reference cannot run so, "" if it can.
+        """
+        answer = self.ask("inner_sensitivity", case=case.id, part=part, seed=secrets.randbits(48))
+        return convert(answer["typical"], tuple[float, ...]), plain(answer["problem"])
+
     def exchange(self, case: Case, moves: Mapping[str, Mapping[int, int]]) -> None:
         """Assign elements within a case's input tensors, all at once: new[to] = old[from].
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from harness.child.memory.slot_memory import GUARD_BYTES
 from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.child.oracle.ring import Ring
-from harness.child.oracle.slot_memory import GUARD_BYTES
 from harness.child.oracle.tape import Tape
 
 SIDES = ("candidate", "incumbent")

@@ -112,6 +112,10 @@ class Arrays:
         side = self.uniform(self.shape(value), generator) - 0.5
         return value * (1 + part * self.as_wide(self.library.sign(side)))
 
+    def rounding(self, part: float, seed: int) -> AbstractContextManager[Any]:
+        """Let each operation of a reference scale its result by up to `part`, if it can."""
+        return nullcontext()
+
     def errors(self, got: Any, want: Any) -> tuple[float, float, int]:
         """Return the largest absolute and relative errors, and how many values should be finite.
 

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,11 @@ class TorchArrays(TorchDifferences):
 
     def generator(self, seed: int) -> Any:
         return self.torch.Generator(device=self.device).manual_seed(seed)
+
+    def rounding(self, part: float, seed: int) -> AbstractContextManager[Any]:
+        from .rounded_operations import RoundedOperations
+
+        return RoundedOperations(part, seed)
 
     def normal(self, shape: list[int], generator: Any) -> Any:
         return self.torch.randn(shape, generator=generator, device=self.device)

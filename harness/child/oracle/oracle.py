@@ -13,16 +13,18 @@ import sys
 from typing import Any
 
 from ..channel import serve
+from ..memory.slot_memory import SlotMemory
 from ..one_line import line_in, one_line
 from .expected import Contents, ExpectedValues, NoAnswer
 from .inputs import SPIKED, draw
 from .reference import open_reference
 from .ring import Ring
-from .slot_memory import SlotMemory
 from .tape import Tape
 
 TAPES_SHARE = 4
 """The tapes of a class take at most 1 / TAPES_SHARE of a card's free memory."""
+ROUNDED_RUNS = 4
+"""So often a reference runs with rounded operations, which may cancel in one run."""
 
 
 class OracleProgram:
@@ -93,6 +95,23 @@ class OracleProgram:
 
         return {"typical": [arrays.typical(moved, want) for moved, want in
                             zip(self.expected.results(case, nudge), case.expected, strict=True)]}
+
+    def inner_sensitivity(self, job: dict[str, Any]) -> dict[str, Any]:
+        """Return for each output its typical relative change when each operation rounds by `part`.
+
+        `problem` is why a reference cannot run so, "" if it can.
+        """
+        case, changes = self.cases[job["case"]], []
+        for turn in range(ROUNDED_RUNS):
+            try:
+                with self.arrays.rounding(job["part"], job["seed"] + turn):
+                    moved = self.expected.results(case)
+            except Exception as error:  # what a mode of torch makes of any reference is not known
+                return {"typical": [0.0] * len(case.expected),
+                        "problem": f"{type(error).__name__}: {error}"}
+            changes.append([self.arrays.typical(*pair) for pair in zip(moved, case.expected,
+                                                                       strict=True)])
+        return {"typical": [max(each) for each in zip(*changes, strict=True)], "problem": ""}
 
     def open_memory(self, job: dict[str, Any]) -> dict[str, Any]:
         """Make memory for one runner; `share` is its descriptor."""

@@ -13,7 +13,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from .slot_memory import SlotMemory
+from ..memory.slot_memory import SlotMemory
 from .tape import Tape, TapePatch
 
 PARTS, SCATTER = 8, 256

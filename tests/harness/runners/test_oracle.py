@@ -11,7 +11,7 @@ import pytest
 
 from engine.verify.harness_client import HARNESS_LIMITS, USUAL_BUDGET
 from harness.case import DISTRIBUTIONS, Case, Errors
-from harness.child.oracle.slot_memory import GUARD_BYTES, LARGE_POISON, POISON
+from harness.child.memory.slot_memory import GUARD_BYTES, LARGE_POISON, POISON
 from harness.compile.place import place_on
 from harness.correctness.input_plan import plan_inputs
 from harness.devices import inventory
