@@ -55,7 +55,6 @@ class DecisionRow(JournalRow, frozen=True, kw_only=True):
     """By which share it was faster, if only the noise kept it from being kept; else None."""
     is_rejection: bool = False
     """Whether a person has rejected a verified gain."""
-
     doubts: str = ""
     """Why a person is asked; `reason` ends with it."""
 

@@ -85,7 +85,7 @@ def calls(name: str, program: str) -> Iterator[HostCall]:
 def returning(value: str, frame: Frame, program: str) -> Frame | None:
     """Return the frame of the function that the text `value` calls; RETURNED holds its result.
 
-    None if the text is no call of a function of the program.
+    None unless the text calls one of the program's functions.
     """
     match = _CALLED.match(value)
     if match is None:

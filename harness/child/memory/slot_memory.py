@@ -20,7 +20,7 @@ class SlotMemory:
     """Slots of `slot_bytes` bytes; a tensor lies at `offset` in each, with the dtype `stored`.
 
     `shared` is the memory, and its bytes as an array. With `is_fenced` in the job the two poisons
-    are exchanged, so that what lies beside a tensor differs from an ordinary case.
+    are exchanged: a kernel that reads beside a tensor then gets other values than in other cases.
     """
 
     def __init__(self, arrays: Any, job: dict[str, Any], shared: tuple[Any, Any]) -> None:

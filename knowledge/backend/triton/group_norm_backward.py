@@ -3,7 +3,7 @@
 A group that fits in registers is read once. Many programs share a larger one: they measure its
 parts, then others take the gradients. Programs take their turns from a counter: a span of groups
 is measured, the gradients of the span before it are taken out of the cache. A program waits only
-for programs whose turns came before, so some of them always run.
+for programs with earlier turns, which run already, so it never waits for ever.
 """
 
 import torch

@@ -14,7 +14,7 @@ NORM_PART = 8192  # kopt: knob NORM_PART in [8192, 16384, 32768, 65536] of a lon
 NORM_BLOCK = 4096  # kopt: knob NORM_BLOCK in [1024, 2048, 4096, 8192] elements of a long row's step
 NORM_PER_THREAD = 16  # kopt: knob NORM_PER_THREAD in [4, 8, 16, 32] elements of a thread
 NORM_STAGES = 1  # kopt: knob NORM_STAGES in [1, 2, 3] loads of a long row in flight
-NORM_REGISTERS = 32  # kopt: knob NORM_REGISTERS in [0, 32, 40, 64] if threads are 1,024
+NORM_REGISTERS = 0  # kopt: knob NORM_REGISTERS in [0, 32, 40, 64] if threads are 1,024
 
 
 @triton.jit

@@ -2,7 +2,8 @@
 
 Many programs share a longer row: they measure its parts, then others scale them. Programs take
 their turns from a counter: a span of rows is measured, the span before it is scaled out of the
-cache. A program waits only for programs whose turns came before, so some of them always run.
+cache. A program waits only for programs with earlier turns, which run already, so it never waits
+for ever.
 """
 
 import torch
