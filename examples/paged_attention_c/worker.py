@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path("attention.c")
+WORD = r"(\b[A-Za-z_]\w*)"
 WRONG, RIGHT = "four-values-wrong", "four-values"
 FIRST = 2  # round 1 is the baseline
 SLOWER = ("compensated-products", "double-products", "exact-weights",
@@ -32,11 +33,28 @@ def holds(source, name):
 
 
 def change(source, pairs):
-    """Return the source with every pair replaced everywhere; exit if an old text is missing."""
+    """Return the source with every pair replaced everywhere; exit if an old text is missing.
+
+    A specialised kernel has the text with suffixes at its own names, such as `products_v1`.
+    """
     for old, new in pairs:
-        if old not in source:
+        words, pattern = [], ""
+        for text in re.split(WORD, old):
+            if not re.fullmatch(WORD, text):
+                pattern += re.escape(text)
+            elif text in words:
+                pattern += rf"\{words.index(text) + 1}\b"
+            else:
+                pattern += rf"({text}(?:_v\d+)?)\b"
+                words.append(text)
+
+        def renamed(found, words=words, new=new):
+            own = dict(zip(words, found.groups()))
+            return re.sub(WORD, lambda word: own.get(word[0], word[0]), new)
+
+        source, count = re.subn(pattern, renamed, source)
+        if not count:
             sys.exit(f"{SOURCE} does not contain {old!r}")
-        source = source.replace(old, new)
     return source
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from difflib import ndiff
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +21,10 @@ from engine.campaign.setup import Setup
 from engine.discovery.classes import quick_script
 from engine.journal.decoded.recorded import verdict_of
 from engine.manifest import benchmark_target, load
+from engine.split.class_preferences import ClassGroup
 from engine.split.languages.c_language import C
+from engine.split.languages.conditions import parse
+from engine.split.specialise import split
 from harness.benchmark.spec import table_rules
 from harness.benchmark.spec.validate import check
 from harness.call_trace import weights
@@ -188,6 +192,21 @@ def test_worker_continues_from_the_current_source(folder: Path) -> None:
         assert len({changed for changed, _ in taken}) == len(taken) - 1
 
 
+@pytest.mark.parametrize(("name", "lines"), [("compensated-products", 18), ("double-products", 8),
+                                             ("exact-weights", 1)])
+def test_worker_changes_every_specialised_kernel(folder: Path, name: str, lines: int) -> None:
+    group = ClassGroup(config={"ROWS": 8, "LANES": 16}, classes=("mtp=8",), points=({"mtp": 8},),
+                       gain=0.2, condition=parse("mtp >= 8"))
+    source = split(SOURCE, [group], {"mtp": "mtp"}, start={"ROWS": 1, "LANES": 1})
+    assert "void products_v1(" in source
+    changed, output = work_on(folder, source, PAGED_STEP=name)
+    assert output == f"took {name}"
+    assert len([line for line in ndiff(source.splitlines(), changed.splitlines())
+                if line.startswith("+ ")]) == lines
+    build(folder, changed)
+    assert run(folder, "test_attention.py").returncode == 0
+
+
 def test_worker_reports_text_it_cannot_replace(folder: Path) -> None:
     changed = SOURCE.replace("float sums[ROWS][LANES]", "float  sums[ROWS][LANES]")
     (folder / "attention.c").write_text(changed)
@@ -255,10 +274,10 @@ def check_campaign(setup: Setup) -> None:
     told = (setup.folder.path / "performance.md").read_text()
     assert "Stop Summary" in told and "consecutive measured regressions" in told
     kept = [candidate.hypothesis for candidate in campaigns.candidates(setup, "kept")]
-    split = any(hypothesis.startswith("a specialised kernel where ")
-                or hypothesis.endswith("only where it gains") for hypothesis in kept)
+    is_split = any(hypothesis.startswith("a specialised kernel where ")
+               or hypothesis.endswith("only where it gains") for hypothesis in kept)
     noise = median(row.stderr * math.sqrt(row.pairs) for row in rows if row.stderr is not None)
-    assert split, f"no split was kept of {kept}; two runs of the same differ by {noise:.0%} here"
+    assert is_split, f"no split was kept of {kept}; two runs of the same differ by {noise:.0%} here"
     _, (block, *_) = C().read(
         setup.repo.read(setup.repo.best, "attention.c").decode())
     sizes = {"block_size": 16, "head_size": 64, "heads": 4, "kv_heads": 2, "seqs": 1}
