@@ -8,6 +8,7 @@ gross.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ GROSS = 10.0
 VALUES = {"small": "values of about a thousandth", "large": "values of several hundred",
           "far": "values near 1000",
           "extreme": "values near a million or infinite", "nan": "values that are not a number"}
+FEW, SUMMED, SUM_DRAWS = 4, 4096, 2
+"""Mean number of places that differ for an element of an output, if it may sum at least so many
+elements, and the number of draws.
+"""
 DECLARE = "declare low and high in the task if such values cannot occur"
 
 
@@ -61,12 +66,15 @@ class UntimedChecks:
     right: list[str] = field(default_factory=list)
     """The shapes on which the candidate is right."""
     has_crashed: bool = False
+    outputs: int = 0
+    """Elements of the largest output of the last case."""
 
     def run(self) -> Evidence:
         """Make all checks; what is wrong is in `findings`: a flag for shapes, else a rejection."""
         smallest = min(self.target.classes, key=lambda entry: nbytes_of(self.target, entry))
         unusual = list(unusual_cases(self.target, smallest, on_gpu=self.on_gpu))
         self._check_unusual(smallest, [each for each in unusual if not each.may_crash])
+        self._check_unusual(smallest, list(sampled_cases(self.target, smallest, self.outputs)))
         self._check_shapes()
         self._check_unusual(smallest, [each for each in unusual if each.may_crash])
         return Evidence(kind=HELD_OUT, detail=(
@@ -115,6 +123,7 @@ class UntimedChecks:
             return None  # the reference does not support this shape
         if case.skip:
             return None
+        self.outputs = self.oracle.largest_output(case)
         try:
             memory = CaseMemory(self.oracle, self.runner, case)
             judged = self.tolerance.judge(case, memory.call(case), self.candidate, self.held)
@@ -129,6 +138,19 @@ class UntimedChecks:
         if not self.has_crashed:
             self.oracle.drop(case)
         return problem
+
+
+def sampled_cases(target: Target, config_class: ConfigClass,
+                  outputs: int) -> Iterator[UnusualCase]:
+    """Yield cases on which a sum over a sample of the elements is wrong, if outputs are sums."""
+    changed = {
+        tensor.name: {"few": FEW * outputs / elements} for tensor in target.tensors(config_class)
+        if tensor.role == "input" and not tensor.data and tensor.dtype in DTYPE_TOLERANCE
+        and tensor.low is None and tensor.high is None
+        and (elements := math.prod(tensor.shape)) >= SUMMED * max(1, outputs)}
+    for kind in ("low", "high") * SUM_DRAWS if outputs and changed else ():
+        yield UnusualCase(distribution=kind, changed=changed,
+                          what="inputs that are equal in all but a few places")
 
 
 def unusual_cases(target: Target, config_class: ConfigClass, *,

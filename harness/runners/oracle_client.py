@@ -6,6 +6,7 @@ Expected values never leave that process. `harness/child/oracle` is its program.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import secrets
 import threading
@@ -130,6 +131,10 @@ class Oracle:
                     tensors=tensors, skip=plain(answer["skip"], 300),
                     notes=tuple(plain(note, 200) for note in answer["notes"]),
                     controls=convert(answer["controls"], tuple[TrivialAnswer, ...]))
+
+    def largest_output(self, case: Case) -> int:
+        """Return the number of elements of a case's largest output."""
+        return max(map(math.prod, self._shapes[case.id]), default=0)
 
     def returned_shapes(self, case: Case) -> tuple[tuple[int, ...], ...]:
         """Return the shapes of the values that a kernel returns for a case."""

@@ -6,8 +6,9 @@ mean of the whole. heavy: Student's t with three degrees of freedom. tied: five
 distinct values. constant: one value. structured: zero, sparse, sorted and one-hot rows between
 dense ones. Arguments with bounds stay within them. Untimed checks use more: small, a thousandth as
 large; large, a hundred times as large; far, a thousand off zero; extreme, with some values near a
-million and infinite ones; nan, with some that are no number; unbounded, integers over the range of
-their dtype.
+million and infinite ones; nan, with some that are no number; low and high, one value far below or
+above zero in all but a few places, which a sample of the elements misses; unbounded, integers over
+the range of their dtype.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ FARTHEST_SCORE = 8.0
 """Bound of the logarithms of probabilities, up to a constant of their row."""
 SPIKED = "extreme", "nan"
 HUGE = 1e6
+BACKGROUND = {"low": -16.0, "high": 16.0}
+"""Values at which a bounded or a positive part of a sum vanishes, such as that of a hinge loss."""
 STEP, FEW_PLACES = 0.8, 1024
 """The most that a bit of a place adds, and the number of places that share their higher bits."""
 
@@ -67,6 +70,9 @@ def draw(arrays: Any, tensor: dict[str, Any], seed: int, kind: str) -> Any:
     largest = min(math.inf if kind in ("large", "far") else FARTHEST,
                   arrays.largest(tensor["dtype"]))
     values = arrays.clip(_free(arrays, shape, generator, kind), -largest, largest)
+    if kind in BACKGROUND and "few" in tensor:
+        differs = arrays.uniform(shape, generator) < tensor["few"]
+        return arrays.where(differs, values, BACKGROUND[kind])
     return _spiked(arrays, values, generator, kind, arrays.largest(tensor["dtype"])) \
         if kind in SPIKED and "float8" not in tensor["dtype"] else values
 

@@ -12,6 +12,7 @@ import pytest
 
 from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.child.oracle.inputs import draw
+from harness.correctness.untimed_checks import FEW, sampled_cases
 from harness.tasks.target import Arg, ConfigClass, Target
 from tests.support.c_case import HEAD, QUICK, SLOW, judge, kernel, target
 
@@ -133,6 +134,23 @@ def test_bounded_values_stay_bounded_on_unusual_cases() -> None:
         for kind in ("small", "large", "far", "extreme", "nan", "unbounded"):
             values = draw(arrays, tensor, 7, kind)
             assert bounds[0] <= values.min() and values.max() <= bounds[1], (dtype, kind)
+
+
+@pytest.mark.parametrize(("n", "outputs", "fields", "count"), [
+    (8192, 1, {}, 4), (8192, 2, {}, 4), (8192, 3, {}, 0), (8192, 0, {}, 0),
+    (8192, 1, {"low": 0.0}, 0), (8192, 1, {"dtype": "int32"}, 0)],
+    ids=["a sum", "long rows", "short rows", "no answer", "bounded", "integers"])
+def test_only_long_sums_get_inputs_that_are_equal_in_nearly_all_places(
+        n: int, outputs: int, fields: dict[str, Any], count: int) -> None:
+    x, *others = TWICE.args
+    task = replace(TWICE, args=(replace(x, **fields), *others))
+    cases = list(sampled_cases(task, ConfigClass(name="sum", shape={"n": n}), outputs))
+    assert [case.distribution for case in cases] == ["low", "high", "low", "high"][:count]
+    for case in cases:
+        values = draw(NumpyArrays(), {"dtype": "float32", "shape": [n], "low": None, "high": None,
+                                      **case.changed["x"]}, 7, case.distribution)
+        places = np.count_nonzero(values != {"low": -16, "high": 16}[case.distribution])
+        assert 0 < places < 8 * FEW * outputs, places
 
 
 @pytest.mark.parametrize("library", [
