@@ -56,7 +56,7 @@ LARGEST_UNDECLARED = 0.01
 """Largest allowed error without a declared tolerance, or the usual one of the dtype if larger."""
 OF_BASELINE, LARGEST_OF_BASELINE = 2.0, 0.1
 
-ALIKE, DRAWS, NOT_BY_LUCK = ("constant", "tied"), 4, 16.0
+ALIKE, DRAWS, NOT_BY_LUCK = ("constant", "tied", "low", "high"), 4, 16.0
 """Sums of equal values all round in one direction, by an amount that depends on the values. Before
 an error on such inputs counts as wrong, the baseline runs on DRAWS further draws of them, unless
 the error is NOT_BY_LUCK times what is allowed.
@@ -159,7 +159,8 @@ class Tolerance:
         """Return the baseline's largest errors on a case and on others of its kind and class."""
         for _ in range(DRAWS):
             other = self.oracle.make(self.target.config_class(case.config_class),
-                                     case.distribution, case)
+                                     case.distribution, case,
+                                     {tensor["name"]: tensor for tensor in case.tensors})
             errors = None if other.skip else self.baseline.errors(other, standard, candidate, held)
             if errors is not None and self._is_usable(other, errors):
                 standard = replace(errors.worse(standard), each=tuple(
