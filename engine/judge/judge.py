@@ -100,12 +100,16 @@ def _weigh(verdict: Verdict, policy: Policy, violations: Sequence[Violation]) ->
     """Rule on a correct, timed candidate by its gains and losses."""
     speedup, rows = describe_speedup(verdict), describe_rows(verdict.rows)
     no_gain: Kind = "regression" if regressed(verdict, policy.margin) else "tie"
-    if no_gain == "regression" and speedup.startswith("uncertain"):
+    is_uncertain = quantities.is_uncertain(
+        verdict.speedup, verdict.speedup_low, verdict.speedup_high)
+    if no_gain == "regression" and is_uncertain:
         slower_first = sorted(verdict.rows, key=_sure_loss, reverse=True)
         rows = f"a class is slower at an error rate of 5 %: {describe_rows(slower_first)}"
     near = _near_gain(verdict, policy.margin)
     note = f"near gain of {quantities.percent(near, 1)}, not sure; " if near else ""
-    busy = f"; {_busy(verdict)}" if speedup == "uncertain" and _busy(verdict) else ""
+    tells_nothing = is_uncertain and \
+        (verdict.speedup_high or 0.0) > quantities.WIDE * (verdict.speedup_low or 0.0)
+    busy = f"; {_busy(verdict)}" if tells_nothing and _busy(verdict) else ""
     measured = f"{speedup}; {note}{rows}{busy}"
     if lacks_profiler(verdict):
         measured += "; kernel time was not available, the benchmark's own times decide"

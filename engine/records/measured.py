@@ -43,7 +43,8 @@ def latencies(verdict: Verdict, score: Score) -> tuple[str, str]:
 def change(verdict: Verdict) -> str:
     """Return how a candidate's time differs from the last best's: `-6.2% time; 1.07x [...]`."""
     text = speedup(verdict)
-    if verdict.speedup is None or text.startswith("uncertain"):
+    if verdict.speedup is None or quantities.is_uncertain(
+            verdict.speedup, verdict.speedup_low, verdict.speedup_high):
         return text
     return f"{1 / verdict.speedup - 1:+.1%} time; {text}"
 

@@ -38,6 +38,13 @@ def effect(log_ratio: float | None, low: float | None = None,
     return "tie" if max(-low, high) <= TIE else "uncertain"
 
 
+def is_uncertain(value: float | None, low: float | None, high: float | None) -> bool:
+    """Return whether a speedup is measured, but neither a change nor a tie, see `effect`."""
+    if value is None or low is None or high is None:
+        return False
+    return effect(*(math.log(max(bound, TINY)) for bound in (value, low, high))) == "uncertain"
+
+
 def speedup(value: float | None, low: float | None = None, high: float | None = None,
             alpha: float | None = None) -> str:
     """Return a speedup with its interval if it has one: `1.52x [1.49, 1.55] at alpha 0.05`.
@@ -49,7 +56,7 @@ def speedup(value: float | None, low: float | None = None, high: float | None = 
     if low is None or high is None:
         return ratio(value)
     interval = f"[{ratio(low)[:-1]}, {ratio(high)[:-1]}]{alpha_level(alpha)}"
-    if effect(*(math.log(max(bound, TINY)) for bound in (value, low, high))) != "uncertain":
+    if not is_uncertain(value, low, high):
         return f"{ratio(value)} {interval}"
     return f"uncertain {interval}" if high <= WIDE * low else "uncertain"
 

@@ -93,7 +93,7 @@ def _headline(view: JournalView) -> Headline:
                               "not measured.")
     interval = quantities.speedup(row.speedup, row.speedup_low, row.speedup_high,
                                   measured.alpha(measured.of_headline(view.history)))
-    if interval.startswith("uncertain"):
+    if quantities.is_uncertain(row.speedup, row.speedup_low, row.speedup_high):
         return Headline(words=f"The gain of the best over the baseline is {interval}.")
     return Headline(gain=quantities.ratio(row.speedup), interval=interval)
 
