@@ -145,6 +145,18 @@ class Gate(torch.nn.Module):
 def wrapped(a, b):
     return Gate()(a, b)
 '''
+IN_PLACE = ADD_GELU.replace("def add_gelu", "def in_place").replace(
+    "    out = torch.empty_like(total)\n", "").replace(
+    "        total, out, total.numel()", "        total, total, n").replace(
+    "return out", "return total")
+NORM_IN_PLACE = RESIDUAL_NORM.replace("def residual_norm", "def norm_in_place").replace(
+    "    rows, cols = x.shape\n", "    assert x.dim() == 2 and x.is_contiguous(), 'rows'\n"
+    "    rows, cols = x.shape\n").replace("    out = torch.empty_like(x)\n", "").replace(
+    "(summed, weight, out, x.stride(0)", "(summed, weight, summed, summed.stride(0)").replace(
+    "return out, summed", "return summed")
+OTHER_STRIDE = RESIDUAL_NORM.replace("def residual_norm", "def other_stride").replace(
+    "    rows, cols", "    x = x.contiguous()\n    rows, cols").replace(
+    "weight, out, x.stride(0)", "weight, out, out.stride(0)")
 STEPPED = HEAD + '''\
 @triton.jit
 def product_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr,
@@ -208,6 +220,10 @@ PAIRS = {
     "residual_norm": (RESIDUAL_NORM, "torch.randn(5, 45).bfloat16(), "
                                      "torch.randn(5, 45).bfloat16(), torch.randn(45)"),
     "chain": (CHAIN, "torch.randn(300)"),
+    "in_place": (IN_PLACE, "torch.randn(3, 77), torch.randn(3, 77)"),
+    "norm_in_place": (NORM_IN_PLACE, "torch.randn(5, 45).bfloat16(), "
+                                     "torch.randn(5, 45).bfloat16(), torch.randn(45)"),
+    "other_stride": (OTHER_STRIDE, "torch.randn(45, 5).t(), torch.randn(5, 45), torch.randn(45)"),
     "wrapped": (WRAPPED, "torch.randn(7, 50), torch.randn(7, 50).t()"),
 }
 MASKED = {
