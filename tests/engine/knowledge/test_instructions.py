@@ -1,4 +1,5 @@
-"""What pages and tables say of instructions is what Triton's assemblers accept."""
+"""What pages and tables say of instructions and registers is what Triton's assemblers and LLVM do.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import pytest
 from engine.knowledge import page_library
 from harness.devices import datasheets
 from harness.devices.datasheets import Arch, MatrixRate
-from tests.engine.knowledge import run_assembler
+from tests.engine.knowledge import run_amd_compiler, run_assembler
 from tests.support import forked_program
 
 BITS = {"fp64": 64, "tf32": 32, "fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
@@ -91,6 +92,25 @@ def test_each_matrix_instruction_takes_operands_of_the_stated_shape(arch: Arch, 
                                                                     ) -> None:
     words = [word for row in arch.matrix for word in _uses(arch, row)]
     assert words and all(assembled(words, tmp_path)), words
+
+
+@pytest.mark.parametrize("name", CDNA)
+def test_registers_allow_as_many_waves_as_the_compiler_says(name: str, tmp_path: Path) -> None:
+    arch, counts = datasheets.find_arch(name), (1, 64, 65, 72, 73, 80, 96, 128, 129, 168, 169, 256,
+                                                257, 512)
+    assert arch is not None
+    printed = forked_program.output(Path(run_amd_compiler.__file__), name, *map(str, counts),
+                                    folder=tmp_path, interpret=False)
+    stated = [min(datasheets.resident_warps(arch, registers), arch.warps) // datasheets.PARTITIONS
+              for registers in counts]
+    assert list(map(int, printed.split())) == stated
+
+
+def test_only_gfx942_and_newer_wait_after_a_reciprocal(tmp_path: Path) -> None:
+    waits = [forked_program.output(Path(run_amd_compiler.__file__), name, "hazard",
+                                   folder=tmp_path, interpret=False).split() for name in CDNA]
+    assert waits == [[], ["s_nop", "0"], ["s_nop", "0"]]
+    assert "gfx942 needs one" in page_library.load(None).find("backend/asm").text
 
 
 def _uses(arch: Arch, row: MatrixRate) -> Iterator[str]:
