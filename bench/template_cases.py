@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,36 @@ def table() -> dict[str, Any]:
         "file": f"{each['name']}.py", "entry": each["name"], "bound": "memory",
         "dtypes": ["float32", "float16", "bfloat16"], **each} for each in made["templates"]]
     return made
+
+
+def chosen(only: Collection[str] = (), text: str = "") -> list[tuple[dict[str, Any], list[str]]]:
+    """Return templates with their bench cases: all, or those of some names whose text or dtypes
+    have `text`. Raises ValueError if there is none.
+    """
+    every = table()["templates"]
+    if unknown := sorted(set(only) - {template["name"] for template in every}):
+        raise ValueError(f"there is no template {', '.join(unknown)}")
+    found = [(template, [case for case in template["bench"] if text in case
+                         or text in dtypes(template, case)])
+             for template in every if not only or template["name"] in only]
+    if not any(cases for _, cases in found):
+        raise ValueError(f"no case of {', '.join(only) or 'any template'} has {text!r} in its text "
+                         "or as a dtype")
+    return [(template, cases) for template, cases in found if cases]
+
+
+def dtypes(template: dict[str, Any], case: str) -> set[str]:
+    """Return the names of the dtypes of a bench case: `bfloat16` and `bf16`, ..."""
+    dtype = getattr(torch, template.get("bench_dtype", "float32"))
+    try:
+        values = arguments(getattr(load(FOLDER / template["file"]), template["entry"]), case, dtype,
+                           "meta").values()
+    except NotImplementedError:  # an operation without a form for tensors without data
+        values = [dtype]
+    names = {str(getattr(value, "dtype", value)).removeprefix("torch.") for value in values
+             if isinstance(value, torch.Tensor | torch.dtype)}
+    short = {name.partition("_")[0] for name in names}
+    return names | short | {re.sub("^float", "fp", name).replace("bfloat", "bf") for name in short}
 
 
 def load(path: Path) -> Any:

@@ -2,7 +2,7 @@
 
     python bench/templates.py [--out FOLDER] [--only NAME ...] [--case TEXT] [--seconds 440]
                               [--search 12]
-    python bench/templates.py [--out FOLDER] --table
+    python bench/templates.py [--out FOLDER] [--only NAME ...] [--case TEXT] --table
     python bench/templates.py [--out FOLDER] [--only NAME ...] --cpu
 
 Each template runs at its bench shapes: its result is compared with one in float64; then it is timed
@@ -33,7 +33,7 @@ if "--cpu" in sys.argv:  # before anything loads numpy
 import machine
 import torch
 
-from bench.template_cases import FOLDER, arguments, error, load, reference, table
+from bench.template_cases import FOLDER, arguments, chosen, error, load, reference
 from harness.search.space.tunable_source import TunableSource
 
 FLUSHED_BYTES = 256 * 2**20
@@ -143,11 +143,12 @@ def measure(template: dict[str, Any], case: str, search_s: float) -> dict[str, A
             for name, value in row.items()}
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """Print a table of the rows, and how many shapes of each template reach their goal."""
+def show(rows: list[dict[str, Any]], asked: list[tuple[dict[str, Any], list[str]]]) -> None:
+    """Print a table of the asked cases' rows, and how many of each template reach their goal."""
     print("| template | case | dtype | us | default us | torch us | x torch | of copy or library |")
     print("|---|---|---|---|---|---|---|---|")
-    latest = {(row["template"], row["case"]): row for row in rows}
+    keys = {(template["name"], case) for template, cases in asked for case in cases}
+    latest = {key: row for row in rows if (key := (row["template"], row["case"])) in keys}
     for row in latest.values():
         if "us" not in row:
             print(f"| {row['template']} | `{row['case']}` | {row.get('dtype', '')} | "
@@ -155,13 +156,13 @@ def show(rows: list[dict[str, Any]]) -> None:
             continue
         print(f"| {row['template']} | `{row['case']}` | {row['dtype']} | {row['us']} | "
               f"{row['default_us']} | {row['torch_us']} | {row['vs_torch']} | {row['of_goal']} |")
-    for template in table()["templates"]:
-        measured = [row for case in template["bench"]
+    for template, cases in asked:
+        measured = [row for case in cases
                     if "us" in (row := latest.get((template["name"], case), {}))]
-        goal, missing = template.get("goal", 0.9), len(template["bench"]) - len(measured)
+        goal, missing = template.get("goal", 0.9), len(cases) - len(measured)
         older = sum(row["source"] != _source(template) for row in measured)
         print(f"{template['name']}: {sum(row['of_goal'] >= goal for row in measured)} of "
-              f"{len(template['bench'])} shapes reach {goal:.0%}"
+              f"{len(cases)} shapes reach {goal:.0%}"
               + (f", {missing} not measured" if missing else "")
               + (f", {older} measured with another source" if older else ""))
 
@@ -175,7 +176,7 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=machine.RESULTS / "templates")
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--case", default="", help="only cases with this text")
+    parser.add_argument("--case", default="", help="only cases with this text or dtype: fp8")
     parser.add_argument("--seconds", type=float, default=440, help="start no case after these")
     parser.add_argument("--search", type=float, default=12, help="seconds of search a case")
     parser.add_argument("--table", action="store_true", help="print what was measured")
@@ -189,18 +190,21 @@ def main() -> int:
     began = time.monotonic()
     log = options.out / "templates.jsonl"
     rows = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    try:
+        asked = chosen(options.only, options.case)
+    except ValueError as failure:
+        parser.error(str(failure))
     if options.table:
-        show(rows)
+        show(rows, asked)
         return 0
     device = machine.card().name
     options.out.mkdir(parents=True, exist_ok=True)
     done = {(row["template"], row["case"], row["source"]) for row in rows if "us" in row}
-    for template in table()["templates"]:
+    for template, cases in asked:
         source = _source(template)
-        for case in template["bench"]:
+        for case in cases:
             key = (template["name"], case, source)
-            if key in done or options.case not in case or (
-                    options.only and template["name"] not in options.only):
+            if key in done:
                 continue
             if time.monotonic() - began > options.seconds:
                 print("out of time: call again", flush=True)
@@ -216,7 +220,7 @@ def main() -> int:
             with log.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
-    show(rows)
+    show(rows, asked)
     return 0
 
 

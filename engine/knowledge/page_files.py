@@ -41,6 +41,8 @@ class PageHead(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     languages: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     """Architectures, such as `sm_90`."""
+    words: tuple[str, ...] = ()
+    """Words and phrases in names of the one form of these ops that the page is about."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str = ""
     """An architecture: `sm_90`, `gfx942:sramecc+:xnack-`."""
     language: str = ""
+    names: tuple[str, ...] = ()
+    """The target's own names and those in its source."""
 
     def fits(self, page: Page) -> bool:
         """Return whether a page is for this op, architecture and language."""
@@ -35,6 +38,11 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         facts = ((page.head.ops, self.op), (page.head.languages, self.language),
                  (page.head.gpus, gpu.removesuffix("a") if gpu.startswith("sm_") else gpu))
         return all(not allowed or value in allowed for allowed, value in facts)
+
+    def has_form_of(self, page: Page) -> bool:
+        """Return whether one of the names has a word or phrase of the page's form."""
+        texts = [f" {' '.join(op_class.words_of(name))} " for name in self.names]
+        return any(f" {word} " in text for word in page.head.words for text in texts)
 
 
 def subject_of(target: Target | CommandTarget, source: str, gpu: str, *, op: str = "",
@@ -46,21 +54,26 @@ def subject_of(target: Target | CommandTarget, source: str, gpu: str, *, op: str
     """
     names = [op, target.op, "" if isinstance(target, CommandTarget) else target.entry]
     detected = source_language.detect(source, target.source)
+    code = source_language.code_of(source, target.source)
     return Subject(
         op=op_class.classify(names, source, target.source).name, gpu=gpu,
-        language=source_language.KERNEL_TYPES.get(language, language) or detected)
+        language=source_language.KERNEL_TYPES.get(language, language) or detected,
+        names=tuple(dict.fromkeys([*names, *re.findall(r"[A-Za-z_]\w*", code)])))
 
 
 def relevant(subject: Subject, project: Path | None = None) -> list[Page]:
     """Return the pages that fit: learned ones, then ops, hardware, languages, ways of working.
 
-    Among pages of a kind those that are for fewer subjects come first.
+    Within a kind pages about the subject's form of the op come first, then those that are for
+    fewer subjects. Pages about another form come after all kinds.
     """
-    def general(page: Page) -> int:
-        return sum(not limits for limits in (page.head.ops, page.head.languages, page.head.gpus))
+    def order(page: Page) -> tuple[bool, int, bool, int, int]:
+        head, has_form = page.head, subject.has_form_of(page)
+        return (bool(head.words) and not has_form, _ORDER[page.kind], not has_form,
+                sum(not limits for limits in (head.ops, head.languages, head.gpus)), len(head.ops))
 
     fitting = [page for page in page_library.load(project).pages if subject.fits(page)]
-    return sorted(fitting, key=lambda page: (_ORDER[page.kind], general(page)))
+    return sorted(fitting, key=order)
 
 
 def excerpt(subject: Subject, project: Path | None = None) -> str:

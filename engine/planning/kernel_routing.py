@@ -10,7 +10,6 @@ from engine.campaign.judged_target import JudgedTarget
 from engine.globs import matches
 from engine.journal.read import Reader
 from engine.knowledge import page_routing
-from engine.knowledge.page_routing import Subject
 from engine.manifest.schema import Manifest
 from engine.routing import op_class, rewrite_routes, source_language
 from engine.routing.rewrite_routes import Routing
@@ -84,11 +83,11 @@ def translation_brief(judged: JudgedTarget, routing: Routing, language: str) -> 
     return rules.brief(judged.target.entry, str(source), may_add, is_module)
 
 
-def knowledge(judged: JudgedTarget, routing: Routing) -> str:
-    """Return an excerpt of the pages about a target's op, device and language, for a prompt."""
-    return page_routing.excerpt(Subject(
-        op=routing.op.name, gpu=judged.device.arch, language=routing.source),
-        Path(judged.manifest.project))
+def knowledge(judged: JudgedTarget, routing: Routing, text: str) -> str:
+    """Return an excerpt of the pages about the kernel whose source is `text`, for a prompt."""
+    return page_routing.excerpt(page_routing.subject_of(
+        judged.target, text, judged.device.arch, op=judged.manifest.target_op,
+        language=routing.source), Path(judged.manifest.project))
 
 
 def spent(reader: Reader, campaign: str) -> Counter[str]:

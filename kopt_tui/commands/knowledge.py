@@ -167,7 +167,7 @@ def _search(args: argparse.Namespace) -> int:
 
 
 def _excerpt(args: argparse.Namespace) -> int:
-    subject = Subject(op=op_class.classify([args.op]).name, gpu=args.gpu,
+    subject = Subject(op=op_class.classify([args.op]).name, names=(args.op,), gpu=args.gpu,
                       language=KERNEL_TYPES.get(args.language, args.language))
     project = project_here()
     text = page_routing.excerpt(subject, project)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -145,6 +146,22 @@ class Gate(torch.nn.Module):
 def wrapped(a, b):
     return Gate()(a, b)
 '''
+IN_PLACE = ADD_GELU.replace("def add_gelu", "def in_place").replace(
+    "    out = torch.empty_like(total)\n", "").replace(
+    "        total, out, total.numel()", "        total, total, n").replace(
+    "return out", "return total")
+NORM_IN_PLACE = RESIDUAL_NORM.replace("def residual_norm", "def norm_in_place").replace(
+    "    rows, cols = x.shape\n", "    assert x.dim() == 2 and x.is_contiguous(), 'rows'\n"
+    "    rows, cols = x.shape\n").replace("    out = torch.empty_like(x)\n", "").replace(
+    "(summed, weight, out, x.stride(0)", "(summed, weight, summed, summed.stride(0)").replace(
+    "return out, summed", "return summed")
+OTHER_STRIDE = RESIDUAL_NORM.replace("def residual_norm", "def other_stride").replace(
+    "    rows, cols", "    x = x.contiguous()\n    rows, cols").replace(
+    "weight, out, x.stride(0)", "weight, out, out.stride(0)")
+WRAPPED_IN_PLACE = re.sub(  # x is changed by both calls of triton_relu
+    r"def triton_relu.*?return out", "def triton_relu(x, BLOCK=64):\n    relu_kernel[(triton.cdiv("
+    "x.numel(), BLOCK),)](x, x, x.numel(), BLOCK=BLOCK)\n    return x", WRAPPED.replace(
+        "def wrapped", "def wrapped_in_place"), flags=re.DOTALL)
 STEPPED = HEAD + '''\
 @triton.jit
 def product_kernel(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr,
@@ -208,6 +225,11 @@ PAIRS = {
     "residual_norm": (RESIDUAL_NORM, "torch.randn(5, 45).bfloat16(), "
                                      "torch.randn(5, 45).bfloat16(), torch.randn(45)"),
     "chain": (CHAIN, "torch.randn(300)"),
+    "in_place": (IN_PLACE, "torch.randn(3, 77), torch.randn(3, 77)"),
+    "norm_in_place": (NORM_IN_PLACE, "torch.randn(5, 45).bfloat16(), "
+                                     "torch.randn(5, 45).bfloat16(), torch.randn(45)"),
+    "other_stride": (OTHER_STRIDE, "torch.randn(45, 5).t(), torch.randn(5, 45), torch.randn(45)"),
+    "wrapped_in_place": (WRAPPED_IN_PLACE, "torch.randn(7, 50), torch.randn(7, 50).t()"),
     "wrapped": (WRAPPED, "torch.randn(7, 50), torch.randn(7, 50).t()"),
 }
 MASKED = {

@@ -95,7 +95,7 @@ def _prompt(context: EngineContext, inputs: PlanInputs) -> str:
         classes=slot_facts.config_classes(target) or "as the bottlenecks name them",
         bottlenecks=plain(listed, MAX_BRIEF) or "- none is known", path=target.source,
         source=fenced(source, MAX_SOURCE), brief=plain("\n\n".join(filter(None, (
-            inputs.brief, kernel_routing.knowledge(setup, view.routing)))), MAX_BRIEF))
+            inputs.brief, kernel_routing.knowledge(setup, view.routing, source)))), MAX_BRIEF))
 
 
 def read(answer: RequestAnswer, bottlenecks: Sequence[TunableBottleneck], count: int,

@@ -11,7 +11,7 @@ import pytest
 from engine.knowledge import page_files, page_library, page_routing
 from engine.knowledge.page_files import BUILT_IN, MAX_PAGE, Page
 from engine.knowledge.page_routing import MAX_EXCERPT, Subject
-from engine.routing.op_class import classify
+from engine.routing.op_class import classify, words_of
 from engine.routing.source_language import KERNEL_TYPES
 from engine.routing.translation_pairs import LANGUAGES
 from engine.transformations import transformation_registry
@@ -35,6 +35,7 @@ def test_page_is_short_has_a_title_and_is_for_known_subjects(page: Page) -> None
     assert all(datasheets.find_arch(gpu) for gpu in page.head.gpus)
     rules = (BUILT_IN.parent / "engine/routing/op_rules.toml").read_text()
     assert all(f'name = "{op}"' in rules for op in page.head.ops)
+    assert all(" ".join(words_of(word)) == word for word in page.head.words)
 
 
 @EACH

@@ -11,7 +11,15 @@ import pytest
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.fusion.fused_launches import FusedLaunches
 from tests.support import triton_pairs
-from tests.support.triton_pairs import ADD_GELU, CHAIN, RESIDUAL_NORM, WRAPPED
+from tests.support.triton_pairs import (
+    ADD_GELU,
+    CHAIN,
+    IN_PLACE,
+    NORM_IN_PLACE,
+    OTHER_STRIDE,
+    RESIDUAL_NORM,
+    WRAPPED,
+)
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
@@ -22,6 +30,7 @@ def test_fused_launches_compute_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("source", "launches", "stores"), [
     (ADD_GELU, 1, 1),
     (RESIDUAL_NORM, 1, 2),  # the sum is returned
+    (IN_PLACE, 1, 1), (NORM_IN_PLACE, 1, 1), (OTHER_STRIDE, 1, 2),
     (CHAIN, 1, 1),  # three launches, two of them of one kernel
 ])
 def test_one_launch_is_left_and_only_what_is_used_later_is_stored(
@@ -53,7 +62,10 @@ def test_kernel_that_is_launched_elsewhere_stays() -> None:
      "different grids or options"),
     ("add_kernel[grid](x, y,", "add_kernel[grid](load(x), y,", "is a call"),
     ("@triton.jit\ndef gelu", "@triton.jit(noinline=True)\ndef gelu", "differ in decorator"),
-    ("total, out, total.numel()", "total, total, total.numel()", "second one writes"),
+    ("    total = torch.empty_like(x)\n", "    total = torch.zeros_like(x)\n    x = x[:1]\n",
+     "its mask differs"),
+    ("    total = torch.empty_like(x)\n    n = x.numel()\n",
+     "    n = x.numel()\n    x = x[:1]\n    total = torch.empty_like(x)\n", "its mask differs"),
     ("    total = torch.empty_like(x)", "    total = x", "has not allocated"),
     ("    total = torch.empty_like(x)", "    total = torch.add(x, x, out=y)", "not allocated"),
     ("    out = torch.empty_like(total)\n", "    out = y[1:]\n", "not allocated|between"),
@@ -137,3 +149,33 @@ def test_calls_that_do_more_than_launch_are_left_alone(old: str, new: str, why: 
     assert old in source
     with pytest.raises(DoesNotApply, match=why):
         FusedLaunches().apply(source.replace(old, new))
+
+
+@pytest.mark.parametrize(("source", "old", "new", "why"), [
+    (IN_PLACE, "    x = tl.load(in_ptr", "    tl.store(out_ptr + at, pid, mask=mask)\n"
+     "    x = tl.load(in_ptr", "read again after it was overwritten"),
+    (IN_PLACE, "tl.store(out_ptr + at,", "tl.store(out_ptr + at + 1,", "its address in total"),
+    (IN_PLACE, "tl.sigmoid(1.702 * x), mask=mask)", "tl.sigmoid(1.702 * x), mask=at < 9)",
+     "its address in total or its mask"),
+    (IN_PLACE, "        total, total, n", "        total, x, n", "has not allocated"),
+    (NORM_IN_PLACE, " and x.is_contiguous()", "", "asserts `x.is_contiguous"),
+    (NORM_IN_PLACE, "x.dim() == 2 and", "x.dim() == 2 or x.dim() == 3 and", "asserts `x.is_con"),
+    (NORM_IN_PLACE, "    summed = torch", "    x = x.t()\n    summed = torch", "asserts `x.is_con"),
+    (NORM_IN_PLACE, "empty_like(x)", "empty_like(x, memory_format=torch.channels_last)",
+     "asserts `x.is_con"),
+    (OTHER_STRIDE, "x.contiguous()", "x.contiguous(memory_format=torch.channels_last)",
+     "asserts `x.is_con"),
+    (OTHER_STRIDE, "    x = x.contiguous()\n", "", "asserts `x.is_con"),
+])
+def test_writing_in_place_and_other_strides_are_refused_where_not_proved(
+        source: str, old: str, new: str, why: str) -> None:
+    assert old in source
+    with pytest.raises(DoesNotApply, match=why):
+        FusedLaunches().apply(source.replace(old, new))
+
+
+def test_tensor_that_the_first_kernel_reads_and_the_second_one_writes_is_refused() -> None:
+    source = IN_PLACE.replace("    total =", "    x = torch.zeros(9)\n    total =").replace(
+        "def in_place(x, y)", "def in_place(y)").replace("total, total, n", "total, x, n")
+    with pytest.raises(DoesNotApply, match="the first kernel reads x, which the second one writes"):
+        FusedLaunches().apply(source)

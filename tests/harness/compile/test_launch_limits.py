@@ -55,6 +55,7 @@ def resources(**fields: Any) -> KernelResources:
     ("sm_90", {"grid": (2**31,)}, ("along x", "2147483647")),
     ("sm_90", {"grid": (1, 65536)}, ("65536 blocks along y", "65535")),
     ("sm_90", {"grid": (1, 1, 70_000)}, ("along z", "65535")),
+    ("gfx942", {"grid": (1, 70_000)}, ("70000 blocks along y", "65536")),
     ("gfx942", {"grid": (1 << 25, 1, 1)}, ("33554432 blocks", "threads along x")),
     ("sm_90", {"grid": None}, ()),
     ("sm_90", {"grid": (0, 1, 1)}, ()),

@@ -2,7 +2,7 @@
 
 Each program of the second launch reads only what the first launch's program of the same number has
 written. The value stays in registers, rounded to the tensor's type, and is stored only if it is
-used later.
+used later and the second kernel does not overwrite it.
 """
 
 from __future__ import annotations
@@ -151,9 +151,10 @@ class _Pair:
         if "" in written | also:
             return "a kernel writes to memory that the function has not allocated and that may " \
                    "overlap what the other one reads"
-        if written & also or any(access.mentions(name) for access in first.accesses
-                                 for name in also):
-            return "both kernels use what the second one writes"
+        if read := [name for access in first.accesses for name in also if access.mentions(name)
+                    and not (access.is_store and access.tensor == name)]:
+            return f"the first kernel reads {read[0]}, which the second one writes: one kernel's " \
+                   "programs do not wait for each other's reads"
         for name in written | also:
             before = [use for use in self.values.uses(name)
                       if use.lineno <= (other.launch.call.end_lineno or 0)
@@ -181,9 +182,17 @@ class _Pair:
         if "program_id(" not in store.address:
             return f"{where}: all programs write to the same address of {name}"
         if access.address != store.address or access.mask != store.mask:
-            return f"{where}: its address in {name} or its mask differs from the first kernel's"
+            of_stride = ".stride(" in access.address + store.address
+            return f"{where}: its address in {name} or its mask differs from the first kernel's" + (
+                "; strides of `empty_like(x)` are those of x where the function asserts "
+                "`x.is_contiguous()` before" if of_stride else "")
         if store.stored != store.blocks:
             return f"{where}: the shape of the value that is stored in {name} is not known"
+        if access.is_store:
+            return ""
+        if any(later.is_store and later.tensor == name and _begins_after(access.call, later.call)
+               for later in self.second.accesses):
+            return f"{where}: {name} is read again after it was overwritten"
         other = self.parsed.argument(access.call, "other", 2)
         if access.mask and not self.second.is_lanewise and other is None:
             return f"{where}: masked-off lanes of {name} are undefined, and a reduction reads them"
@@ -217,6 +226,11 @@ class _Divisions(ast.NodeTransformer):
             return node
         n, size = map(ast.unparse, node.args)
         return ast.parse(f"(({n}) + ({size}) - 1) // ({size})", mode="eval").body
+
+
+def _begins_after(node: ast.Call, other: ast.Call) -> bool:
+    """Return whether a call begins where another one has ended."""
+    return (node.lineno, node.col_offset) >= (other.end_lineno or 0, other.end_col_offset or 0)
 
 
 def _is_number(node: ast.expr) -> bool:

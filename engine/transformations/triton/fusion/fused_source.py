@@ -113,7 +113,10 @@ class FusedSource:
         return replaced(self.parsed.source, edits, begin, end)
 
     def _is_kept(self, tensor: str) -> bool:
-        """Return whether a tensor is used for anything but the two launches."""
+        """Return whether what the first kernel stores in a tensor is used after the two launches.
+        """
+        if any(access.is_store and access.tensor == tensor for access in self.second.accesses):
+            return False  # overwritten, in the same places
         calls = {id(node) for launched in (self.first, self.second)
                  for node in ast.walk(launched.launch.call)}
         return any(id(use) not in calls for use in self.values.uses(tensor))
