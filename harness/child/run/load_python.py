@@ -14,7 +14,7 @@ import torch
 from torch.utils import dlpack
 
 from .import_tree import import_file, module_of
-from .returned_memory import memories_of
+from .returned_memory import memories_of, plain
 
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 
@@ -45,11 +45,11 @@ class TensorBuffer:
 
     def touch(self) -> None:
         """Increment the version of a tensor whose contents were changed from outside."""
-        self.stored.view(-1)[:0].zero_()
+        plain(self.stored).view(-1)[:0].zero_()
 
     def move(self, to: list[int], source: list[int]) -> None:
         """Copy elements over others in place; only a weight's tensor version increases."""
-        flat = (self.tensor if self.weight else self.tensor.data).view(-1)
+        flat = (plain(self.tensor) if self.weight else self.tensor.data).view(-1)
         targets, sources = (torch.tensor(at, device=flat.device) for at in (to, source))
         if flat.dtype.itemsize == 1:
             flat = flat.view(torch.uint8)  # eight-bit floats cannot be indexed everywhere
@@ -148,7 +148,8 @@ class PythonKernel:
     def returned(self, call: Call) -> list[Any]:
         """Return the tensors that a call returned. Raises TypeError for anything else.
 
-        A class derived from tuple, list or Tensor could compute when it is read.
+        A class derived from tuple, list or Tensor could compute when it is read, and so could a
+        method that is an attribute of one tensor.
         """
         kind = type(call.returned)
         is_return_type = getattr(torch.return_types, kind.__name__, None) is kind
@@ -156,13 +157,15 @@ class PythonKernel:
         for value in values:
             if type(value) is not torch.Tensor:
                 raise TypeError(f"returned {type(value).__name__}, not a torch.Tensor")
+        values = [plain(value) for value in values]
+        for value in values:
             if value.device != torch.device(self.device):
                 raise TypeError(f"returned a tensor on {value.device}, not on {self.device}")
             if value.layout != torch.strided:
                 raise TypeError(f"returned a tensor of layout {value.layout}")
             if value.is_neg() or value.is_conj():
                 raise TypeError("returned a tensor whose values are computed when it is read")
-        return list(values)
+        return values
 
     def described(self, call: Call) -> list[dict[str, Any]]:
         """Return the dtype, the shape and the memory of each tensor that a call returned."""

@@ -98,7 +98,7 @@ class PreparedPython:
                 if size > region["nbytes"]:
                     raise ValueError(f"returned {value.dtype}")
                 raw = self.slots[slot, region["offset"]:region["offset"] + size]
-                raw.view(value.dtype).view(value.shape).copy_(value.detach())
+                raw.view(value.dtype).view(value.shape).copy_(value)
         self.synchronize()
         if self.slots is not self.shared:
             for slot in slots:
