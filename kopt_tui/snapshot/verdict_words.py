@@ -119,8 +119,9 @@ def baseline_cells(row: Row) -> dict[str, str]:
 
 
 def _budget(used: float | None) -> str:
-    """Return the used share of the error budget: `12%`, `49,148x`."""
-    return quantities.percent(used) if used is None or used < 10 else f"{used:,.0f}x"
+    """Return the used share of the error budget: `12%`, `49,148x`, `3e+36x`."""
+    return quantities.percent(used) if used is None or used < 10 \
+        else f"{used:,.0f}x" if used < 1e9 else f"{used:.0e}x"
 
 
 def _measured(verdict: Verdict) -> str:

@@ -135,6 +135,20 @@ PYTHON = {
     "descriptor": ("os.read(3, 100)", "import os", FILES),
     "frames by their type": ("isinstance(x, types.FrameType)", "import types", PROBE),
     "working folder": ("os.getcwd()", "import os", FILES),
+    "frame by a format of several names": (
+        CAUGHT + "'{0.tb_frame.f_code.co_name}'.format(error)", "", FRAMES),
+    "frame by a formatter": (CAUGHT + "string.Formatter().get_field('0.' + rows, error, {})",
+                             "import string", PROBE),
+    "frame by the type's dictionary": ("g = (i for i in x); type(g).__dict__['gi_' + 'frame']", "",
+                                       FRAMES),
+    "frame by the type's dictionary, computed": (
+        "g = (i for i in x); vars(type(g)).get('gi_' + rows)", "", CODE),
+    "frame by all names of a module": (
+        "[v for k, v in vars(typing.sys).items() if k.endswith('frame')]", "import typing", CODE),
+    "frame by a module's dictionary, computed": ("sys.__dict__[rows]", "import sys", CODE),
+    "frame by a copy of a module's dictionary": ("names = {**vars(sys)}", "import sys", CODE),
+    "callers' names by torch": ("CapturedTraceback.extract().summary()",
+                                "from torch.utils._traceback import CapturedTraceback", PROBE),
 }
 
 

@@ -60,13 +60,26 @@ class EntryPath:
                 yield node, "the @ operator"
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load) \
                     and not isinstance(self.module.parents.get(node), ast.Attribute):
-                yield from ((node, name) for name in _computations(self.module.dotted(node)))
+                yield from ((node, name) for name in _computations(self.module.dotted(node))
+                            if not self._counts_elements(node, name))
             elif isinstance(node, ast.Call):
                 if isinstance(node.func, ast.Attribute) and not self.module.dotted(node.func) \
                         and node.func.attr in NAMES["tensor_methods"]:
                     yield node, f"the tensor's own {node.func.attr}"
                 else:  # getattr(torch, "matmul") and the like
                     yield from ((node, name) for name in _computations(self.module.dotted(node)))
+
+    def _counts_elements(self, node: ast.AST, name: str) -> bool:
+        """Return whether a name is called as in `np.prod(x.shape[1:])`."""
+        call = self.module.parents.get(node)
+        return name == "numpy.prod" and isinstance(call, ast.Call) and call.func is node \
+            and len(call.args) == 1 and _is_shape(call.args[0])
+
+
+def _is_shape(node: ast.AST) -> bool:
+    if isinstance(node, ast.Subscript):
+        return _is_shape(node.value)
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
 
 
 def scan(module: Module, entry: str | None, project: Iterable[str],

@@ -71,6 +71,7 @@ class _Scan(SourceChecks):
         yield from (self.see(node, rule, n) for n in names if (rule := ATTRIBUTES.get(n)))
 
     def _mention(self, node: ast.Name | ast.Attribute) -> Iterator[Sighting]:
+        yield from self._dictionary(node)
         if isinstance(self.module.parents.get(node), ast.Attribute):
             return
         names = sorted(self.module.dotted(node))
@@ -99,6 +100,23 @@ class _Scan(SourceChecks):
             if chain is not node or ATTRIBUTES.get(chain.attr) not in map(python_rule, names):
                 yield from self._attributes(node, [chain.attr])
             chain = chain.value
+
+    def _dictionary(self, node: ast.expr) -> Iterator[Sighting]:
+        """Check what is done with a module's dictionary: only known names may be looked up."""
+        owners = {name.split(".")[-2].removeprefix("_") for name in self.module.dotted(node)
+                  if name.endswith(".__dict__")}
+        if owners.isdisjoint(NAMES["modules"]):
+            return
+        user, key = self.module.parents.get(node), None
+        if isinstance(user, ast.Subscript):
+            key = user.slice
+        elif isinstance(user, ast.Attribute) and user.attr in ("get", "__getitem__"):
+            call = self.module.parents.get(user)
+            key = call.args[0] if isinstance(call, ast.Call) and call.args else None
+        elif isinstance(user, ast.Assign | ast.Compare):
+            return
+        if self.module.fold(key) is None:
+            yield self.see(node, _COMPUTED)
 
     def _is_exempt(self, node: ast.AST, name: str) -> bool:
         parent = self.module.parents.get(node)
@@ -162,11 +180,14 @@ class _Scan(SourceChecks):
 
     def _call(self, node: ast.Call) -> Iterator[Sighting]:
         yield from self._watched(node)
+        yield from self._dictionary(node)
         for owner, attribute in self.module.gets(node):
             yield from self._computed(node, owner, attribute)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in NAMES["writes"] \
-                and self._is_foreign(node.func.value):
-            yield self.see(node, _METHOD)
+        if isinstance(node.func, ast.Attribute) and self._is_foreign(node.func.value):
+            if node.func.attr in NAMES["writes"]:
+                yield self.see(node, _METHOD)
+            elif node.args and node.func.attr in ("get", "__getitem__"):
+                yield from self._computed(node, node.func.value, node.args[0])
         names = sorted(self.module.dotted(node.func))
         for name in names if node.args else ():
             if name in NAMES["setters"] and len(node.args) > 1:
@@ -209,7 +230,7 @@ class _Scan(SourceChecks):
         if not names and (word in NAMES["methods"] or self._is_foreign(owner)):
             yield self.see(node, _METHOD, word or "")
 
-    def _computed(self, node: ast.Call, owner: ast.AST | None,
+    def _computed(self, node: ast.expr, owner: ast.AST | None,
                   name: ast.AST) -> Iterator[Sighting]:
         """Check an attribute named by a text, as in `getattr(owner, name)`, `attrgetter(name)`."""
         text = self.module.pattern(name)
@@ -251,8 +272,9 @@ class _Scan(SourceChecks):
                 yield self.see(node, AuditRule("hidden-code", "flag", "looks up a computed name"))
         if loads:
             yield from self._watched(node)
-        elif self._is_foreign(node.value):
-            yield self.see(node, _METHOD)
+        if self._is_foreign(node.value):
+            yield from self._computed(node, node.value, node.slice) if loads else (
+                self.see(node, _METHOD),)
 
     def _class(self, node: ast.ClassDef) -> Iterator[Sighting]:
         methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}

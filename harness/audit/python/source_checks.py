@@ -19,7 +19,7 @@ from harness.audit.findings.watched_names import (
 )
 from harness.audit.python.names import Module
 
-_INSIDE_FORMAT = re.compile(r"\{[^{}]*[.\[](\w+)")
+_FORMAT_FIELD = re.compile(r"\{([^{}]*)\}")
 _WORDS = re.compile(r"\w+(?:\.\w+)*")
 _FOLDERS = re.compile(r"HOME|TE?MP|PWD|^PATH$|XDG|CACHE_|KOPT|PYTHON|LD_|INJECTION")
 """Environment variables that name folders of the runner, or what is loaded into it."""
@@ -121,7 +121,7 @@ class SourceChecks:
         for rule, name in watched_text(text):
             yield self.see(node, rule, name)
         plain = _WORDS.fullmatch(text)
-        for word in text.split(".") if plain else _INSIDE_FORMAT.findall(text):
+        for word in re.findall(r"\w+", text if plain else " ".join(_FORMAT_FIELD.findall(text))):
             watched = ATTRIBUTES.get(word)
             if watched is not None and watched.rule == "frame-walk":
                 yield self.see(node, watched, word, severity="flag" if plain else None)

@@ -14,8 +14,11 @@ import torch
 from torch.utils import dlpack
 
 from .import_tree import import_file, module_of
-from .returned_memory import memories_of
+from .returned_memory import memories_of, plain
 
+TENSOR = torch.Tensor
+TUPLES = (tuple, *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)))
+"""Bound before a kernel is loaded, which may replace names of torch."""
 POISON = 0xFF  # a quiet NaN in every float width, -1 or 255 in integers
 
 
@@ -45,11 +48,11 @@ class TensorBuffer:
 
     def touch(self) -> None:
         """Increment the version of a tensor whose contents were changed from outside."""
-        self.stored.view(-1)[:0].zero_()
+        plain(self.stored).view(-1)[:0].zero_()
 
     def move(self, to: list[int], source: list[int]) -> None:
         """Copy elements over others in place; only a weight's tensor version increases."""
-        flat = (self.tensor if self.weight else self.tensor.data).view(-1)
+        flat = (plain(self.tensor) if self.weight else self.tensor.data).view(-1)
         targets, sources = (torch.tensor(at, device=flat.device) for at in (to, source))
         if flat.dtype.itemsize == 1:
             flat = flat.view(torch.uint8)  # eight-bit floats cannot be indexed everywhere
@@ -148,21 +151,22 @@ class PythonKernel:
     def returned(self, call: Call) -> list[Any]:
         """Return the tensors that a call returned. Raises TypeError for anything else.
 
-        A class derived from tuple, list or Tensor could compute when it is read.
+        A class derived from Tensor could compute when it is read, and so could a method that is
+        an attribute of one tensor.
         """
-        kind = type(call.returned)
-        is_return_type = getattr(torch.return_types, kind.__name__, None) is kind
-        values = call.returned if kind in (tuple, list) or is_return_type else [call.returned]
+        values = _members(call.returned)
         for value in values:
-            if type(value) is not torch.Tensor:
+            if type(value) is not TENSOR:
                 raise TypeError(f"returned {type(value).__name__}, not a torch.Tensor")
+        values = [plain(value) for value in values]
+        for value in values:
             if value.device != torch.device(self.device):
                 raise TypeError(f"returned a tensor on {value.device}, not on {self.device}")
             if value.layout != torch.strided:
                 raise TypeError(f"returned a tensor of layout {value.layout}")
             if value.is_neg() or value.is_conj():
                 raise TypeError("returned a tensor whose values are computed when it is read")
-        return list(values)
+        return values
 
     def described(self, call: Call) -> list[dict[str, Any]]:
         """Return the dtype, the shape and the memory of each tensor that a call returned."""
@@ -170,6 +174,17 @@ class PythonKernel:
         return [{"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape),
                  "memory": memory} for value, memory in zip(
                      values, memories_of(values, call.arguments), strict=True)]
+
+
+def _members(returned: Any) -> list[Any]:
+    """Return the members of a tuple or list, or the one value.
+
+    Classes are compared by identity: a class may compare equal to tuple and compute its members.
+    """
+    kind = type(returned)
+    if kind is list:
+        return list(returned)
+    return list(tuple.__iter__(returned)) if any(kind is known for known in TUPLES) else [returned]
 
 
 def expect_unchanged(job: dict[str, Any]) -> None:

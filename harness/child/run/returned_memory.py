@@ -10,6 +10,11 @@ from typing import Any
 
 import torch
 
+plain = torch.Tensor.detach
+"""Return the same values as an object without the attributes that a kernel may have set."""
+_storage_of, _address, _size = (torch.Tensor.untyped_storage, torch.UntypedStorage.data_ptr,
+                                torch.UntypedStorage.nbytes)
+
 
 def memories_of(values: Sequence[Any], arguments: Sequence[Any]) -> list[str]:
     """Return for each value whose memory it shares, else its strides if they are unusual.
@@ -37,8 +42,8 @@ def _memory_of(value: Any, storages: Iterable[tuple[int, int]], before: Iterable
 
 def _storage(tensor: Any) -> tuple[int, int]:
     """Return the first address of a tensor's storage and the address behind its last byte."""
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    storage = _storage_of(tensor)
+    return _address(storage), _address(storage) + _size(storage)
 
 
 def _elements(tensor: Any) -> tuple[int, int]:

@@ -24,6 +24,8 @@ from .returned_memory import memories_of
 COPYING = ("copy_", "detach", "view", "view.dtype", "select.int", "slice.Tensor", "as_strided")
 """The operations of torch by which `store` copies returned values, after the clock has stopped."""
 _kernels_of = torch._C._dispatch_dump
+COUNTS_OF_MODES = [getattr(torch._C, name) for name in (
+    "_len_torch_function_stack", "_len_torch_dispatch_stack") if hasattr(torch._C, name)]
 KERNELS = {name: _kernels_of(f"aten::{name}") for name in COPYING}
 
 
@@ -98,7 +100,7 @@ class PreparedPython:
                 if size > region["nbytes"]:
                     raise ValueError(f"returned {value.dtype}")
                 raw = self.slots[slot, region["offset"]:region["offset"] + size]
-                raw.view(value.dtype).view(value.shape).copy_(value.detach())
+                raw.view(value.dtype).view(value.shape).copy_(value)
         self.synchronize()
         if self.slots is not self.shared:
             for slot in slots:
@@ -126,8 +128,7 @@ class PreparedPython:
 
 def modes() -> int:
     """Return the number of active modes that see every operation of torch."""
-    return sum(count() for name in ("_len_torch_function_stack", "_len_torch_dispatch_stack")
-               if (count := getattr(torch._C, name, None)))
+    return sum(count() for count in COUNTS_OF_MODES)
 
 
 def overridden() -> str:

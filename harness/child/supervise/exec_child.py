@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import mmap
 import os
 import runpy
 import signal
@@ -79,3 +80,6 @@ def scatter() -> None:
         for _ in range(1 + os.urandom(1)[0] % 16):
             libc.malloc(ctypes.c_size_t(size + int.from_bytes(os.urandom(2), "little") % size))
     libc.malloc(ctypes.c_size_t((1 + os.urandom(1)[0]) * 4096 * 61))  # above 128 KiB: mapped
+    for _ in range(os.urandom(1)[0]):  # single pages fill the gaps where libraries would be loaded
+        libc.mmap(None, ctypes.c_size_t(mmap.PAGESIZE), 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+                  -1, ctypes.c_long(0))

@@ -193,9 +193,8 @@ def _outputs(kernel: Any, call: Any) -> list[Any]:
     kernel.synchronize()
     written = [buffer.tensor for buffer in call.buffers
                if buffer is not None and buffer.role != "input"]
-    values = call.returned if type(call.returned) in (tuple, list) else (call.returned,)
-    return [tensor.detach().contiguous().clone() for tensor in [*written, *values]
-            if tensor is not None]
+    returned = kernel.returned(call) if kernel.returns else []
+    return [tensor.detach().contiguous().clone() for tensor in [*written, *returned]]
 
 
 def _spoil(like: list[Any]) -> None:

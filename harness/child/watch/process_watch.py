@@ -25,6 +25,7 @@ MOST = 20
 MOST_LETTERS = 200
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TORCH = """
+    _C._len_torch_function_stack _C._len_torch_dispatch_stack return_types
     Tensor Tensor.copy_ Tensor.view Tensor.cpu Tensor.fill_ Tensor.data_ptr Tensor.flip Tensor.to
     Tensor.contiguous Tensor.detach Tensor.numel Tensor.element_size Tensor.transpose Tensor.all
     Tensor.__getitem__ Tensor.__setitem__ Tensor.__eq__ Tensor.data Tensor.shape Tensor.dtype

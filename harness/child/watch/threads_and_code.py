@@ -16,6 +16,8 @@ BUSY_NS = 1_000_000
 TICK_NS = 1_000_000_000 // sysconf("SC_CLK_TCK")
 PAGE = sysconf("SC_PAGE_SIZE")
 SYSTEM = ("/usr/", "/lib/", "/lib64/", "/lib32/", "/opt/", "/nix/store/", "/gnu/store/")
+PACKAGES = ("site-packages", "dist-packages")
+"""Names of folders of installed packages; those of another environment are in `sys.path` alone."""
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (\S{4}) \S+ \S+ \S+ *(.*)")
 # Top bytes of pagemap entries, except those of pages that are present and not the file's own.
 _UNCHANGED = bytes(b for b in range(256) if b & 0xA0 != 0x80)
@@ -114,8 +116,9 @@ class Code:
         files = {mapping.name for mapping in before if mapping.name.startswith("/")}
         self._known = {mapping.name for mapping in _maps() if mapping.name.startswith("/")}
         beside = {path.dirname(name) for name in files}
+        packages = {name for name in sys.path if path.basename(name) in PACKAGES}
         self._system = SYSTEM + _folders(
-            beside | set(environ.get("LD_LIBRARY_PATH", "").split(":")))
+            beside | packages | set(environ.get("LD_LIBRARY_PATH", "").split(":")))
         self._anonymous = sum(mapping.size for mapping in before if not mapping.name)
         self._changed = {mapping.name for mapping in before if mapping.changed()}
 

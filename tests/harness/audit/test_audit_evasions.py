@@ -45,6 +45,8 @@ HONEST_PYTHON = {
     "interpreter": triton("i = os.environ.get('TRITON_INTERPRET') == '1'", "import os"),
     "logger": triton(head="import logging\nLOG = logging.getLogger(__name__)\nLOG.debug('ready')"),
     "warning": triton("warnings.warn('slow')", "import warnings"),
+    "shape's product": triton("n = int(np.prod(x.shape)) // int(np.prod(x.shape[1:]))",
+                              "import numpy as np"),
     "version": triton("new = sys.version_info >= (3, 11)", "import sys"),
     "its own module": triton("m = sys.modules[__name__]", "import sys"),
     "lock": triton("with LOCK: rows = rows", "import threading\nLOCK = threading.Lock()"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import subprocess
 import sys
@@ -66,6 +67,22 @@ def test_thread_that_works_on_is_found_on_a_busy_core(busy_core: None) -> None:
     finally:
         is_done.set()
         thread.join()
+
+
+def test_packages_of_another_environment_are_no_foreign_code(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed, kernels = tmp_path / "other/site-packages", tmp_path / "tree"
+    monkeypatch.syspath_prepend(str(installed))
+    code = threads_and_code.Code(str(kernels / "kernel.py"), str(kernels), native=False)
+    mapped = []
+    for folder in (installed, kernels):
+        folder.mkdir(parents=True)
+        (library := folder / f"{folder.name}.so").write_bytes(bytes(mmap.PAGESIZE))
+        with library.open("rb") as file:
+            mapped.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC))
+    assert code.added() == ["runs code of tree.so, which is neither the kernel's nor the system's"]
+    for memory in mapped:
+        memory.close()
 
 
 def test_files_of_a_linked_virtual_environment_belong_to_the_interpreter(

@@ -33,6 +33,16 @@ def test_returned_memory_is_described(returned: object, description: str) -> Non
     assert memories_of([value], [x, 7]) == [description]
 
 
+def test_storage_cannot_hide_its_address() -> None:
+    torch = pytest.importorskip("torch")
+    from harness.child.run.returned_memory import memories_of
+
+    x, other = torch.ones(4, 3), torch.ones(4, 3)
+    storage = x.untyped_storage()
+    storage.data_ptr, x.untyped_storage = other.data_ptr, other.untyped_storage
+    assert memories_of([x[1:]], [x]) == [ARGUMENT]
+
+
 def test_outputs_that_share_memory_are_described() -> None:
     torch = pytest.importorskip("torch")
     from harness.child.run.returned_memory import memories_of

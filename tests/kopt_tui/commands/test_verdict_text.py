@@ -48,6 +48,13 @@ def test_latency_per_unit_of_work_names_the_unit() -> None:
     assert "200 ms/GB" in "".join(text for text, _ in class_lines((row,), 80)[1])
 
 
+@pytest.mark.parametrize(("used", "text"), [
+    (0.12, "12%"), (49148.0, "49,148x"), (4.9e39, "5e+39x")])
+def test_used_error_budget_is_short(used: float, text: str) -> None:
+    row = Row(config_class="all", correct=False, outcome="broken", error_budget_used=used)
+    assert verdict_words.class_cells(row)["error budget"] == text
+
+
 def test_findings_and_notes_are_printed_without_control_characters(
         capsys: pytest.CaptureFixture[str]) -> None:
     print_verdict(Verdict(valid=True, correct=True, notes=("a \x1b[31mnote",), audit=(
