@@ -43,16 +43,17 @@ def read(path: str, limits: dict[str, int], units: Sequence[str] = ()) -> dict[s
             # pandas would take minutes
             raise UnreadableTable(f"has more than {limits['columns']} columns")
         lines = _parse(text)
-    header, rows = ([cell.strip() for cell in lines[0]], lines[1:]) if lines else ([], [])
+    header, *rows = [[cell.strip() for cell in line] for line in lines] or [[]]
+    rows = [row for row in rows if row != header]  # of files written one after another
     if len(rows) > limits["rows"]:
         raise UnreadableTable(f"has {len(rows)} rows, more than {limits['rows']}")
     if len(header) > limits["columns"]:
         raise UnreadableTable(f"has {len(header)} columns, more than {limits['columns']}")
     if repeated := sorted({name for name in header if name and header.count(name) > 1}):
         raise UnreadableTable(f"has the column {repeated[0]!r} twice")
-    if any(len(cell) > limits["cell"] for line in lines for cell in line):
+    if any(len(cell) > limits["cell"] for line in (header, *rows) for cell in line):
         raise UnreadableTable(f"has a cell of more than {limits['cell']} characters")
-    return {"columns": header, "rows": [[cell.strip() for cell in row] for row in rows],
+    return {"columns": header, "rows": rows,
             "sha256": hashlib.sha256(data).hexdigest()}
 
 

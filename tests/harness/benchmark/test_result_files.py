@@ -31,6 +31,7 @@ FILES: list[tuple[bytes, list[str], list[list[str]]]] = [
     (b",m,us\n0,1,2\n", ["", "m", "us"], [["0", "1", "2"]]),
     (b"m,us\n1,1e-3\n", ["m", "us"], [["1", "1e-3"]]),
     (b"m,us\nTrue,NA\n", ["m", "us"], [["True", "NA"]]),
+    (b"m, us\n1,2\nm,us\n2,3\n", ["m", "us"], [["1", "2"], ["2", "3"]]),  # two files in one
     (b"m,us\n", ["m", "us"], []),
     (b"", [], []),
     (b'[{"m": 1, "us": 2.50, "ok": true}, {"us": 1e-3, "m": 2, "why": null}]',
