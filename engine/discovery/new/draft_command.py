@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +42,6 @@ OF_RUN = {"check": ("says whether a row's result is correct", "let the benchmark
                       "gbps; then --metrics time_ms")}
 """Required parameters that a run of the benchmark can show. If one stays unknown, the error says
 that no column of the table does the first text; the second one is the advice."""
-_REDIRECTED = re.compile(r"(?<![0-9&>])>>?\s*([\w./-]+\.\w+)\s*$")
 PRINT_CHECK = "let the benchmark print PASS or FAIL, its largest error, or a checksum"
 MOST_COLUMNS = 12
 """Most columns of a table that a message names."""
@@ -113,7 +111,7 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
 
 def _csv(command: str, detected: benchmark.Benchmark | None) -> tuple[str, str]:
     """Return the table's file, to which the command redirects or the script writes, and why."""
-    if redirected := _REDIRECTED.search(command):
+    if redirected := benchmark.REDIRECTED.search(command):
         return redirected[1], "the command's output"
     return (detected.csv, f"written by {detected.script}") if detected else ("", "")
 
@@ -189,13 +187,6 @@ def complaint(known: Parameters, *, before_run: bool = False) -> str:
     """Return a message about the first missing parameter, "" if none is missing."""
     name = missing_parameter(known, before_run=before_run)
     return name and f"{name} is still missing: write {ANSWERS[name]}"
-
-
-def expect_rows(table: ResultTable, csv: str) -> None:
-    """Raise InputError for a run's table without rows."""
-    if not table.rows:
-        raise InputError(f"{csv} {'has a header and no rows' if table.columns else 'is empty'}",
-                         fix="let the benchmark write a row for each shape")
 
 
 def expect_columns(known: Parameters, table: ResultTable) -> None:

@@ -99,6 +99,47 @@ def test_output_that_leaves_something_open_names_the_flag(
     assert done.returncode == 2 and message in " ".join(done.stderr.split())
 
 
+FILES = {"Makefile": "bench:\n\tcc -O2 -o prog main.c scale.c\n\t@mkdir -p out\n"
+         "\t./prog 14 > out/a.csv\n\t./prog 16 > out/b.csv\n", "main.c": """#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+void scale(long n, float a, float *y);
+int main(int argc, char **argv) {
+    long n = 1L << atoi(argv[1]);
+    float *y = calloc(n, 4);
+    clock_t began = clock();
+    for (int r = 0; r < 300; r++) scale(n, 1.0f, y);
+    printf("n,us,wrong\\n%ld,%f,%d\\n", n, (clock() - began) / 300.0, y[1] != 0);
+}
+"""}
+"""A benchmark that writes a table for each size."""
+
+
+def test_tables_of_a_run_that_prints_none_are_named_and_the_flag_is_typed_as_it_stands(
+        tmp_path: Path) -> None:
+    project = made(tmp_path / "p", files=FILES)
+    flag = "--benchmark 'make -s bench && cat out/*.csv > all.csv'"
+    done = kopt("new", "--project", str(project), "--yes", "--run", "--device", "cpu")
+    assert done.returncode == 2
+    assert "benchmark.txt is empty; it wrote out/a.csv, out/b.csv (if each has a row for each " \
+        f"shape: {flag})" in " ".join(done.stderr.split())
+    status, screen = converse(["new", "--project", str(project), "--device", "cpu"], {
+        "NAME=VALUE changes": "", "once, in a copy": "y", "it wrote out/a.csv": flag,
+        "csv                all.csv": "", "in a copy, to find": "y", "config classes:": ""})
+    assert status == 0, screen
+    manifest = load(project / "manifest.yaml")
+    assert (manifest.target.csv, manifest.target.check) == ("all.csv", "wrong == 0")
+
+
+def test_end_of_the_input_ends_the_questions(tmp_path: Path) -> None:
+    project = made(tmp_path / "p", files=FILES)
+    status, screen = converse(["new", "--project", str(project), "--device", "cpu"], {
+        "NAME=VALUE changes": "--csv out/a.csv", "csv                out/a.csv": "",
+        "once, in a copy": "y", "config classes:": "\x04"})
+    assert status == 2 and "the input ended" in screen
+    assert screen.count("NAME=VALUE") == 3 and not (project / "manifest.yaml").exists()
+
+
 def test_kernel_inside_the_measuring_program_is_told_to_move(tmp_path: Path) -> None:
     text = MAIN.replace("LINE", LINE).replace("END", "").replace(
         "void scale(long n, float a, float *y);", KERNEL)
