@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,8 @@ from engine.globs import matches
 from engine.manifest.schema import Manifest
 from engine.routing import source_language
 from harness.benchmark.runs.result_table import PRINTED, ResultTable
+from harness.benchmark.spec import metric_units
+from harness.call_trace import weights
 from harness.errors import InputError
 from harness.formats.quantities import listed
 from harness.formats.text import one_line
@@ -200,6 +202,8 @@ def expect_columns(known: Parameters, table: ResultTable) -> None:
     if name and (rivals := guess_columns(table.columns, cells, known["edit"].value).rivals):
         raise InputError(f"{csv} has several times or rates: {listed(rivals, MOST_COLUMNS)}",
                          fix=f"say which candidates should improve: --metrics '{rivals[-1]}'")
+    if name == "metrics":
+        _expect_positive(csv, cells)
     if name in OF_RUN:
         what, fix = OF_RUN[name]
         if name == "check" and csv.endswith(PRINTED):
@@ -209,6 +213,18 @@ def expect_columns(known: Parameters, table: ResultTable) -> None:
                     f"'{known['benchmark_command'].value} && {test} && echo PASS >> {csv}'"
         has = listed([one_line(column, 80) for column in table.columns], MOST_COLUMNS)
         raise InputError(f"no column of {csv} {what}: it has {has}", fix=fix)
+
+
+def _expect_positive(csv: str, cells: Mapping[str, Sequence[str]]) -> None:
+    """Raise InputError for the first cell of a time or a rate that is not above zero."""
+    for column, values in cells.items():
+        for row, cell in enumerate(values if metric_units.unit_in(column) else ()):
+            value = weights.number(cell)
+            if value is None or not value > 0:
+                raise InputError(
+                    f"row {row + 1} of {csv}: {column} is {cell!r}, not a number above zero",
+                    fix="let the benchmark time more calls at once, print more digits, and use "
+                    "what the kernel computes")
 
 
 def make_manifest(known: Parameters, project: str,

@@ -89,6 +89,8 @@ def test_run_leads_from_a_benchmark_that_is_not_python_to_a_verdict(
     ('printf("n=%ld time: %.3f us\\n", n, us);', "",
      "or let the tests decide: --benchmark 'make -s bench > benchmark.txt && make -s test && echo "
      "PASS >> benchmark.txt'"),
+    ('printf("n=%ld time: 0.000 us PASS\\n", n);', "",
+     "row 1 of benchmark.txt: time us is '0.000', not a number above zero ("),
     ("", 'printf("Init: %.3f us\\nLoop: %.3f us\\nchecksum: %.1f\\n", us, us, sum);',
      "several times or rates: Init us, Loop us (say which candidates should improve: --metrics "
      "'Loop us')")])
@@ -148,6 +150,20 @@ def test_kernel_inside_the_measuring_program_is_told_to_move(tmp_path: Path) -> 
     message = " ".join(done.stderr.split())
     assert done.returncode == 2 and "move the kernel to a file of its own; or let kopt measure " \
         "it, with your reference: kopt new all.c:scale" in message
+
+
+def test_kernel_of_a_library_of_headers_is_the_header_with_loops(tmp_path: Path) -> None:
+    text = MAIN.replace("LINE", LINE).replace("END", "").replace(
+        "void scale(long n, float a, float *y);", '#include "lib/api.h"')
+    project = repos.project(tmp_path / "p", {
+        "bench/main.c": text, "include/lib/api.h": '#include "lib/scale.h"\n',
+        "include/lib/scale.h": KERNEL.replace("float *y", "volatile float *y"),
+        "include/lib/unused.h": KERNEL})
+    done = kopt("new", "--project", str(project), "--yes", "--run", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    manifest = load(project / "manifest.yaml")
+    assert (manifest.edit, manifest.frozen) == (("include/lib/scale.h",), ("bench/main.c",))
+    assert manifest.build_command == "cc -O2 -Iinclude -o main bench/main.c -lm"
 
 
 def test_program_of_cmake_lies_in_the_folder_of_its_own_list(tmp_path: Path) -> None:
