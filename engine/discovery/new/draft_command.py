@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,7 @@ OF_RUN = {"check": ("says whether a row's result is correct", "let the benchmark
                       "gbps; then --metrics time_ms")}
 """Required parameters that a run of the benchmark can show. If one stays unknown, the error says
 that no column of the table does the first text; the second one is the advice."""
+_PYTEST_JSON = re.compile(r"--benchmark-json[= ](\S+)")
 PRINT_CHECK = "let the benchmark print PASS or FAIL, its largest error, or a checksum"
 MOST_COLUMNS = 12
 """Most columns of a table that a message names."""
@@ -115,6 +117,8 @@ def _csv(command: str, detected: benchmark.Benchmark | None) -> tuple[str, str]:
     """Return the table's file, to which the command redirects or the script writes, and why."""
     if redirected := benchmark.REDIRECTED.search(command):
         return redirected[1], "the command's output"
+    if named := _PYTEST_JSON.search(command):
+        return named[1], "of pytest-benchmark"
     return (detected.csv, f"written by {detected.script}") if detected else ("", "")
 
 

@@ -193,6 +193,15 @@ def test_project_whose_program_cmake_may_put_elsewhere_asks_for_the_command(
     assert known["build_command"].value == BUILT
 
 
+def test_file_of_pytest_benchmark_is_the_table(tmp_path: Path) -> None:
+    project = repos.project(tmp_path / "p", {
+        "scale.py": "def scale(x): return 2 * x\n",
+        "test_scale.py": "from scale import scale\ndef test_it(benchmark): benchmark(scale, 1)\n"})
+    known = draft_command.infer_parameters(project, {
+        "benchmark_command": "python -m pytest test_scale.py --benchmark-json=out.json"})
+    assert (known["csv"].value, known["edit"].value) == ("out.json", "scale.py")
+
+
 def test_rule_that_a_run_would_show_names_the_run(tmp_path: Path) -> None:
     project = made(tmp_path / "p", LINE)
     done = kopt("new", "--project", str(project), "--yes", "--device", "cpu")
