@@ -24,6 +24,9 @@ TIMEOUT_S = 600.0
 _INHERITED = ("GIT_EXEC_PATH",)
 """Inherited variables that commands do see: where an unusual installation has git's programs."""
 
+CLEARED: dict[str, str] = {}
+"""The inherited variables that were removed from this process; git sees them in a `kopt merge`."""
+
 OBJECT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """A full id, of SHA-1 or of SHA-256."""
 
@@ -188,7 +191,7 @@ def _gitpython() -> ModuleType:
     """
     for name in [name for name in os.environ if name.startswith("GIT_")]:
         if name not in _INHERITED:
-            os.environ.pop(name, None)
+            CLEARED[name] = os.environ.pop(name)
     try:
         from engine.repository import guarded_git  # importing it needs git and a clean environment
     except ImportError as error:  # GitPython calls git when it is imported

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,8 +54,12 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
                 raise Refused(f"{campaign} is already running in process {lease.pid}",
                               fix="kopt attach shows it")
             if ended:
-                raise EnvironmentFault(_last_line(log, log_begin) or "the host exited immediately",
-                                       where=campaign)
+                if line := _last_line(log, log_begin):
+                    raise EnvironmentFault(line, where=campaign)
+                free_kib = shutil.disk_usage(log.parent).free >> 10
+                raise EnvironmentFault(
+                    f"the engine ended at once and wrote nothing to {log}", where=campaign,
+                    fix=f"{free_kib} KiB are free there: free some, or choose another --workspace")
             time.sleep(0.02)
         raise EnvironmentFault(f"the host did not start within {START_S:g} s", where=str(log))
 

@@ -43,16 +43,17 @@ def read(path: str, limits: dict[str, int], units: Sequence[str] = ()) -> dict[s
             # pandas would take minutes
             raise UnreadableTable(f"has more than {limits['columns']} columns")
         lines = _parse(text)
-    header, rows = ([cell.strip() for cell in lines[0]], lines[1:]) if lines else ([], [])
+    header, *rows = [[cell.strip() for cell in line] for line in lines] or [[]]
+    rows = [row for row in rows if row != header]  # of files written one after another
     if len(rows) > limits["rows"]:
         raise UnreadableTable(f"has {len(rows)} rows, more than {limits['rows']}")
     if len(header) > limits["columns"]:
         raise UnreadableTable(f"has {len(header)} columns, more than {limits['columns']}")
     if repeated := sorted({name for name in header if name and header.count(name) > 1}):
         raise UnreadableTable(f"has the column {repeated[0]!r} twice")
-    if any(len(cell) > limits["cell"] for line in lines for cell in line):
+    if any(len(cell) > limits["cell"] for line in (header, *rows) for cell in line):
         raise UnreadableTable(f"has a cell of more than {limits['cell']} characters")
-    return {"columns": header, "rows": [[cell.strip() for cell in row] for row in rows],
+    return {"columns": header, "rows": rows,
             "sha256": hashlib.sha256(data).hexdigest()}
 
 
@@ -86,9 +87,21 @@ def _records(text: str) -> list[list[str]] | None:
         if isinstance(rows, list) and rows and isinstance(rows[0], dict)]
     if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
         raise UnreadableTable("is JSON, but no list of objects, one for each row")
-    header = list(dict.fromkeys(name for row in lists[0] for name, cell in row.items()
+    rows = [_of_pytest(row) if isinstance(row.get("stats"), dict) else row for row in lists[0]]
+    header = list(dict.fromkeys(name for row in rows for name, cell in row.items()
                                 if not isinstance(cell, list | dict)))
-    return [header, *([_cell(row.get(name)) for name in header] for row in lists[0])]
+    return [header, *([_cell(row.get(name)) for name in header] for row in rows)]
+
+
+def _of_pytest(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of pytest-benchmark: the test's name, parameters and extra information, times.
+
+    Each of its tests has passed: pytest fails otherwise, and no table is read after that.
+    """
+    times = {f"{name}_time_s": row["stats"][name] for name in ("min", "median", "mean")
+             if name in row["stats"]}
+    return {"name": row.get("name"), **(row.get("params") or {}), **(row.get("extra_info") or {}),
+            **times, "passed": "true"}
 
 
 def _cell(value: object) -> str:

@@ -25,7 +25,7 @@ FLAGS = ("-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-plt", "-Wl,-z,r
 """Addresses of other libraries' functions are bound at load, in a table that is then read-only."""
 BUILD_S = 60.0
 SCALARS = {"float64": "double", "float32": "float", "int64": "int64_t", "int32": "int32_t",
-           "int8": "int8_t", "uint8": "uint8_t"}
+           "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t"}
 
 
 def library(target: Target, scratch: Path) -> Path:

@@ -26,7 +26,7 @@ from harness.tasks.target import (
     Tensor,
 )
 
-NO_C_SCALARS = ("float16", "bfloat16", "int16", *TORCH_ONLY)
+NO_C_SCALARS = ("float16", "bfloat16", *TORCH_ONLY)
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 MAX_CLASSES = 256
 

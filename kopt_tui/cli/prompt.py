@@ -57,12 +57,16 @@ class Prompt:
         raise InputError(f"{question} is not given", fix=f"use {flag}")
 
     def line(self, prompt: str) -> str:
-        """Return one line of input; the prompt goes to stderr. Raises InputError if input ended."""
+        """Return one line of input; the prompt goes to stderr.
+
+        Raises InputError if the input ended; after that nothing is asked.
+        """
         lines = wrapped(prompt.rstrip(), terminal_width(sys.stderr), 2)
         print("\n".join(lines), end=" ", file=sys.stderr, flush=True)
         answer = sys.stdin.readline()
         if not answer:
             print(file=sys.stderr)
+            self.interactive = False
             raise InputError("the input ended before an answer",
                              fix="use flags instead: see kopt new --help")
         return answer.strip()

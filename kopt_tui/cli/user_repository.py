@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine.journal.records import Campaign
+from engine.repository import git
 from harness.errors import EnvironmentFault, Refused
 from harness.formats.quantities import counted
 from kopt_tui.snapshot import phrases
@@ -27,7 +28,8 @@ class UserRepository:
 
     def git(self, *arguments: str, stdin: bytes = b"") -> bytes:
         """Run git in the project; raises Refused with git's complaint."""
-        env = {name: value for name, value in os.environ.items() if name not in REDIRECTING}
+        env = {name: value for name, value in {**git.CLEARED, **os.environ}.items()
+               if name not in REDIRECTING}
         env["GIT_OPTIONAL_LOCKS"] = "0"  # reading the status must not write the index
         try:
             done = subprocess.run(["git", "-C", str(self.path), *arguments], capture_output=True,
@@ -77,6 +79,17 @@ class UserRepository:
             raise Refused(f"{counted(len(changed), 'file')} changed but not committed, first "
                           f"{changed[0].strip().split(' ', 1)[-1]}", where=str(self.path),
                           fix="commit or stash them, or use --patch")
+
+    def check_identity(self) -> None:
+        """Raise EnvironmentFault if git does not know whose name a commit should have."""
+        try:
+            self.git("var", "GIT_AUTHOR_IDENT")
+            self.git("var", "GIT_COMMITTER_IDENT")
+        except Refused as error:
+            raise EnvironmentFault(
+                f"git cannot commit: {error.what.removeprefix('fatal: ')}", where=str(self.path),
+                fix="git config --global user.name NAME, and user.email ADDRESS; or use --patch"
+                ) from None
 
     def has_committed(self, paths: Sequence[str]) -> bool:
         """Return whether the paths and all tracked files are as in the last commit."""

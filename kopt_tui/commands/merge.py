@@ -111,6 +111,7 @@ def _merge(chosen: Campaign, args: argparse.Namespace, message: str,
         summary = f"applied {chosen.id} to {listed(files, NAMED)} in {place}; {why}"
     else:
         project.check_clean()
+        project.check_identity()
         project.fetch(chosen)
         project.check_new(chosen, files)
         project.merge(chosen, message, squash=args.form == "squash", pick=from_snapshot)

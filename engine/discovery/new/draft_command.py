@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,8 @@ from engine.globs import matches
 from engine.manifest.schema import Manifest
 from engine.routing import source_language
 from harness.benchmark.runs.result_table import PRINTED, ResultTable
+from harness.benchmark.spec import metric_units
+from harness.call_trace import weights
 from harness.errors import InputError
 from harness.formats.quantities import listed
 from harness.formats.text import one_line
@@ -43,7 +45,7 @@ OF_RUN = {"check": ("says whether a row's result is correct", "let the benchmark
                       "gbps; then --metrics time_ms")}
 """Required parameters that a run of the benchmark can show. If one stays unknown, the error says
 that no column of the table does the first text; the second one is the advice."""
-_REDIRECTED = re.compile(r"(?<![0-9&>])>>?\s*([\w./-]+\.\w+)\s*$")
+_PYTEST_JSON = re.compile(r"--benchmark-json[= ](\S+)")
 PRINT_CHECK = "let the benchmark print PASS or FAIL, its largest error, or a checksum"
 MOST_COLUMNS = 12
 """Most columns of a table that a message names."""
@@ -113,8 +115,10 @@ def infer_parameters(project: Path, overrides: Mapping[str, str]) -> Parameters:
 
 def _csv(command: str, detected: benchmark.Benchmark | None) -> tuple[str, str]:
     """Return the table's file, to which the command redirects or the script writes, and why."""
-    if redirected := _REDIRECTED.search(command):
+    if redirected := benchmark.REDIRECTED.search(command):
         return redirected[1], "the command's output"
+    if named := _PYTEST_JSON.search(command):
+        return named[1], "of pytest-benchmark"
     return (detected.csv, f"written by {detected.script}") if detected else ("", "")
 
 
@@ -191,13 +195,6 @@ def complaint(known: Parameters, *, before_run: bool = False) -> str:
     return name and f"{name} is still missing: write {ANSWERS[name]}"
 
 
-def expect_rows(table: ResultTable, csv: str) -> None:
-    """Raise InputError for a run's table without rows."""
-    if not table.rows:
-        raise InputError(f"{csv} {'has a header and no rows' if table.columns else 'is empty'}",
-                         fix="let the benchmark write a row for each shape")
-
-
 def expect_columns(known: Parameters, table: ResultTable) -> None:
     """Raise InputError for a run's table that lacks a required column."""
     csv = known["csv"].value
@@ -209,6 +206,8 @@ def expect_columns(known: Parameters, table: ResultTable) -> None:
     if name and (rivals := guess_columns(table.columns, cells, known["edit"].value).rivals):
         raise InputError(f"{csv} has several times or rates: {listed(rivals, MOST_COLUMNS)}",
                          fix=f"say which candidates should improve: --metrics '{rivals[-1]}'")
+    if name == "metrics":
+        _expect_positive(csv, cells)
     if name in OF_RUN:
         what, fix = OF_RUN[name]
         if name == "check" and csv.endswith(PRINTED):
@@ -218,6 +217,18 @@ def expect_columns(known: Parameters, table: ResultTable) -> None:
                     f"'{known['benchmark_command'].value} && {test} && echo PASS >> {csv}'"
         has = listed([one_line(column, 80) for column in table.columns], MOST_COLUMNS)
         raise InputError(f"no column of {csv} {what}: it has {has}", fix=fix)
+
+
+def _expect_positive(csv: str, cells: Mapping[str, Sequence[str]]) -> None:
+    """Raise InputError for the first cell of a time or a rate that is not above zero."""
+    for column, values in cells.items():
+        for row, cell in enumerate(values if metric_units.unit_in(column) else ()):
+            value = weights.number(cell)
+            if value is None or not value > 0:
+                raise InputError(
+                    f"row {row + 1} of {csv}: {column} is {cell!r}, not a number above zero",
+                    fix="let the benchmark time more calls at once, print more digits, and use "
+                    "what the kernel computes")
 
 
 def make_manifest(known: Parameters, project: str,

@@ -20,6 +20,8 @@ from harness.benchmark.spec import metric_units
 from harness.formats.text import plain
 
 WRITES = re.compile(r"csv\.(?:Dict)?[Ww]riter|\.to_csv\(|\.csv[\"'][^\n]*[\"']w")
+REDIRECTED = re.compile(r"(?<![0-9&>])>>?\s*([\w./-]+\.\w+)\s*$")
+"""The end of a command that writes its output to a file."""
 _WRITES_JSON = re.compile(r"json\.dumps?\(|\.to_json\(")
 _QUICK = "quick_test_bench.py"
 _HEADER_BYTES, _JSON_BYTES = 1 << 16, 4 << 20

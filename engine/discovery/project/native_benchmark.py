@@ -23,6 +23,7 @@ TESTS = ("test", "check")
 SUFFIXES = (".c", ".cc", ".cpp", ".cxx", ".cu", ".hip")
 _RULE = re.compile(r"^([\w.-]+(?:[ \t]+[\w.-]+)*)[ \t]*::?(?!=)", re.MULTILINE)
 _MAIN = re.compile(r"^[ \t]*(?:int|auto)\s+main\s*\(", re.MULTILINE)
+_LOOP = re.compile(r"\b(?:for|while)\s*\(")
 _CLOCK = re.compile(r"clock_gettime|gettimeofday|\bclock\s*\(|omp_get_wtime|chrono|"
                     r"EventElapsedTime")
 
@@ -56,6 +57,11 @@ def find(project: Path) -> NativeBenchmark | None:
     timed = [path for path in programs if _CLOCK.search(texts[path])]
     program = next(iter(timed or programs), None)
     kernels = [path for path in texts if path not in programs and path.parent.name not in TESTS]
+    if program and not kernels:  # a library of headers
+        headers = {path: sources.read_source(path)
+                   for path in sources.included_headers(project, program)}
+        kernels = [path for path, text in headers.items() if _LOOP.search(text)]
+        texts |= headers
     tunable = [path for path in kernels if "kopt: knob" in texts[path]]
     makefile = next((path for name in ("GNUmakefile", "makefile", "Makefile")
                      if (path := project / name).is_file()), None)

@@ -149,6 +149,22 @@ def header_flags(project: Path, *paths: Path) -> tuple[str, ...]:
     return tuple(flags)
 
 
+def included_headers(project: Path, source: Path) -> list[Path]:
+    """Return the project's headers that a C source includes, also through other headers.
+
+    A name that fits several files of the project is left out.
+    """
+    files = {f"/{path.relative_to(project).as_posix()}": path for path in project_files(project)}
+    headers, unread = list[Path](), [source]
+    while unread:
+        for name in _INCLUDE.findall(read_source(unread.pop())):
+            fitting = [path for file, path in files.items() if file.endswith(f"/{name}")]
+            if len(fitting) == 1 and fitting[0] not in (source, *headers):
+                headers += fitting
+                unread += fitting
+    return headers
+
+
 def refused_parameters(source: str) -> dict[str, str]:
     """Return the first parameter that kopt does not support, by function of a C source."""
     refused: dict[str, str] = {}

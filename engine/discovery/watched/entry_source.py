@@ -76,6 +76,12 @@ def find(source: str, entry: str, where: str) -> EntrySource:
     if applied:
         owner = ast.unparse(applied[0])
         return _autograd_forward(entry, _body(tree, owner) or [], f"{where}: class {owner}")
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)
+                       and not each.name.startswith("_")]
+            raise InputError(f"{entry!r} is a class", where=f"{where}:{node.lineno}",
+                             fix=f"name a method: {entry}.{(methods or ['__call__'])[0]}")
     raise InputError(f"there is no function {entry!r}", where=where,
                      fix=suggest(name, public_functions(source)) or "name one of "
                      + (", ".join(public_functions(source)[:8]) or "another file"))

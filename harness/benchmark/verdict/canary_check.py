@@ -64,7 +64,8 @@ class CanaryCheck(CommandSession):
         try:
             reading = self._read(broken)
         except BenchmarkFault as fault:
-            return Evidence(kind=SHOWN, detail=f"the benchmark {fault.what}")
+            return Evidence(kind=SHOWN, detail=f"it {build_error}" if build_error else
+                            f"the benchmark {fault.what}")
         if reading.failed:
             row = reading.failed[0]
             return Evidence(kind=SHOWN, detail=f"row {row.row + 1}: {row.what}")

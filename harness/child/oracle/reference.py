@@ -121,7 +121,8 @@ class BaselineReference:
 
 
 C_TYPES = {"float32": ctypes.c_float, "float64": ctypes.c_double, "int64": ctypes.c_int64,
-           "int32": ctypes.c_int32, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8}
+           "int32": ctypes.c_int32, "int16": ctypes.c_int16, "int8": ctypes.c_int8,
+           "uint8": ctypes.c_uint8}
 
 
 class LibraryReference:

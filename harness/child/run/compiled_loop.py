@@ -18,8 +18,8 @@ class Argument(ctypes.Union):
     """One argument of a C kernel."""
 
     _fields_ = [("p", ctypes.c_void_p), ("float64", ctypes.c_double), ("float32", ctypes.c_float),
-                ("int64", ctypes.c_int64), ("int32", ctypes.c_int32), ("int8", ctypes.c_int8),
-                ("uint8", ctypes.c_uint8)]
+                ("int64", ctypes.c_int64), ("int32", ctypes.c_int32), ("int16", ctypes.c_int16),
+                ("int8", ctypes.c_int8), ("uint8", ctypes.c_uint8)]
 
 
 class CompiledLoop:

@@ -17,7 +17,8 @@ from .load_python import Call, PythonKernel, make_context
 
 SCALARS: dict[str, type[Any]] = {
     "float64": ctypes.c_double, "float32": ctypes.c_float, "int64": ctypes.c_int64,
-    "int32": ctypes.c_int32, "int8": ctypes.c_int8, "uint8": ctypes.c_uint8}
+    "int32": ctypes.c_int32, "int16": ctypes.c_int16, "int8": ctypes.c_int8,
+    "uint8": ctypes.c_uint8}
 CHECK = "kopt_last_error"
 SHARED_WITHOUT_REQUEST = 48 << 10
 MOST_DYNAMIC_SHARED = 8

@@ -40,6 +40,7 @@ union argument {
     float float32;
     int64_t int64;
     int32_t int32;
+    int16_t int16;
     int8_t int8;
     uint8_t uint8;
 };

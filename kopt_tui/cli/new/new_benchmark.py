@@ -173,7 +173,6 @@ def _with_run(parameters: Parameters, values: dict[str, str], prompt: Prompt,
         project, mode, setup=parameters["setup_command"].value,
         build=parameters["build_command"].value, device=parameters["device"].value or "auto",
         on_wait=lambda text: print(clean(text), file=sys.stderr))
-    draft_command.expect_rows(table, parameters["csv"].value)
     parameters = draft_command.with_table(parameters, table, parameters["edit"].value)
     if not prompt.interactive:
         draft_command.expect_columns(parameters, table)

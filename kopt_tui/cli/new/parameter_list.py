@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -70,9 +71,9 @@ def confirm(known: Parameters, values: dict[str, str], prompt: Prompt,
                 return known
             print_text(complaint, sys.stderr)
             continue
-        name, _, value = text.partition("=")
-        trial = {**values, name.strip(): value.strip()}
         try:
+            name, value = _assignment(text)
+            trial = {**values, name: value}
             changed = change(trial)
         except KoptError as error:
             print_text(clean(str(error)), sys.stderr)
@@ -81,6 +82,21 @@ def confirm(known: Parameters, values: dict[str, str], prompt: Prompt,
         known = changed
         values.update(trial)
     return known
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    """Return the name and value of `check=err == 0`, or of `--check 'err == 0'`, as messages have
+    it. Raises InputError.
+    """
+    if not text.startswith("--"):
+        name, _, value = text.partition("=")
+        return name.strip(), value.strip()
+    flag, _, value = text.removeprefix("--").partition(" ")
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise InputError(f"cannot read {text}: {error}", fix="write NAME=VALUE") from None
+    return FLAGS.get(flag, flag), " ".join(words)
 
 
 def show(known: Parameters, to: TextIO) -> None:

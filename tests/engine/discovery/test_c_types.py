@@ -11,25 +11,26 @@ from tests.support import c_case
 SOURCE = """#include <stdbool.h>
 #include <stdint.h>
 void twice(const uint16_t *a, const unsigned int *b, const bool *keep, const _Float16 *h,
-           short *out, unsigned long n, _Bool doubled) {
+           short *out, unsigned long n, _Bool doubled, short offset) {
     for (unsigned long i = 0; i < n; i++) {
         int v = a[i] + (int)b[i] + (int)h[i];
-        out[i] = (short)((keep[i] ? v : -v) * (doubled ? 2 : 1));
+        out[i] = (short)((keep[i] ? v : -v) * (doubled ? 2 : 1) + offset);
     }
 }
 """
-REFERENCE = """def twice(a, b, keep, h, doubled):
+REFERENCE = """def twice(a, b, keep, h, doubled, offset):
     v = a.astype("int64") + b + h.astype("int64")
-    return v * (2 * (keep != 0) - 1) * (1 + doubled)
+    return v * (2 * (keep != 0) - 1) * (1 + doubled) + offset
 """
 
 
 def test_c_kernel_of_unsigned_bool_and_16_bit_arguments_is_judged(tmp_path: Path) -> None:
     [found] = sources.c_functions(SOURCE)
     assert [arg.dtype for arg in found.args] == ["int16", "int32", "uint8", "float16", "int16",
-                                                 "int64", "uint8"]
+                                                 "int64", "uint8", "int16"]
     assert (found.args[2].low, found.args[2].high) == (0, 2)
-    args = tuple(replace(arg, value=1) if arg.name == "doubled" else arg if arg.shape is None
+    values = {"doubled": 1, "offset": -300}
+    args = tuple(replace(arg, value=values.get(arg.name, arg.value)) if arg.shape is None
                  else replace(arg, shape=("n",)) for arg in found.args)
     task = c_case.target(args=args)
     verdict = c_case.judge(tmp_path, SOURCE, incumbent=SOURCE, reference=REFERENCE, task=task)

@@ -32,7 +32,7 @@ def evidence_on_emptied(root: Path, files: dict[str, str], **settings: Any) -> E
                   reference=str(root / "incumbent"))
     target = replace(TARGET, metrics=TARGET.metrics[:1], build_command=c_benchmark.BUILD)
     verdict = harness_canary.check_canary(target, trees, inventory.find("cpu"), Settings(
-        scratch=str(root / "scratch"), canary="emptied", **settings))
+        scratch=str(root / "scratch"), **{"canary": "emptied", **settings}))
     assert not verdict.valid and not verdict.notes
     assert canary.is_check_blind(verdict) is (verdict.rejected_reason == BLIND_CHECK)
     [evidence] = verdict.evidence
@@ -97,3 +97,11 @@ def test_named_source_is_emptied_else_kernels_of_the_device_else_all_files(
 def test_nothing_is_emptied_in_a_project_of_plain_python(tmp_path: Path) -> None:
     setup = create(tmp_path / "w", benchmark_case.project(tmp_path / "p"))
     assert canary.emptied_tree(setup) == ""
+
+
+def test_build_that_fails_is_the_reason_and_not_the_program_that_it_left_out(
+        tmp_path: Path) -> None:
+    files = {**c_benchmark.HONEST, "kernel.c": '#include "gone.h"\n' + c_benchmark.KERNEL}
+    evidence = evidence_on_emptied(tmp_path, files, canary="broken")
+    assert evidence.kind == harness_canary.SHOWN
+    assert evidence.detail.startswith("it does not build: ")

@@ -31,12 +31,17 @@ FILES: list[tuple[bytes, list[str], list[list[str]]]] = [
     (b",m,us\n0,1,2\n", ["", "m", "us"], [["0", "1", "2"]]),
     (b"m,us\n1,1e-3\n", ["m", "us"], [["1", "1e-3"]]),
     (b"m,us\nTrue,NA\n", ["m", "us"], [["True", "NA"]]),
+    (b"m, us\n1,2\nm,us\n2,3\n", ["m", "us"], [["1", "2"], ["2", "3"]]),  # two files in one
     (b"m,us\n", ["m", "us"], []),
     (b"", [], []),
     (b'[{"m": 1, "us": 2.50, "ok": true}, {"us": 1e-3, "m": 2, "why": null}]',
      ["m", "us", "ok", "why"], [["1", "2.50", "true", ""], ["2", "1e-3", "", ""]]),
     (b'{"context": {"cpus": 2}, "benchmarks": [{"name": "f/8", "us": 3, "all": [1, 2]}]}',
      ["name", "us"], [["f/8", "3"]]),
+    (b'{"machine_info": {}, "benchmarks": [{"name": "t[8]", "params": {"n": 8}, "param": "8", '
+     b'"extra_info": {"err": 0.5}, "stats": {"min": 1e-3, "median": 2e-3, "data": [1]}}]}',
+     ["name", "n", "err", "min_time_s", "median_time_s", "passed"],
+     [["t[8]", "8", "0.5", "1e-3", "2e-3", "true"]]),
     (b"[us],m\n1,2\n", ["[us]", "m"], [["1", "2"]]),
 ]
 

@@ -16,15 +16,17 @@ SOURCE = """
 static const char *failed;
 const char *kopt_last_error(void) { const char *was = failed; failed = 0; return was; }
 void twice(const float *x, float *out, float factor, int64_t n, double low, uint8_t flag,
-           int32_t more, void *stream) {
-    if (stream != (void *)4321 || flag != 200 || more != -3 || low != 0.1) failed = "arguments";
+           int32_t more, int16_t small, void *stream) {
+    if (stream != (void *)4321 || flag != 200 || more != -3 || small != -300 || low != 0.1)
+        failed = "arguments";
     for (int64_t i = 0; i < n; i++) out[i] = factor * x[i];
 }
 """
 SIZE = 16
 PLAIN = {"shape": [SIZE], "nbytes": 4 * SIZE, "dtype": "float32", "stored": "float32",
          "weight": False, "strided": False}
-SCALARS = [("float32", 2.0), ("int64", SIZE), ("float64", 0.1), ("uint8", 200), ("int32", -3)]
+SCALARS = [("float32", 2.0), ("int64", SIZE), ("float64", 0.1), ("uint8", 200), ("int32", -3),
+           ("int16", -300)]
 TENSORS: list[dict[str, Any]] = [
     {**PLAIN, "name": "x", "role": "input", "offset": 0},
     {**PLAIN, "name": "out", "role": "output", "offset": 4 * SIZE},

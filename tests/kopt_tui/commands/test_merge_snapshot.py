@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.journal.write import Writer
+from engine.repository import git
 from engine.repository.campaign_repo import CampaignRepo
 from kopt_tui.main import main
 from tests.support import campaigns, repos
@@ -83,6 +85,26 @@ def test_conflict_changes_nothing(kernel: Path, tmp_path: Path,
         assert "nothing was changed" in capsys.readouterr().err
         assert (project / "scale.c").read_text() == text
         assert repos.git(project, "rev-parse", "HEAD") == before
+
+
+def test_merge_without_a_git_identity_names_the_settings_and_takes_an_inherited_one(
+        kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    setup, project = kept(kernel, tmp_path / "w"), tmp_path / "p"
+    head = repos.commit(project, {}, "all of it")
+    monkeypatch.setattr(git, "CLEARED", {})
+    for name in [name for name in os.environ if name.endswith(("_NAME", "_EMAIL", "EMAIL"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    repos.git(project, "config", "user.useConfigOnly", "true")  # as where git guesses no address
+    assert main(["merge", setup.id, "--workspace", str(tmp_path / "w")]) == 3
+    assert "git config --global user.name NAME, and user.email ADDRESS" in capsys.readouterr().err
+    assert repos.git(project, "rev-parse", "HEAD") == head
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "Ann")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "ann@example.invalid")
+    assert main(["merge", setup.id, "--workspace", str(tmp_path / "w")]) == 0
+    assert repos.git(project, "log", "-1", "--format=%cn") == "Ann"
 
 
 @pytest.mark.parametrize("is_repository", [False, True])

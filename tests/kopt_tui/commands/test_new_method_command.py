@@ -102,6 +102,14 @@ def test_file_alone_means_the_forward_of_its_only_module(tmp_path: Path) -> None
         assert done.returncode == 2 and words in error_text(done)
 
 
+def test_class_named_as_a_function_names_its_method(tmp_path: Path) -> None:
+    (tmp_path / "block.py").write_text(
+        "class Block:\n    def __init__(self): ...\n    def forward(self, x): return x + 1\n")
+    done = kopt("new", "block.py:Block", "--yes", cwd=tmp_path)
+    assert done.returncode == 2
+    assert error_text(done) == "block.py:1: 'Block' is a class (name a method: Block.forward)"
+
+
 @pytest.mark.slow
 def test_method_is_refused_if_no_object_of_its_class_is_created(tmp_path: Path) -> None:
     project = watched_case.project(tmp_path / "ops")

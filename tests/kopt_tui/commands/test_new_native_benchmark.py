@@ -89,6 +89,8 @@ def test_run_leads_from_a_benchmark_that_is_not_python_to_a_verdict(
     ('printf("n=%ld time: %.3f us\\n", n, us);', "",
      "or let the tests decide: --benchmark 'make -s bench > benchmark.txt && make -s test && echo "
      "PASS >> benchmark.txt'"),
+    ('printf("n=%ld time: 0.000 us PASS\\n", n);', "",
+     "row 1 of benchmark.txt: time us is '0.000', not a number above zero ("),
     ("", 'printf("Init: %.3f us\\nLoop: %.3f us\\nchecksum: %.1f\\n", us, us, sum);',
      "several times or rates: Init us, Loop us (say which candidates should improve: --metrics "
      "'Loop us')")])
@@ -99,6 +101,47 @@ def test_output_that_leaves_something_open_names_the_flag(
     assert done.returncode == 2 and message in " ".join(done.stderr.split())
 
 
+FILES = {"Makefile": "bench:\n\tcc -O2 -o prog main.c scale.c\n\t@mkdir -p out\n"
+         "\t./prog 14 > out/a.csv\n\t./prog 16 > out/b.csv\n", "main.c": """#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+void scale(long n, float a, float *y);
+int main(int argc, char **argv) {
+    long n = 1L << atoi(argv[1]);
+    float *y = calloc(n, 4);
+    clock_t began = clock();
+    for (int r = 0; r < 300; r++) scale(n, 1.0f, y);
+    printf("n,us,wrong\\n%ld,%f,%d\\n", n, (clock() - began) / 300.0, y[1] != 0);
+}
+"""}
+"""A benchmark that writes a table for each size."""
+
+
+def test_tables_of_a_run_that_prints_none_are_named_and_the_flag_is_typed_as_it_stands(
+        tmp_path: Path) -> None:
+    project = made(tmp_path / "p", files=FILES)
+    flag = "--benchmark 'make -s bench && cat out/*.csv > all.csv'"
+    done = kopt("new", "--project", str(project), "--yes", "--run", "--device", "cpu")
+    assert done.returncode == 2
+    assert "benchmark.txt is empty; it wrote out/a.csv, out/b.csv (if each has a row for each " \
+        f"shape: {flag})" in " ".join(done.stderr.split())
+    status, screen = converse(["new", "--project", str(project), "--device", "cpu"], {
+        "NAME=VALUE changes": "", "once, in a copy": "y", "it wrote out/a.csv": flag,
+        "csv                all.csv": "", "in a copy, to find": "y", "config classes:": ""})
+    assert status == 0, screen
+    manifest = load(project / "manifest.yaml")
+    assert (manifest.target.csv, manifest.target.check) == ("all.csv", "wrong == 0")
+
+
+def test_end_of_the_input_ends_the_questions(tmp_path: Path) -> None:
+    project = made(tmp_path / "p", files=FILES)
+    status, screen = converse(["new", "--project", str(project), "--device", "cpu"], {
+        "NAME=VALUE changes": "--csv out/a.csv", "csv                out/a.csv": "",
+        "once, in a copy": "y", "config classes:": "\x04"})
+    assert status == 2 and "the input ended" in screen
+    assert screen.count("NAME=VALUE") == 3 and not (project / "manifest.yaml").exists()
+
+
 def test_kernel_inside_the_measuring_program_is_told_to_move(tmp_path: Path) -> None:
     text = MAIN.replace("LINE", LINE).replace("END", "").replace(
         "void scale(long n, float a, float *y);", KERNEL)
@@ -107,6 +150,20 @@ def test_kernel_inside_the_measuring_program_is_told_to_move(tmp_path: Path) -> 
     message = " ".join(done.stderr.split())
     assert done.returncode == 2 and "move the kernel to a file of its own; or let kopt measure " \
         "it, with your reference: kopt new all.c:scale" in message
+
+
+def test_kernel_of_a_library_of_headers_is_the_header_with_loops(tmp_path: Path) -> None:
+    text = MAIN.replace("LINE", LINE).replace("END", "").replace(
+        "void scale(long n, float a, float *y);", '#include "lib/api.h"')
+    project = repos.project(tmp_path / "p", {
+        "bench/main.c": text, "include/lib/api.h": '#include "lib/scale.h"\n',
+        "include/lib/scale.h": KERNEL.replace("float *y", "volatile float *y"),
+        "include/lib/unused.h": KERNEL})
+    done = kopt("new", "--project", str(project), "--yes", "--run", "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    manifest = load(project / "manifest.yaml")
+    assert (manifest.edit, manifest.frozen) == (("include/lib/scale.h",), ("bench/main.c",))
+    assert manifest.build_command == "cc -O2 -Iinclude -o main bench/main.c -lm"
 
 
 def test_program_of_cmake_lies_in_the_folder_of_its_own_list(tmp_path: Path) -> None:
@@ -134,6 +191,15 @@ def test_project_whose_program_cmake_may_put_elsewhere_asks_for_the_command(
     known = draft_command.infer_parameters(
         project, {"benchmark_command": "./build/kopt/bin/prog > benchmark.txt"})
     assert known["build_command"].value == BUILT
+
+
+def test_file_of_pytest_benchmark_is_the_table(tmp_path: Path) -> None:
+    project = repos.project(tmp_path / "p", {
+        "scale.py": "def scale(x): return 2 * x\n",
+        "test_scale.py": "from scale import scale\ndef test_it(benchmark): benchmark(scale, 1)\n"})
+    known = draft_command.infer_parameters(project, {
+        "benchmark_command": "python -m pytest test_scale.py --benchmark-json=out.json"})
+    assert (known["csv"].value, known["edit"].value) == ("out.json", "scale.py")
 
 
 def test_rule_that_a_run_would_show_names_the_run(tmp_path: Path) -> None:
