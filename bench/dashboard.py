@@ -25,9 +25,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from engine.journal.records import Candidate, DecisionRow, Event, VerdictRow  # noqa: E402
 from engine.journal.rows import payload, store  # noqa: E402
 from engine.workers.transcript import LIMIT_BYTES  # noqa: E402
-from tests.support import transcript_case  # noqa: E402
-from tests.support.dashboard_journal import CAMPAIGN, Journal, make  # noqa: E402
-from tests.support.dashboard_terminal import Terminal, dashboard  # noqa: E402
+from tests.support.agents import transcript_case  # noqa: E402
+from tests.support.dashboards.dashboard_journal import CAMPAIGN, Journal, make  # noqa: E402
+from tests.support.dashboards.dashboard_terminal import Terminal, dashboard  # noqa: E402
 
 RUNS = 15
 EVENTS = 100_000
@@ -132,7 +132,7 @@ def idle_bytes(workspace: Path) -> float:
 def busy(workspace: Path) -> tuple[float, int]:
     """Return the bytes per second written while a campaign runs (80x24), and the resident bytes."""
     writer = subprocess.Popen(
-        [sys.executable, str(ROOT / "tests" / "support" / "dashboard_writer.py"), str(workspace)],
+        [sys.executable, f"{ROOT}/tests/support/dashboards/dashboard_writer.py", str(workspace)],
         stdout=subprocess.PIPE)
     terminal = Terminal(dashboard(workspace, "--campaign", CAMPAIGN))
     try:

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 try:
     importlib.import_module("pynvml")
 except ImportError:  # as above
-    sys.path.append(str(ROOT / "tests/support/stand_ins"))
+    sys.path.append(str(ROOT / "tests/support/devices/stand_ins"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [
         os.environ.get("PYTHONPATH", ""), sys.path[-1]]))
 cards = os.environ.get("KOPT_TEST_CARDS", "").split(",")
@@ -62,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for package in ("harness", "engine", "kopt_tui", "tests/support"):
         compileall.compile_dir(ROOT / package, quiet=2)
     if config.getoption("numprocesses", None):
-        from tests.support import compiled_tests, zygote_broker
+        from tests.support.programs import compiled_tests, zygote_broker
 
         compiled_tests.write(config, ROOT / "tests")
         zygote_broker.serve()
@@ -137,7 +137,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 def zygotes_of_the_run() -> None:
     """Have all workers of this run share their zygotes, whose imports take seconds."""
     from harness.isolation.zygote_client import Zygote
-    from tests.support import zygote_broker
+    from tests.support.programs import zygote_broker
 
     Zygote.inherited = staticmethod(zygote_broker.inherited_or_of_run)  # type: ignore
 

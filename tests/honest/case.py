@@ -13,7 +13,7 @@ from harness.tasks.target import Arg
 from harness.verdict import Finding, Verdict
 from tests.exploits import case, problems
 from tests.exploits.problems import Problem
-from tests.support.audit_case import audited_change
+from tests.support.judging.audit_case import audited_change
 
 ASTERISK = frozenset({"cache-key", "over-fit"})
 """Rules of findings that a cache of weights may have: bucket W1 of rule 11 allows them."""
@@ -47,9 +47,8 @@ class Honest:
 
 def all_modules() -> list[Any]:
     """Return the modules that contain a candidate, sorted by name."""
-    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py")
-                   if path.stem not in ("case", "kinds") and not path.stem.startswith("test_"))
-    return [importlib.import_module(f"tests.honest.{name}") for name in names]
+    names = sorted(path.stem for path in Path(__file__).parent.glob("kernels/[a-z]*.py"))
+    return [importlib.import_module(f"tests.honest.kernels.{name}") for name in names]
 
 
 def posed(problem: Problem, *, args: tuple[Arg, ...] | None = None, **fields: Any) -> Problem:

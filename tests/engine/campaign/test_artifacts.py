@@ -13,7 +13,7 @@ from engine.journal.read import Reader
 from engine.journal.write import Writer
 from harness.errors import EnvironmentFault
 from harness.isolation import raw_outputs
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 def pack(folder: Folder, outputs: Path, candidate: str, purpose: str = "verify",

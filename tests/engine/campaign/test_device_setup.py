@@ -12,8 +12,9 @@ from engine.discovery.new import draft_kernel
 from engine.journal.read import Reader
 from harness.errors import EnvironmentFault
 from harness.tasks.target import Target
-from tests.support import device_case, repos
-from tests.support.device_case import GLOBAL, LAUNCHER
+from tests.support import repos
+from tests.support.kernels import device_case
+from tests.support.kernels.device_case import GLOBAL, LAUNCHER
 
 MANIFEST = """target_op: twice
 target: {kind: kernel, task: task.yaml}

@@ -14,8 +14,8 @@ from engine.journal.write import Writer
 from engine.records.report.campaign_report import markdown
 from kopt_tui.cli import event_stream
 from tests.support import repos
-from tests.support.command_line import NAME
-from tests.support.kept_campaign_case import BRANCH, campaign
+from tests.support.engines.kept_campaign_case import BRANCH, campaign
+from tests.support.programs.command_line import NAME
 
 
 def final_output(workspace: Path, capsys: pytest.CaptureFixture[str]) -> str:

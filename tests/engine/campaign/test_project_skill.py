@@ -8,7 +8,8 @@ import pytest
 
 from engine.campaign import project_skill
 from harness.errors import InputError
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 FILES = ("a.c", "NOTES.md", "agent/skills/turbo/SKILL.md", "docs/other/SKILL.md")
 

@@ -19,9 +19,10 @@ from harness.errors import InputError
 from harness.formats import yaml_document
 from harness.tasks.target import Target
 from harness.tasks.task_file import load
-from tests.support import benchmark_case, campaigns
-from tests.support.benchmark_case import PARTLY, target
-from tests.support.table_case import weights_of
+from tests.support.benchmarks import benchmark_case
+from tests.support.benchmarks.benchmark_case import PARTLY, target
+from tests.support.benchmarks.table_case import weights_of
+from tests.support.engines import campaigns
 
 # Verdicts of the real harness
 

@@ -11,7 +11,8 @@ from engine.repository.clone import Clone
 from engine.run.one_shot import OneShot
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget
 from harness.tasks.target import Arg, ConfigClass, Target
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 PARALLEL = campaigns.KERNEL.replace("    for (", "#pragma omp parallel for\n    for (", 1)
 NOTE = "the OpenMP pragmas of scale.c are ignored, as `build` lacks -fopenmp: " \

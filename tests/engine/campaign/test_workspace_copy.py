@@ -12,8 +12,9 @@ from engine.globs import reaches
 from engine.manifest.schema import Manifest, TargetSpec
 from engine.repository.project import find
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
-from tests.support import campaigns, instant_verdicts, repos
-from tests.support.command_line import error_text, kopt
+from tests.support import repos
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.programs.command_line import error_text, kopt
 
 FILES = ("kernel.py", "helper.py", "bench.py", "src/ops/a.cu", "src/ops/b.cu", "tests/test_a.py",
          "docs/guide.md", "web/app.js", "data/weights.bin", "tools/build.sh", "configs/one.yaml")

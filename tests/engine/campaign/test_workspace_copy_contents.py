@@ -14,9 +14,11 @@ from engine.repository.patches.hygiene import violations
 from engine.repository.project import find
 from harness.errors import InputError
 from harness.formats import yaml_document
-from tests.support import benchmark_case, campaigns, repos
-from tests.support.build_case import BUILT, make, with_build
-from tests.support.command_line import kopt
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
+from tests.support.benchmarks.build_case import BUILT, make, with_build
+from tests.support.engines import campaigns
+from tests.support.programs.command_line import kopt
 
 DATA = b"\0weights\xff" * 100
 BENCH = """\

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.discovery.project import sources
-from tests.support import c_case
+from tests.support.kernels import c_case
 
 SOURCE = """#include <stdbool.h>
 #include <stdint.h>

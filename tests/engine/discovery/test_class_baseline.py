@@ -9,7 +9,8 @@ from engine.discovery.classes import class_baseline
 from engine.manifest import load
 from harness.formats import yaml_document
 from harness.isolation import device_lock
-from tests.support import benchmark_case, repos
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
 
 BENCH = """\
 import argparse, csv, random, time

@@ -14,8 +14,8 @@ from harness.settings import Settings, Trees
 from harness.tasks.task_file import load
 from harness.timing.plan import Plan
 from harness.verdict import HELD_OUT, Verdict
-from tests.support import shared_zygotes
-from tests.support.module_problems import LOSS, MIXED, NORM
+from tests.support.kernels.module_problems import LOSS, MIXED, NORM
+from tests.support.programs import shared_zygotes
 
 
 def judge(folder: Path, text: str, candidate: str,

@@ -10,8 +10,7 @@ import pytest
 from engine.discovery.module import draft_module, problem_facts
 from engine.discovery.module.problem_facts import ModuleFacts
 from harness.errors import InputError
-from tests.support import shared_zygotes
-from tests.support.module_problems import (
+from tests.support.kernels.module_problems import (
     CHOOSING,
     DROPOUT,
     HALVES,
@@ -21,6 +20,7 @@ from tests.support.module_problems import (
     NORM,
     NUMBERS,
 )
+from tests.support.programs import shared_zygotes
 
 
 def learn(folder: Path, text: str, *, small: bool = False,

@@ -13,7 +13,7 @@ from harness.benchmark.spec.command_target import BenchmarkMode
 from harness.errors import InputError
 from kopt_tui.main import main
 from tests.support import repos
-from tests.support.command_line import EXAMPLE, answer, converse, kopt
+from tests.support.programs.command_line import EXAMPLE, answer, converse, kopt
 
 BENCH = """\
 import csv

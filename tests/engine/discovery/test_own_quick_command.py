@@ -15,7 +15,8 @@ from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
 from harness.formats import yaml_document
-from tests.support import benchmark_case, repos
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
 
 QUICK = "python bench.py --quick"
 BENCH = """\

@@ -24,7 +24,7 @@ from harness.benchmark.verdict import benchmark_rows
 from harness.errors import InputError
 from harness.isolation import device_lock
 from harness.timing.plan import Plan
-from tests.support.quick_script_case import BENCH, BY_ARGUMENTS, OPTIONS, SHAPES, TARGET
+from tests.support.benchmarks.quick_script_case import BENCH, BY_ARGUMENTS, OPTIONS, SHAPES, TARGET
 
 
 @pytest.mark.parametrize(("command", "file"), [

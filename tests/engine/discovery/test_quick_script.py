@@ -15,8 +15,8 @@ from engine.discovery.classes import (
     strata,
 )
 from harness.benchmark.spec.command_target import CommandTarget
-from tests.support import strata_case as case
-from tests.support.quick_script_case import BENCH, BY_ARGUMENTS, OPTIONS, SHAPES, TARGET
+from tests.support.benchmarks import strata_case as case
+from tests.support.benchmarks.quick_script_case import BENCH, BY_ARGUMENTS, OPTIONS, SHAPES, TARGET
 
 
 def choose(rows: list[dict[str, object]], costs: list[float],

@@ -16,7 +16,8 @@ from engine.campaign import setup as campaign
 from engine.discovery.classes import class_baseline, quick_script
 from engine.manifest import benchmark_target
 from harness.formats import shell_command, yaml_document
-from tests.support import benchmark_case, repos
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
 
 HEAD = "import argparse, csv, json, os\nimport kernel\n"
 ARGUMENTS = """\

@@ -12,7 +12,7 @@ from engine.manifest import load
 from harness.benchmark.runs.result_table import ResultTable, judge_table
 from harness.benchmark.spec.command_target import CheckColumn, CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
-from tests.support import strata_case as case
+from tests.support.benchmarks import strata_case as case
 
 EXPERTS, TOKENS = (8, 64), (512, 2048, 8192)
 MANIFEST = """target_op: moe

@@ -10,8 +10,8 @@ import pytest
 from engine.discovery.classes import strata
 from engine.discovery.project import columns
 from harness.benchmark.spec import table_rules
-from tests.support import strata_case as case
-from tests.support.strata_case import Row
+from tests.support.benchmarks import strata_case as case
+from tests.support.benchmarks.strata_case import Row
 
 
 def strata_of(

@@ -9,7 +9,7 @@ import pytest
 from engine.doctor import machine, surroundings
 from engine.doctor.tools import MachineCheck
 from harness.devices import inventory
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 POD = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12ab.slice/" \
       "cri-containerd-5f3c.scope"

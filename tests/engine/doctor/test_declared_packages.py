@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.doctor import declared_packages
-from tests.support.command_line import answer, error_text, kopt, write_campaign
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import answer, error_text, kopt, write_campaign
 
 BLOCKER = """
 import sys

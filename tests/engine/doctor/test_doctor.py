@@ -19,9 +19,9 @@ from engine.doctor.tools import MachineCheck
 from harness.benchmark.kernel_time import cupti, rocprof
 from harness.devices import inventory
 from harness.devices.device import Device
-from tests.support import campaigns
-from tests.support.command_line import answer, harmless, kopt
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import answer, harmless, kopt
 
 
 def checks(done: Any) -> dict[str, dict[str, str]]:

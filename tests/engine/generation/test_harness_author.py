@@ -16,7 +16,7 @@ from engine.workers.cli import CliWorker
 from harness.call_trace import weights
 from harness.devices import inventory
 from harness.errors import Refused
-from tests.support import harness_case, worker_bench
+from tests.support.agents import harness_case, worker_bench
 
 
 class Flow:

@@ -11,7 +11,7 @@ from engine.generation.generated_harness import LIMIT_S, KernelToBenchmark
 from engine.generation.harness_checks import HarnessFindings
 from harness.call_trace import weights
 from harness.devices import inventory
-from tests.support import harness_case
+from tests.support.agents import harness_case
 
 MODES = ("correctness", "profile", "benchmark", "full-benchmark")
 

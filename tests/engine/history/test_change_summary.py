@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.history import change_summary
-from tests.support import samples
+from tests.support.dashboards import samples
 
 LONG = "x" * 90
 

@@ -16,12 +16,13 @@ from engine.planning.round_plan import plan
 from engine.records import writer
 from engine.task import GLOBAL, Task, scope_of
 from harness.verdict import Row
-from tests.support import campaigns, samples
-from tests.support import records_case as case
-from tests.support.page_case import SPLIT
-from tests.support.plan_case import AGENT, plan_inputs
-from tests.support.plan_case import tunable as one_tunable
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.page_case import SPLIT
+from tests.support.dashboards.records_case import KEPT
+from tests.support.engines import campaigns
+from tests.support.searches.plan_case import AGENT, plan_inputs
+from tests.support.searches.plan_case import tunable as one_tunable
 
 
 def tunable(rank: int, config_class: str, *names: str) -> TunableBottleneck:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from engine.history import attempt_digest
-from tests.support.history_case import HistoryBuilder, mixed
+from tests.support.engines.history_case import HistoryBuilder, mixed
 
 
 def brief_of(*rounds: tuple[Any, ...], tree: str = "t0") -> str:

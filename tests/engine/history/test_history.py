@@ -17,8 +17,8 @@ from engine.history.kept_commits import Rollback
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from harness.verdict import Evidence, Finding, Row
-from tests.support import samples
-from tests.support.history_case import HistoryBuilder, mixed, verdict_of
+from tests.support.dashboards import samples
+from tests.support.engines.history_case import HistoryBuilder, mixed, verdict_of
 
 PATCH = """\
 --- a/scale.c

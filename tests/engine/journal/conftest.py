@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.journal.write import Writer
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 @pytest.fixture

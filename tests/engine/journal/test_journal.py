@@ -15,7 +15,7 @@ from engine.journal.write import Writer, request
 from engine.task import AgentProgress, Task
 from harness.errors import InputError
 from harness.search.trials.trials import Trial
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 def payload_of(reader: Reader, kind: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ from engine.journal.lease import LeaseLost
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from harness.errors import EnvironmentFault
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 def test_engine_whose_lease_was_taken_over_writes_nothing(tmp_path: Path, writer: Writer) -> None:

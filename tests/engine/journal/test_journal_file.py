@@ -17,7 +17,7 @@ from engine.journal import database, lease, migrations
 from engine.journal.read import Reader
 from engine.journal.write import Writer, request
 from harness.errors import EnvironmentFault, InputError, KoptError, Refused
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 def test_newer_schema_is_refused_in_one_line(writer: Writer, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from engine.journal.model_costs import ModelBill
 from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.task import ModelAnswer
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 def answer(cost_usd: float | None, *, slot: str = "fixed", attempt: int = 1, round: int = 2,

@@ -26,10 +26,10 @@ from engine.records import results_tsv
 from engine.task import ModelAnswer
 from harness.devices import inventory
 from harness.errors import InputError
-from tests.support import campaigns
-from tests.support.command_line import kopt
+from tests.support.dashboards.recorded_workspace import execute, unpack
+from tests.support.engines import campaigns
 from tests.support.paths import DATA
-from tests.support.recorded_workspace import execute, unpack
+from tests.support.programs.command_line import kopt
 
 ID = "scale_c_cpu_20261123"
 EXPECTED: dict[str, Any] = json.loads((DATA / "journal/expected.json").read_text())

@@ -12,7 +12,7 @@ from engine.judge import candidate
 from engine.judge.candidate import CandidateTree
 from engine.repository.patches.patch import parse
 from harness.errors import InputError
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from engine.repository.patches.patch import parse
 from harness.errors import InputError
 from harness.formats import yaml_document
 from tests.support import repos
-from tests.support.benchmark_case import FILES, MANIFEST, kernel
+from tests.support.benchmarks.benchmark_case import FILES, MANIFEST, kernel
 
 OTHERS = {"agent.py": "x  = 1\n", "other.py": "y  = 1\n", "setup.py": "z  = 1\n"}
 TIDY = "for f in *.py; do sed -i 's/  *=/ =/' $f; done"

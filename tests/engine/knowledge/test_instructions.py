@@ -13,7 +13,7 @@ from engine.knowledge import page_library
 from harness.devices import datasheets
 from harness.devices.datasheets import Arch, MatrixRate
 from tests.engine.knowledge import run_amd_compiler, run_assembler
-from tests.support import forked_program
+from tests.support.programs import forked_program
 
 BITS = {"fp64": 64, "tf32": 32, "fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8}
 PTX_TYPES = {  # of result and operands, of a register, of accumulators

@@ -8,7 +8,7 @@ from engine.knowledge import page_library
 from engine.planning import kernel_routing
 from engine.routing.op_class import OpClass
 from engine.routing.rewrite_routes import Routing
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 
 def test_planner_reads_pages_of_the_targets_op_and_language(tmp_path: Path) -> None:

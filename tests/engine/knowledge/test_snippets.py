@@ -13,7 +13,7 @@ import yaml
 from engine.knowledge import page_files, page_library
 from engine.knowledge.page_files import BUILT_IN, CHECKS
 from tests.engine.knowledge import run_snippets
-from tests.support import forked_program
+from tests.support.programs import forked_program
 
 TRITON = sorted((BUILT_IN / "snippets").glob("*.py"))
 C = sorted((BUILT_IN / "snippets").glob("*.c"))

@@ -8,7 +8,7 @@ import pytest
 
 from engine.knowledge import page_library
 from tests.engine.knowledge import run_statements
-from tests.support import forked_program
+from tests.support.programs import forked_program
 
 NUMERICS = "skills/numerics"
 STATED = [  # page, words on it, an expression that holds if they are right

@@ -17,7 +17,7 @@ from engine.knowledge.strategy_table import StrategyPlace, strategies
 from engine.routing.source_language import KERNEL_TYPES
 from engine.routing.translation_pairs import LANGUAGES
 from engine.transformations import transformation_registry
-from tests.support import samples
+from tests.support.dashboards import samples
 from tests.support.paths import ROOT
 
 LIMITERS = ("memory", "compute", "latency", "narrow vectors", "not vectorised", "short launches",

@@ -12,7 +12,7 @@ import yaml
 from engine.knowledge import page_library
 from engine.knowledge.page_files import BUILT_IN
 from harness.search.space.tunable_source import TunableSource
-from tests.support import forked_program
+from tests.support.programs import forked_program
 
 TRITON = BUILT_IN / "backend" / "triton"
 TABLE = yaml.load((TRITON / "templates.yaml").read_text(),

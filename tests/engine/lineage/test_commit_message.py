@@ -11,7 +11,7 @@ from engine.judge import commit_message
 from engine.judge.commit_message import PatchWords
 from engine.repository.patches.patch import Patch, parse
 from harness.errors import InputError
-from tests.support import attribution_case as case
+from tests.support.searches import attribution_case as case
 
 C = """\
 #define TILE 16  // kopt: knob TILE in [16, 32, 64]

@@ -16,13 +16,14 @@ from engine.context import EngineContext
 from engine.history import history
 from engine.lineage import headline
 from harness.verdict import Row
-from tests.support import rollback_case, samples
-from tests.support.campaigns import campaign, reading, run
-from tests.support.falling_host import falling
+from tests.support.dashboards import samples
+from tests.support.engines import rollback_case
+from tests.support.engines.campaigns import campaign, reading, run
+from tests.support.engines.falling_host import falling
+from tests.support.engines.rollback_case import checked_best, events, hand_in, kept_commits
 from tests.support.paths import SUPPORT
-from tests.support.rollback_case import checked_best, events, hand_in, kept_commits
 
-HOST = SUPPORT / "falling_host.py"
+HOST = SUPPORT / "engines/falling_host.py"
 
 
 def row(log_ratio: float, **fields: Any) -> Row:

@@ -16,7 +16,8 @@ from engine.lineage.candidate_rulings import NO_PROFILER_ANSWER
 from engine.lineage.promote import Keeper
 from engine.repository.patches.patch import parse
 from harness.verdict import NO_PROFILER, OWN_TIMES, Finding, Row
-from tests.support import campaigns, samples
+from tests.support.dashboards import samples
+from tests.support.engines import campaigns
 
 UNMEASURED = replace(samples.verdict(
     latency_kind="reported", audit=(Finding(rule=NO_PROFILER, severity="flag", detail="no tool"),),

@@ -15,8 +15,11 @@ from engine.journal.write import Writer
 from engine.lineage.commit import FAILPOINTS as KEEP
 from engine.lineage.provisional import FAILPOINTS
 from engine.repository.campaign_repo import CampaignRepo
-from tests.support import forked_command, line_engine, repos, samples
+from tests.support import repos
+from tests.support.dashboards import samples
+from tests.support.engines import line_engine
 from tests.support.paths import ROOT
+from tests.support.programs import forked_command
 
 IN_KEEP = tuple(name for name in KEEP if name not in ("keep.start", "keep.committed"))
 """The steps of a keep after its commit was made."""

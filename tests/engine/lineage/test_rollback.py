@@ -20,10 +20,11 @@ from engine.verify.fleet_device import NoDeviceAvailable
 from engine.verify.verifier import VerdictRequest
 from harness.errors import KoptError
 from harness.verdict import Verdict
-from tests.support import campaigns, repos
-from tests.support.campaigns import campaign, reading, run
-from tests.support.repair_case import is_killed
-from tests.support.rollback_case import checked_best, create, events, hand_in, kept_commits
+from tests.support import repos
+from tests.support.engines import campaigns
+from tests.support.engines.campaigns import campaign, reading, run
+from tests.support.engines.repair_case import is_killed
+from tests.support.engines.rollback_case import checked_best, create, events, hand_in, kept_commits
 
 FILES = ("performance.md", "report.md", "report.html", "BEST_COMMIT", "logs/optimize.md",
          "logs/performance_trend.md", "results.tsv")

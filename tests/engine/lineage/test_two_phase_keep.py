@@ -21,12 +21,15 @@ from engine.journal.write import Writer
 from engine.lineage.commit import FAILPOINTS, KeepReason, commit_candidate
 from engine.repository.campaign_repo import CampaignRepo
 from harness.errors import Refused
-from tests.support import forked_command, keeping_engine, line_engine, repos, samples
-from tests.support.keeping_engine import keep_first
+from tests.support import repos
+from tests.support.dashboards import samples
+from tests.support.engines import keeping_engine, line_engine
+from tests.support.engines.keeping_engine import keep_first
 from tests.support.paths import ROOT, SUPPORT
+from tests.support.programs import forked_command
 
 BRANCH = "optimize/rms"
-ENGINE = (sys.executable, str(SUPPORT / "keeping_engine.py"))
+ENGINE = (sys.executable, str(SUPPORT / "engines/keeping_engine.py"))
 
 
 def run_engine(root: Path, failpoint: str = "") -> int:

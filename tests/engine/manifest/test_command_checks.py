@@ -10,8 +10,8 @@ import pytest
 from engine.manifest import command_checks
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.schema import LimitSpec, Manifest, TargetSpec
-from tests.support import campaigns
-from tests.support.command_line import kopt
+from tests.support.engines import campaigns
+from tests.support.programs.command_line import kopt
 
 
 @pytest.mark.parametrize(("command", "problem"), [

@@ -17,7 +17,8 @@ from engine.manifest.schema import Manifest
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.formats import yaml_document
 from harness.verdict import Cost, Row, Verdict
-from tests.support import benchmark_case, samples
+from tests.support.benchmarks import benchmark_case
+from tests.support.dashboards import samples
 
 
 def target(*names: str, **fields: Any) -> CommandTarget:

@@ -11,7 +11,7 @@ from engine.campaign.setup import open_campaign
 from engine.manifest.load import POOL_VARIABLES, apply_environment
 from engine.manifest.pool_schema import PoolSpec
 from harness.errors import InputError
-from tests.support import campaigns
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
 
 

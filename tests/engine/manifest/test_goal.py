@@ -11,7 +11,7 @@ from engine.manifest.rules import ignored_fields
 from engine.manifest.schema import Manifest
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.verdict import Row, Verdict
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 @pytest.mark.parametrize(("text", "kind", "value"), [

@@ -14,7 +14,7 @@ from harness.roofline.ceilings import Level
 from harness.roofline.roofline import Roofline
 from harness.tasks.target import ConfigClass
 from harness.verdict import Row
-from tests.support.c_case import target
+from tests.support.kernels.c_case import target
 
 
 @pytest.mark.parametrize(("times", "limiter", "advice"), [

@@ -18,7 +18,8 @@ from engine.journal.write import Writer
 from engine.planning import past_rounds, survey
 from engine.workers import template
 from engine.workers.template import Template
-from tests.support import campaigns, samples
+from tests.support.dashboards import samples
+from tests.support.engines import campaigns
 
 
 @pytest.fixture

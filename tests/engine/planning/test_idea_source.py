@@ -9,7 +9,7 @@ from engine.knowledge.strategy_record import StrategyRecord
 from engine.knowledge.strategy_table import StrategyPlace
 from engine.planning.idea_source import distinct, ideas
 from engine.planning.stagnation import TriedDirections
-from tests.support.plan_case import tunable
+from tests.support.searches.plan_case import tunable
 
 BOTTLENECKS = (tunable(1, "A"), tunable(2, "B"))
 

@@ -12,10 +12,10 @@ from engine.journal.read import Reader
 from engine.planning import tips
 from engine.records.writer import Records
 from harness.verdict import Row, TraceStep, Transfer
-from tests.support import records_case as case
-from tests.support import samples
-from tests.support.records_case import KEPT
-from tests.support.tips_case import MANIFEST, context
+from tests.support.agents.tips_case import MANIFEST, context
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.records_case import KEPT
 
 
 def lessons_of(records: Records, workspace: Path) -> list[str]:

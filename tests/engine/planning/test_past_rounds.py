@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from engine.planning import past_rounds
-from tests.support import samples
-from tests.support.history_case import HistoryBuilder
+from tests.support.dashboards import samples
+from tests.support.engines.history_case import HistoryBuilder
 
 SPEEDUPS = {"planned-1": (1.22, 1.78), "planned-2": (None,), "rewrite-x": (500.0, 1.1),
             "fixed": (2.0,), "inbox-1": (9.0,)}

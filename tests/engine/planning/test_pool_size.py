@@ -7,7 +7,7 @@ import pytest
 from engine.manifest.load import apply_environment
 from engine.manifest.pool_schema import PoolSpec
 from engine.planning.pool_size import authors, workers_of
-from tests.support.plan_case import AGENT
+from tests.support.searches.plan_case import AGENT
 
 AGENTS = PoolSpec(backends=("cli",), cli=(AGENT,))
 LARGE = {"cores": 128, "memory_bytes": 1 << 40}

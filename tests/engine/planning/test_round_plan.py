@@ -18,7 +18,7 @@ from engine.planning.stagnation import PlannedIdea, TriedDirections
 from engine.routing.rewrite_routes import Route
 from engine.subagents.subagent_registry import DEFAULT
 from engine.transformations.transformation_registry import ApplicableChange
-from tests.support.plan_case import AGENT, KNOBS, plan_inputs, tunable
+from tests.support.searches.plan_case import AGENT, KNOBS, plan_inputs, tunable
 
 
 @pytest.mark.parametrize(("fields", "share"), [

@@ -24,8 +24,8 @@ from engine.planning.stagnation import (
 )
 from engine.task import Task
 from harness.search.space.knobs import Knob
-from tests.support import plan_case
-from tests.support.plan_case import AGENT, tunable
+from tests.support.searches import plan_case
+from tests.support.searches.plan_case import AGENT, tunable
 
 NAMES = ("A", "B", "C", "D")
 KNOBS = tuple(Knob(name=name, line=n, value=1, choices=(1, 2)) for n, name in enumerate(NAMES, 1))

@@ -12,10 +12,10 @@ from engine.history.lessons import Lesson
 from engine.journal.write import Writer
 from engine.manifest.schema import Manifest
 from engine.planning import tips
-from tests.support import records_case as case
-from tests.support import samples
+from tests.support.agents.tips_case import MANIFEST, context
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
 from tests.support.paths import ROOT
-from tests.support.tips_case import MANIFEST, context
 
 
 def lesson(number: int, text: str = "") -> Lesson:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.journal.read import Reader
-from tests.support import attribution_case
-from tests.support import records_case as case
-from tests.support.page_case import rows
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards.page_case import rows
+from tests.support.dashboards.records_case import KEPT
+from tests.support.searches import attribution_case
 
 
 @pytest.fixture(scope="module")

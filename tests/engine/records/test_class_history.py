@@ -10,11 +10,11 @@ from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.records.writer import Records
 from harness.verdict import Row
-from tests.support import records_case as case
-from tests.support import samples
-from tests.support.command_line import kopt
-from tests.support.page_case import rows
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.page_case import rows
+from tests.support.dashboards.records_case import KEPT
+from tests.support.programs.command_line import kopt
 
 SECOND = "l" * 40
 HEAD = ("round", "commit", "class", "time", "against the last best", "against the baseline")

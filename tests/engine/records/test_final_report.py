@@ -26,10 +26,10 @@ from engine.records.report.page import (
 )
 from engine.records.writer import Records
 from harness.verdict import Row
-from tests.support import records_case as case
-from tests.support import samples
-from tests.support.command_line import NAME, error_text, kopt, write_campaign
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.records_case import KEPT
+from tests.support.programs.command_line import NAME, error_text, kopt, write_campaign
 
 HOSTILE = "</title></style><script>alert('1')</script>" \
           "<img src=x onerror=\"a()\">&amp; ' \x1b]0;t\x07"

@@ -10,10 +10,10 @@ from engine.history.campaign_view import read_with_manifest
 from engine.journal.read import Reader
 from engine.records.report.campaign_report import markdown
 from harness.verdict import NO_PROFILER, Evidence, Finding, Row
-from tests.support import records_case as case
-from tests.support import samples
-from tests.support.page_case import rows
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.page_case import rows
+from tests.support.dashboards.records_case import KEPT
 
 
 def test_gpu_kernel_time_and_profiled_kernel_are_shown(tmp_path: Path) -> None:

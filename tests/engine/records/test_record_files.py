@@ -17,9 +17,10 @@ from engine.records import performance
 from engine.records.writer import Records
 from engine.task import Task
 from engine.workers.cli import prompt_text
-from tests.support import c_case, samples
-from tests.support import records_case as case
-from tests.support.records_case import KEPT, contents, lose
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.records_case import KEPT, contents, lose
+from tests.support.kernels import c_case
 
 Recorded = tuple[Records, Reader, Writer]
 

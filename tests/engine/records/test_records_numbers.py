@@ -15,9 +15,9 @@ from engine.records import present_limits
 from engine.records.report import charts
 from engine.records.report.charts import ProgressPoint
 from harness.verdict import Row
-from tests.support import records_case as case
-from tests.support import samples
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.records_case import KEPT
 
 LATER = "l" * 40
 SLOWER = Row(config_class="tall", correct=True, outcome="faster", latency_us=357.875,

@@ -9,9 +9,9 @@ import msgspec
 from engine.journal.read import Reader
 from engine.journal.records import Candidate
 from engine.records.writer import Records
-from tests.support import records_case as case
-from tests.support import samples
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.records_case import KEPT
 
 TREE = "t" * 40
 

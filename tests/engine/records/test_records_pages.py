@@ -19,11 +19,12 @@ from engine.records.writer import Records
 from engine.split.languages.python_language import Python
 from harness.benchmark.spec.command_target import CheckColumn
 from harness.verdict import Evidence, Row, Verdict
-from tests.support import records_case as case
-from tests.support import samples, split_python_case
-from tests.support.page_case import SPLIT, rows
-from tests.support.records_case import BENCHMARK, KEPT, TEST
-from tests.support.split_case import group
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.page_case import SPLIT, rows
+from tests.support.dashboards.records_case import BENCHMARK, KEPT, TEST
+from tests.support.searches import split_python_case
+from tests.support.searches.split_case import group
 
 Recorded = tuple[Records, Reader, Writer]
 HOSTILE = "<img src=x onerror=alert(1)> | [click](http://evil) \x1b[2J`rm`\n# heading\n\n| a | b |"

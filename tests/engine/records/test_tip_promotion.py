@@ -13,7 +13,7 @@ from engine.knowledge import page_files, page_library, page_routing
 from engine.knowledge.page_routing import Subject
 from engine.records import tip_promotion
 from harness.errors import InputError, Refused
-from tests.support import recorded_workspace
+from tests.support.dashboards import recorded_workspace
 
 C = Subject(op="elementwise", language="c")
 KEY = "71de5b85dd7c"

@@ -16,9 +16,9 @@ from engine.journal.read import Reader
 from engine.records import transfer_audit
 from engine.records.transfer_audit import Audit, KeptRound, check
 from harness.verdict import Row, TraceStep, Transfer, Verdict
-from tests.support import records_case as case
-from tests.support import samples
-from tests.support.records_case import KEPT
+from tests.support.dashboards import records_case as case
+from tests.support.dashboards import samples
+from tests.support.dashboards.records_case import KEPT
 
 LATER = "l" * 40
 

@@ -13,8 +13,9 @@ from engine.history import campaign_view
 from engine.journal.records import Candidate
 from engine.records import present_limits
 from engine.records.report import campaign_report
-from tests.support import campaigns, samples
-from tests.support.waiting_case import (
+from tests.support.dashboards import samples
+from tests.support.engines import campaigns
+from tests.support.engines.waiting_case import (
     LARGE,
     LARGER,
     SECOND,

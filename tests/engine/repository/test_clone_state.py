@@ -13,8 +13,8 @@ from engine.repository.campaign_repo import BEST_FILE, CampaignRepo
 from engine.repository.git import Git, GitFailed
 from harness.errors import EnvironmentFault, InputError, KoptError
 from tests.support import repos
-from tests.support.command_line import NAME
-from tests.support.kept_campaign_case import advance, change
+from tests.support.engines.kept_campaign_case import advance, change
+from tests.support.programs.command_line import NAME
 
 MINE = repos.edited(repos.KERNEL, 3, "// mine")
 

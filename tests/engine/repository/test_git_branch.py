@@ -10,7 +10,8 @@ from engine.campaign.setup import Setup, open_campaign
 from engine.manifest.load import parse
 from engine.manifest.rules import ignored_fields
 from harness.errors import InputError
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 
 def keep(setup: Setup) -> str:

@@ -14,8 +14,8 @@ from engine.repository.campaign_repo import CampaignRepo
 from harness.errors import Refused
 from kopt_tui.cli import user_repository
 from tests.support import repos
-from tests.support.command_line import NAME, error_text, kopt
-from tests.support.kept_campaign_case import BRANCH, advance, campaign
+from tests.support.engines.kept_campaign_case import BRANCH, advance, campaign
+from tests.support.programs.command_line import NAME, error_text, kopt
 
 MINE = repos.edited(repos.KERNEL, 3, "// mine")
 

@@ -11,8 +11,8 @@ import pytest
 
 from engine.rewrites import equivalent_calls, template_catalog
 from engine.rewrites.module_graph import TensorForm
-from tests.support import forked_program
-from tests.support.module_source import HEAD, INPUTS, rewrites
+from tests.support.kernels.module_source import HEAD, INPUTS, rewrites
+from tests.support.programs import forked_program
 
 SOFTMAX = HEAD + """    def forward(self, x):
         return torch.softmax(x * 2 + 1, dim=1)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import forked_program
-from tests.support.module_source import HEAD, INPUTS, rewrites
+from tests.support.kernels.module_source import HEAD, INPUTS, rewrites
+from tests.support.programs import forked_program
 
 SLOW = pytest.mark.slow
 LONG = {"ROWS_WHOLE = 16384": "ROWS_WHOLE = 4", "ROWS_BLOCK = 4096": "ROWS_BLOCK = 16",

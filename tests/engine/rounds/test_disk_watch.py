@@ -11,7 +11,7 @@ import pytest
 
 from engine.rounds import disk_space
 from engine.rounds.disk_space import DiskWatch
-from tests.support import campaigns
+from tests.support.engines import campaigns
 from tests.support.paths import KIB, fill
 
 

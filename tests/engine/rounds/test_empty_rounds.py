@@ -10,8 +10,8 @@ import pytest
 from engine.journal import database
 from engine.rounds.round import decisions_in
 from harness.isolation import guard
-from tests.support import campaigns
-from tests.support.history_case import HistoryBuilder
+from tests.support.engines import campaigns
+from tests.support.engines.history_case import HistoryBuilder
 
 
 def test_decisions_on_candidates_of_earlier_rounds_are_not_counted_as_new() -> None:

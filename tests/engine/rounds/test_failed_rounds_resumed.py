@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.planning.planner import FRUITLESS
-from tests.support import campaigns, instant_verdicts
+from tests.support.engines import campaigns, instant_verdicts
 from tests.support.paths import SUPPORT
 
 
@@ -15,7 +15,7 @@ def test_resumed_campaign_tries_again_what_failed(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     instant_verdicts.install(monkeypatch)
     provider = tmp_path / "provider-answers"
-    agent = f"{{python}} {SUPPORT / 'hostile_agent.py'} good {{prompt}} x"
+    agent = f"{{python}} {SUPPORT / 'agents/hostile_agent.py'} good {{prompt}} x"
     setup = campaigns.create(tmp_path, max_iterations=9, pool={
         "slots": 1, "mode": "fixed", "backends": ["cli"],
         "cli": [{"name": "a", "command": f"test -e {provider} && {agent}"}]})

@@ -11,11 +11,12 @@ from engine.campaign.setup import Setup
 from engine.workers import agent
 from engine.workers.transcript import TranscriptReader
 from harness.verdict import Row, Verdict
-from tests.support import agent_case, campaigns, instant_verdicts
-from tests.support.command_line import kopt
-from tests.support.instant_verdicts import Judged
-from tests.support.repair_case import start_engine
-from tests.support.scripted_provider import SUBMIT, ScriptedProvider, ScriptedTurn
+from tests.support.agents import agent_case
+from tests.support.agents.scripted_provider import SUBMIT, ScriptedProvider, ScriptedTurn
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.engines.instant_verdicts import Judged
+from tests.support.engines.repair_case import start_engine
+from tests.support.programs.command_line import kopt
 
 LOOK, WRONG, RIGHT = "grep PASSES scale.c", \
     "sed -i 's/PASSES 16/PASSES 1/; s/2.0f/3.0f/' scale.c", "sed -i 's/3.0f/2.0f/' scale.c"

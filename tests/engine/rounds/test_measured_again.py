@@ -12,9 +12,9 @@ from engine.run import host
 from engine.run.engine import Engine
 from engine.verify.verifier import VerdictRequest, Verifier
 from harness.verdict import Verdict
-from tests.support import campaigns, instant_verdicts
-from tests.support.campaigns import command
-from tests.support.dashboard_pilot import open_app, shown, until
+from tests.support.dashboards.dashboard_pilot import open_app, shown, until
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.engines.campaigns import command
 
 NEAR = "near gain of 3.0%, not sure"
 

@@ -17,9 +17,10 @@ from engine.workers import agent
 from engine.workers.model import model_process
 from harness.isolation import guard
 from kopt_tui.snapshot import event_words
-from tests.support import agent_case, campaigns, instant_verdicts
-from tests.support.command_line import kopt
-from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.agents import agent_case
+from tests.support.agents.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.programs.command_line import kopt
 
 FASTER = ScriptedTurn(command="sed -i 's/PASSES 16/PASSES 1/' scale.c")
 DOWN = ScriptedTurn(fault="500")

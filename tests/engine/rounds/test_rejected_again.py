@@ -8,8 +8,8 @@ import pytest
 
 from engine.campaign.setup import Setup, open_campaign
 from engine.run import host
-from tests.support import campaigns, instant_verdicts
-from tests.support.campaigns import command
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.engines.campaigns import command
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from engine.campaign.setup import Setup
 from engine.history import history
 from engine.rounds import retries
 from harness.verdict import Evidence, Row, Verdict, rejected
-from tests.support import campaigns, instant_verdicts
-from tests.support.instant_verdicts import Judged
-from tests.support.repair_case import create, decisions
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.engines.instant_verdicts import Judged
+from tests.support.engines.repair_case import create, decisions
 
 WRONG = Row(config_class="one", correct=False)
 RIGHT = Row(config_class="one", correct=True, latency_us=1.0, outcome="tie")

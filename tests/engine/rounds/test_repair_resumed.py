@@ -13,8 +13,14 @@ from engine.campaign.setup import Setup
 from engine.journal.write import request
 from engine.judge import candidate
 from engine.repository.campaign_repo import CampaignRepo
-from tests.support import campaigns
-from tests.support.repair_case import create, decisions, is_killed, same_when_killed, start_engine
+from tests.support.engines import campaigns
+from tests.support.engines.repair_case import (
+    create,
+    decisions,
+    is_killed,
+    same_when_killed,
+    start_engine,
+)
 
 
 def kill(setup: Setup, running: subprocess.Popen[bytes]) -> None:

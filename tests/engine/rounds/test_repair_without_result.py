@@ -11,9 +11,9 @@ from engine.campaign.setup import Setup
 from engine.history import history
 from engine.planning import past_rounds
 from engine.rounds import retries
-from tests.support import campaigns
-from tests.support.divergent_candidate import TASK, entry
-from tests.support.repair_case import decisions, is_killed, same_when_killed
+from tests.support.engines import campaigns
+from tests.support.engines.repair_case import decisions, is_killed, same_when_killed
+from tests.support.searches.divergent_candidate import TASK, entry
 
 AGENT = """\
 import re, sys

@@ -9,7 +9,7 @@ import pytest
 
 from engine.campaign.setup import Setup
 from engine.journal.model_costs import ModelBill
-from tests.support import campaigns, instant_verdicts
+from tests.support.engines import campaigns, instant_verdicts
 from tests.support.paths import SUPPORT
 
 
@@ -17,7 +17,8 @@ def create(root: Path, name: str, **fields: object) -> Setup:
     return campaigns.create(root, max_iterations=3, pool={
         "slots": 2, "workers": 2, "backends": ["cli"], "cli": [{
             "name": "coder", "template": "generic",
-            "command": f"{{python}} {SUPPORT}/streaming_agent.py {name} {{prompt}}"}]}, **fields)
+            "command": f"{{python}} {SUPPORT}/agents/streaming_agent.py {name} {{prompt}}"}]},
+        **fields)
 
 
 def test_agents_end_and_none_begins_once_their_reported_costs_use_up_the_budget(

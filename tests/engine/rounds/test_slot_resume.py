@@ -25,8 +25,10 @@ from engine.lineage.promote import Keeper
 from engine.rounds.active_round import RoundSlots
 from engine.task import Task
 from harness.formats import yaml_document
-from tests.support import benchmark_case, campaigns, clocked_host, killed_campaign, repos
-from tests.support.rollback_case import GAINS, KERNEL
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
+from tests.support.engines import campaigns, clocked_host, killed_campaign
+from tests.support.engines.rollback_case import GAINS, KERNEL
 
 GAIN_A, GAIN_B = (KERNEL.replace(f"{name} = 60.0", GAINS[name]) for name in "AB")
 TASK = Task(slot="fixed", kind="fixed", backend="cli", hypothesis="h", bottleneck="", seed=1,

@@ -18,10 +18,11 @@ from engine.task import RepairRequest, SplitRequest
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import LOG
 from harness.verdict import Finding
-from tests.support import campaigns, kernel_split_case, killed_campaign, split_case
-from tests.support.divergent_candidate import TASK, entry, verdict
-from tests.support.repair_case import decisions
-from tests.support.split_case import KERNEL
+from tests.support.engines import campaigns, killed_campaign
+from tests.support.engines.repair_case import decisions
+from tests.support.searches import kernel_split_case, split_case
+from tests.support.searches.divergent_candidate import TASK, entry, verdict
+from tests.support.searches.split_case import KERNEL
 
 DIVERGED = verdict(a="faster", b="slower", c="tie")
 REQUEST = SplitRequest(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import campaigns
-from tests.support.repair_case import decisions, is_killed
+from tests.support.engines import campaigns
+from tests.support.engines.repair_case import decisions, is_killed
 
 KERNEL = """\
 #include <stdint.h>

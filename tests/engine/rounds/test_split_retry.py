@@ -16,9 +16,9 @@ from engine.task import RepairRequest, SplitRequest, Task
 from engine.workers import kernel_split
 from engine.workers.kernel_split import split_by_candidate
 from harness.errors import Refused
-from tests.support import kernel_split_case, split_case
-from tests.support.divergent_candidate import TASK, entry, verdict
-from tests.support.split_case import built, divided, group, start, tile_taken
+from tests.support.searches import kernel_split_case, split_case
+from tests.support.searches.divergent_candidate import TASK, entry, verdict
+from tests.support.searches.split_case import built, divided, group, start, tile_taken
 
 OLD = split_case.KERNEL
 WIDE = OLD.replace("#include <stdint.h>", "#include <stdint.h>\n#include <string.h>").replace(

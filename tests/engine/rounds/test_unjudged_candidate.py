@@ -9,7 +9,7 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.verify.harness_client import HarnessFault
 from harness.requests import ErrorLine
-from tests.support import campaigns, instant_verdicts
+from tests.support.engines import campaigns, instant_verdicts
 
 LOST = "reference.py:scale: the reference failed: AcceleratorError: CUDA error: out of memory"
 

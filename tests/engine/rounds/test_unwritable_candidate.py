@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.errors import InputError
-from tests.support import campaigns, module_case, repos
+from tests.support import repos
+from tests.support.engines import campaigns
+from tests.support.kernels import module_case
 
 
 @pytest.mark.slow

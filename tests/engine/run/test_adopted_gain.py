@@ -11,10 +11,10 @@ from engine.campaign.setup import Setup
 from engine.history import waiting_line
 from engine.journal.records import Candidate
 from harness.devices import inventory
-from tests.support import campaigns
-from tests.support.command_line import kopt
-from tests.support.recorded_workspace import execute, unpack
-from tests.support.waiting_case import costs_at, instant_verdicts, now, past
+from tests.support.dashboards.recorded_workspace import execute, unpack
+from tests.support.engines import campaigns
+from tests.support.engines.waiting_case import costs_at, instant_verdicts, now, past
+from tests.support.programs.command_line import kopt
 
 ID, LARGE, SMALL = "norm_python_cpu_20261123", "856b87dd6c7c", "e280fb8c12f6"
 

@@ -20,7 +20,7 @@ from engine.manifest.load import parse
 from engine.manifest.pool_schema import CliSpec, PoolSpec
 from engine.manifest.schema import BudgetSpec
 from engine.task import Task
-from tests.support import samples
+from tests.support.dashboards import samples
 
 
 def tasks(*trials: int, agents: int = 0) -> list[Task]:

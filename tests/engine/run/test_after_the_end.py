@@ -22,8 +22,8 @@ from engine.journal.write import request
 from engine.manifest import load
 from engine.run import host
 from engine.run.engine import Engine
-from tests.support import campaigns, instant_verdicts
-from tests.support.campaigns import command
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.engines.campaigns import command
 
 INBOX = {"slots": 1, "workers": 1, "backends": ["inbox"]}
 FIRST, LATE = (campaigns.KERNEL.replace("times that", words) for words in ("how often", "count of"))

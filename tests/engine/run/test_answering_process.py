@@ -13,8 +13,8 @@ from engine.journal import lease
 from engine.journal.write import Writer
 from engine.run import host
 from engine.run.engine import Engine
-from tests.support import campaigns, instant_verdicts
-from tests.support.campaigns import command
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.engines.campaigns import command
 
 LATE = campaigns.KERNEL.replace("times that", "count of")
 

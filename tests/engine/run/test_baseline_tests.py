@@ -15,8 +15,9 @@ from engine.run import baseline
 from engine.verify.verifier import commands_of
 from harness.errors import EnvironmentFault
 from harness.verdict import Row, Verdict
-from tests.support import benchmark_case, campaigns
-from tests.support.campaigns import campaign, candidates, reading, run
+from tests.support.benchmarks import benchmark_case
+from tests.support.engines import campaigns
+from tests.support.engines.campaigns import campaign, candidates, reading, run
 
 FAILS = "python -c 'raise SystemExit(3)'"
 Create = Callable[..., Setup]

@@ -11,8 +11,9 @@ from engine.campaign.setup import Setup
 from engine.verify import canary
 from harness.formats import yaml_document
 from harness.verdict import BLIND_CHECK
-from tests.support import benchmark_case, c_benchmark, repos
-from tests.support.campaigns import candidates, command, events, reading, run
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case, c_benchmark
+from tests.support.engines.campaigns import candidates, command, events, reading, run
 
 
 def create(root: Path, files: dict[str, str]) -> Setup:

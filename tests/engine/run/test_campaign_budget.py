@@ -21,7 +21,8 @@ from engine.journal.write import Writer
 from engine.judge.stop_rules import BudgetUsed
 from engine.manifest.schema import BudgetSpec
 from engine.planning.planner import Planner
-from tests.support import campaigns, samples
+from tests.support.dashboards import samples
+from tests.support.engines import campaigns
 
 
 class Clock:

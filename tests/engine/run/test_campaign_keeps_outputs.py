@@ -12,10 +12,11 @@ from engine.campaign import setup as campaigns
 from engine.campaign.artifacts import Artifacts
 from engine.journal.decoded.recorded import verdict_of
 from harness.benchmark.verdict import whole_program
-from tests.support import benchmark_case, repos
-from tests.support.benchmark_case import kernel
-from tests.support.campaigns import campaign, candidates, reading, run
-from tests.support.command_line import answer, error_text, harmless, kopt
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
+from tests.support.benchmarks.benchmark_case import kernel
+from tests.support.engines.campaigns import campaign, candidates, reading, run
+from tests.support.programs.command_line import answer, error_text, harmless, kopt
 
 pytestmark = pytest.mark.slow
 TEST = """\

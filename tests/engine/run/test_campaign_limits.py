@@ -15,10 +15,10 @@ from engine.run import baseline
 from engine.run.running_campaign import RunningCampaign
 from engine.verify.fleet_device import NoDeviceAvailable
 from harness.formats import yaml_document
-from tests.support import campaigns
+from tests.support.engines import campaigns
 from tests.support.paths import SUPPORT
 
-AGENT = SUPPORT / "losing_agent.py"
+AGENT = SUPPORT / "agents/losing_agent.py"
 
 
 def agent(name: str) -> dict[str, Any]:

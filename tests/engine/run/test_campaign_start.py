@@ -16,9 +16,10 @@ from engine.verify import canary
 from harness.benchmark.verdict.canary_check import SHOWN
 from harness.errors import InputError
 from harness.verdict import Verdict
-from tests.support import benchmark_case, repos
-from tests.support import campaigns as kernels
-from tests.support.campaigns import campaign, candidates, reading, run
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
+from tests.support.engines import campaigns as kernels
+from tests.support.engines.campaigns import campaign, candidates, reading, run
 
 
 def create(root: Path, files: dict[str, str] | None = None, **fields: Any) -> campaigns.Setup:

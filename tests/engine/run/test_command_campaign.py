@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.campaign import setup as campaigns
-from tests.support import benchmark_case
-from tests.support.campaigns import campaign, run
+from tests.support.benchmarks import benchmark_case
+from tests.support.engines.campaigns import campaign, run
 
 
 def create(root: Path, **fields: Any) -> campaigns.Setup:

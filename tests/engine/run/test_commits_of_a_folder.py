@@ -10,7 +10,8 @@ import pytest
 from engine.repository.clone import Change
 from engine.run.one_shot import OneShot, OneShotCandidate
 from harness.errors import InputError
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 
 def test_only_the_files_in_the_project_s_folder_of_a_commit_are_judged(tmp_path: Path) -> None:

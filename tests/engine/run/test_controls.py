@@ -18,7 +18,7 @@ from engine.campaign.setup import Setup
 from engine.journal.records import Candidate, Control
 from engine.journal.write import Writer, request
 from engine.run import host
-from tests.support import campaigns, instant_verdicts
+from tests.support.engines import campaigns, instant_verdicts
 from tests.support.json_schema import answer_faults
 from tests.support.paths import ROOT
 

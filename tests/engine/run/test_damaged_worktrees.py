@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.repository.campaign_repo import BEST_FILE
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 
 def user_files(user: Path) -> dict[str, tuple[bytes, int]]:

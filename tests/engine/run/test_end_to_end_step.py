@@ -17,8 +17,9 @@ from engine.run import ending
 from engine.verify.verifier import VerdictRequest
 from harness.benchmark.verdict.whole_program import LEFT_OUT
 from harness.verdict import Evidence, Verdict
-from tests.support import campaigns, rollback_case, samples
-from tests.support.campaigns import reading, run
+from tests.support.dashboards import samples
+from tests.support.engines import campaigns, rollback_case
+from tests.support.engines.campaigns import reading, run
 
 
 @pytest.mark.slow

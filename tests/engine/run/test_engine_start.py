@@ -8,7 +8,7 @@ import pytest
 
 from engine.run import host
 from harness.errors import EnvironmentFault
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 
 def test_engine_that_ends_without_a_word_names_its_log_and_the_free_space(

@@ -15,7 +15,8 @@ import pytest
 from engine.campaign.setup import create
 from engine.journal.read import Reader
 from engine.run import host
-from tests.support import campaigns, instant_verdicts, repos
+from tests.support import repos
+from tests.support.engines import campaigns, instant_verdicts
 
 WIDE = "".join(f"{n}, " for n in range(300))
 

@@ -18,7 +18,8 @@ from engine.campaign import artifacts
 from engine.campaign import setup as campaigns_of
 from engine.run.engine import Engine
 from harness.formats import yaml_document
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 pytestmark = pytest.mark.gpu
 KERNEL = """\

@@ -17,8 +17,10 @@ from engine.campaign.setup import Setup
 from engine.journal.decoded.recorded import verdict_of
 from engine.verify import reference_lines
 from harness.verdict import COMPILED
-from tests.support import campaigns, device_case, module_case, repos
-from tests.support.command_line import kopt
+from tests.support import repos
+from tests.support.engines import campaigns
+from tests.support.kernels import device_case, module_case
+from tests.support.programs.command_line import kopt
 
 pytestmark = pytest.mark.gpu
 SLOW = device_case.LAUNCHER.replace("#define TILE 256  // kopt: knob TILE in [128, 256, 512]",

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import campaigns
-from tests.support.killed_campaign import create, host, is_killed, records
+from tests.support.engines import campaigns
+from tests.support.engines.killed_campaign import create, host, is_killed, records
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 SEED = 20261122

@@ -15,8 +15,8 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.run import host
 from harness.isolation import device_lock
-from tests.support import campaigns
-from tests.support.repair_case import is_killed
+from tests.support.engines import campaigns
+from tests.support.engines.repair_case import is_killed
 
 BUDGET_S = 60.0
 KILLS = 30

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine.workers import agent
-from tests.support import campaigns
-from tests.support.campaigns import command
+from tests.support.engines import campaigns
+from tests.support.engines.campaigns import command
 
 MISSING = "the variable KOPT_TEST_KEY is empty or not set"
 

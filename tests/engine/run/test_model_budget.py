@@ -10,10 +10,11 @@ import pytest
 from engine.campaign.setup import Setup
 from engine.journal.model_costs import ModelBill
 from engine.workers import agent
-from tests.support import agent_case, campaigns, instant_verdicts
-from tests.support.command_line import kopt
-from tests.support.repair_case import start_engine
-from tests.support.scripted_provider import SUBMIT, ScriptedProvider, ScriptedTurn
+from tests.support.agents import agent_case
+from tests.support.agents.scripted_provider import SUBMIT, ScriptedProvider, ScriptedTurn
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.engines.repair_case import start_engine
+from tests.support.programs.command_line import kopt
 
 KEY = "sk-planted-9876543210"
 FASTER = "sed -i 's/PASSES 16/PASSES 1/' scale.c"

@@ -15,9 +15,9 @@ from engine.journal.decoded.plan_event import RoundPlan
 from engine.journal.records import ControlVerb
 from engine.journal.write import request
 from engine.workers import agent
-from tests.support import campaigns
-from tests.support.command_line import kopt
-from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.agents.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.engines import campaigns
+from tests.support.programs.command_line import kopt
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(
     bool(agent.missing_extra()), reason="needs the extra agent")]

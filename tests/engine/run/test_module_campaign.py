@@ -16,8 +16,10 @@ from engine.campaign.setup import Setup
 from engine.journal.decoded.recorded import verdict_of
 from engine.journal.judged_rows import VerdictRow
 from engine.verify import reference_lines
-from tests.support import campaigns, module_case, repos
-from tests.support.command_line import kopt
+from tests.support import repos
+from tests.support.engines import campaigns
+from tests.support.kernels import module_case
+from tests.support.programs.command_line import kopt
 
 BESIDE = """import runpy
 import sys

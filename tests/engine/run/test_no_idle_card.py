@@ -11,7 +11,7 @@ from engine.campaign.setup import Setup
 from engine.rounds.round import RUNNING_STAGES
 from engine.verify.fleet import Fleet
 from engine.verify.fleet_device import NoDeviceAvailable
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 AGENT = "sh -c 'test -f {prompt}; sleep SECONDS; sed -i \"s/PASSES 16/PASSES 1/\" scale.c'"
 AGENTS_ONLY = campaigns.KERNEL.replace(

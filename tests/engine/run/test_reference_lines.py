@@ -18,8 +18,9 @@ from engine.verify import reference_lines
 from harness.errors import Refused
 from kopt_tui.snapshot.snapshot import Focus
 from kopt_tui.snapshot.snapshot_builder import Builder
-from tests.support import campaigns, instant_verdicts, module_case
-from tests.support.command_line import kopt
+from tests.support.engines import campaigns, instant_verdicts
+from tests.support.kernels import module_case
+from tests.support.programs.command_line import kopt
 
 EAGER, COMPILED, CANDIDATE = 40.0, 18.6, 20.0
 LINE = "full: 2.00x of eager (40.0 us), 0.93x of torch.compile (18.6 us), below the bar; " \

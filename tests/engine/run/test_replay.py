@@ -8,7 +8,7 @@ import pytest
 
 from engine.campaign.setup import Setup
 from harness.errors import InputError
-from tests.support import campaigns, instant_verdicts
+from tests.support.engines import campaigns, instant_verdicts
 
 
 def replay(root: Path, source: str, **fields: object) -> Setup:

@@ -9,8 +9,9 @@ import pytest
 
 from engine.campaign import setup as campaigns_of
 from engine.journal.decoded.recorded import verdict_of
-from tests.support import campaigns, repos
-from tests.support.command_line import kopt
+from tests.support import repos
+from tests.support.engines import campaigns
+from tests.support.programs.command_line import kopt
 
 PROBLEM = """import torch
 

@@ -11,8 +11,9 @@ from engine.campaign.setup import Setup
 from engine.history import attempt_digest, history, waiting_line
 from engine.journal.read import Reader
 from kopt_tui.snapshot.campaign_rows import CampaignRows
-from tests.support import campaigns, repos
-from tests.support.waiting_case import (
+from tests.support import repos
+from tests.support.engines import campaigns
+from tests.support.engines.waiting_case import (
     LARGE,
     LARGER,
     RIVAL,

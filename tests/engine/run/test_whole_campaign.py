@@ -8,7 +8,8 @@ import pytest
 
 from engine import context
 from engine.campaign.setup import Setup
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 
 @pytest.fixture(scope="module")

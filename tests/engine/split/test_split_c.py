@@ -13,9 +13,9 @@ from engine.split.languages import conditions
 from engine.split.languages.c_language import C
 from harness.errors import InputError, KoptError, Refused
 from harness.search.space import knobs
-from tests.support import split_case
 from tests.support.paths import EXAMPLES
-from tests.support.split_case import built, divided, group, start, tile_taken
+from tests.support.searches import split_case
+from tests.support.searches.split_case import built, divided, group, start, tile_taken
 
 PLAIN_C = C()
 LONG = group("context >= 1024", {"context": 1024, "heads": 1}, "context=1024", TILE=256)

@@ -16,8 +16,8 @@ from harness.errors import InputError, Refused
 from harness.search.space import knobs
 from harness.tasks import task_file
 from tests.support.paths import EXAMPLES
-from tests.support.split_case import group
-from tests.support.split_python_case import KERNEL, PY, divided
+from tests.support.searches.split_case import group
+from tests.support.searches.split_python_case import KERNEL, PY, divided
 
 
 def tile_taken(source: str, context: int) -> int:

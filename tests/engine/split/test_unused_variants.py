@@ -9,8 +9,8 @@ import pytest
 from engine.split.languages.c_language import C
 from engine.split.unused_variants import without_unused
 from harness.search.space import knobs
-from tests.support import split_case
-from tests.support.split_case import built, divided, group, tile_taken
+from tests.support.searches import split_case
+from tests.support.searches.split_case import built, divided, group, tile_taken
 
 LONG = group("context >= 1024", {"context": 1024, "heads": 1}, "context=1024", TILE=256)
 LONGER = group("context >= 512", {"context": 512, "heads": 1}, TILE=4)

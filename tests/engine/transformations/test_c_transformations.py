@@ -9,7 +9,14 @@ import pytest
 from engine.transformations import transformation_registry
 from engine.transformations.transformation import DoesNotApply, Transformation
 from harness.search.space import knob_proposals, knobs
-from tests.support.c_functions import FUNCTIONS, MATMUL, SOFTMAX, CFunction, compiled, is_close
+from tests.support.kernels.c_functions import (
+    FUNCTIONS,
+    MATMUL,
+    SOFTMAX,
+    CFunction,
+    compiled,
+    is_close,
+)
 from tests.support.paths import EXAMPLES
 
 WANTED = {

@@ -13,7 +13,7 @@ import pytest
 from engine.transformations import transformation_registry
 from engine.transformations.transformation import DoesNotApply
 from harness.search.space import knobs
-from tests.support.c_functions import CFunction, compiled, is_close
+from tests.support.kernels.c_functions import CFunction, compiled, is_close
 
 ON_CPU = """\
 #include <cmath>

@@ -10,8 +10,8 @@ import pytest
 
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.fusion.fused_launches import FusedLaunches
-from tests.support import triton_pairs
-from tests.support.triton_pairs import (
+from tests.support.kernels import triton_pairs
+from tests.support.kernels.triton_pairs import (
     ADD_GELU,
     CHAIN,
     IN_PLACE,

@@ -9,8 +9,8 @@ import pytest
 
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.scalars import NarrowOffsets
-from tests.support import triton_pairs
-from tests.support.triton_sources import ADD, HEAD, RMS_NORM
+from tests.support.kernels import triton_pairs
+from tests.support.kernels.triton_sources import ADD, HEAD, RMS_NORM
 
 ROWS = HEAD + """\
 @triton.jit

@@ -10,8 +10,8 @@ import pytest
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.invariant_loads import InvariantLoads
 from engine.transformations.triton.scalars import BlockReciprocal
-from tests.support import triton_pairs, triton_sources
-from tests.support.triton_sources import HEAD, RMS_NORM, SOFTMAX
+from tests.support.kernels import triton_pairs, triton_sources
+from tests.support.kernels.triton_sources import HEAD, RMS_NORM, SOFTMAX
 
 SCALED_ROWS = HEAD + """\
 @triton.jit

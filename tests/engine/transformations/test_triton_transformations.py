@@ -10,7 +10,7 @@ import pytest
 from engine.transformations import transformation_registry
 from engine.transformations.transformation import DoesNotApply, Transformation
 from harness.search.space import knob_proposals, knobs
-from tests.support.triton_sources import ADD, HEAD, MATMUL, RMS_NORM, SOURCES, differences
+from tests.support.kernels.triton_sources import ADD, HEAD, MATMUL, RMS_NORM, SOURCES, differences
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 WANTED = {

@@ -9,8 +9,8 @@ import pytest
 
 from engine.transformations.transformation import DoesNotApply
 from engine.transformations.triton.unmasked_loops import UnmaskedLoops
-from tests.support import triton_pairs
-from tests.support.triton_sources import HEAD
+from tests.support.kernels import triton_pairs
+from tests.support.kernels.triton_sources import HEAD
 
 ROW = HEAD + """\
 @triton.jit

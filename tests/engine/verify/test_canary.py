@@ -21,8 +21,9 @@ from harness.requests import EvaluateRequest, ReportedRequest
 from harness.settings import Settings, Trees
 from harness.tasks.target import Target
 from harness.verdict import Evidence, Row, Verdict, rejected
-from tests.support import campaigns, repos
-from tests.support.benchmark_case import BENCH, FILES, KERNEL, PLAN, TARGET
+from tests.support import repos
+from tests.support.benchmarks.benchmark_case import BENCH, FILES, KERNEL, PLAN, TARGET
+from tests.support.engines import campaigns
 
 EDIT = ("kernel.py",)
 

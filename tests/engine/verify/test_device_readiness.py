@@ -14,7 +14,7 @@ from harness.errors import DeviceFault, EnvironmentFault
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from harness.runners.startup import unreachable_fault
-from tests.support.kernel_case import target, tree
+from tests.support.kernels.kernel_case import target, tree
 
 PLACE = Place(device="cuda:0", scratch="/nowhere")
 

@@ -16,8 +16,9 @@ from harness.devices import inventory
 from harness.formats import yaml_document
 from harness.settings import Settings, Trees
 from harness.verdict import BLIND_CHECK, Evidence
-from tests.support import benchmark_case, c_benchmark, repos
-from tests.support.benchmark_case import TARGET
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case, c_benchmark
+from tests.support.benchmarks.benchmark_case import TARGET
 
 
 def evidence_on_emptied(root: Path, files: dict[str, str], **settings: Any) -> Evidence:

@@ -31,8 +31,8 @@ from harness.errors import Cancelled, DeviceFault, InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import ErrorLine, EvaluateRequest
 from harness.verdict import Verdict
-from tests.support import campaigns
-from tests.support.processes import until
+from tests.support.engines import campaigns
+from tests.support.programs.processes import until
 
 
 def cards(count: int) -> list[tuple[Device, WarmStart]]:

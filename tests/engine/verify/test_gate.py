@@ -14,7 +14,7 @@ from harness.devices import inventory
 from harness.devices.device import DeviceProcess, DeviceState
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.tenants import StrangerDetector
-from tests.support.fleet_case import GIB, IDLE, TimedFleet, card
+from tests.support.devices.fleet_case import GIB, IDLE, TimedFleet, card
 
 
 @pytest.mark.parametrize(("change", "before", "words"), [

@@ -13,7 +13,7 @@ from harness.isolation import device_lock
 from harness.requests import EvaluateRequest, LoopRequest, Progress
 from harness.search.trials.trials import SearchJob
 from harness.settings import Trees
-from tests.support import c_case
+from tests.support.kernels import c_case
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from harness.errors import Cancelled, EnvironmentFault, InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.requests import ErrorLine
 from harness.verdict import Evidence, Verdict, rejected
-from tests.support.fleet_case import TimedFleet, card
+from tests.support.devices.fleet_case import TimedFleet, card
 
 
 @pytest.mark.parametrize(("stays", "used", "news"), [

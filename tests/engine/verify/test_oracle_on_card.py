@@ -21,8 +21,8 @@ from harness.devices.device import Device, DeviceProcess, DeviceState
 from harness.devices.monitoring import tenants
 from harness.isolation import process_tree
 from harness.isolation.zygote_client import WarmStart
-from tests.support.kept_oracles import started
-from tests.support.processes import until
+from tests.support.judging.kept_oracles import started
+from tests.support.programs.processes import until
 
 CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-kept", arch="sm_90")
 

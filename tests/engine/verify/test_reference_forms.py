@@ -11,7 +11,7 @@ import yaml
 from engine.knowledge.page_files import BUILT_IN
 from engine.verify import reference_forms
 from engine.verify.reference_forms import FORMS
-from tests.support import forked_program
+from tests.support.programs import forked_program
 
 ATTENTION, NORM = "torch.nn.functional.scaled_dot_product_attention", "torch.nn.RMSNorm"
 

@@ -19,7 +19,7 @@ from engine.verify.screener import Screener
 from harness.errors import InputError
 from harness.isolation.zygote_client import WarmStart
 from harness.verdict import Verdict
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 FLIP = """
 import os, sys, time

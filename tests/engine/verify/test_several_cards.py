@@ -23,8 +23,8 @@ from harness.devices.device import Device, DeviceProcess, DeviceState, join_card
 from harness.devices.monitoring import tenants
 from harness.errors import DeviceFault
 from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns
-from tests.support.fleet_case import IDLE, TimedFleet, card
+from tests.support.devices.fleet_case import IDLE, TimedFleet, card
+from tests.support.engines import campaigns
 
 
 def test_verdicts_of_many_threads_never_share_a_card() -> None:

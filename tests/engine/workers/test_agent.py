@@ -23,8 +23,9 @@ from engine.workers.protocol import Report
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
 from harness.errors import InputError
 from harness.isolation import guard
-from tests.support import campaigns, worker_bench
-from tests.support.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
+from tests.support.agents import worker_bench
+from tests.support.agents.scripted_provider import SUBMIT, Fault, ScriptedProvider, ScriptedTurn
+from tests.support.engines import campaigns
 
 KEY = "sk-planted-0123456789"
 LOOK = "cat /proc/*/environ | tr '\\0' '\\n' > seen; env >> seen; cat /proc/*/cmdline >> seen; " \

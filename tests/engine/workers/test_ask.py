@@ -14,7 +14,7 @@ from engine.workers import agent
 from engine.workers.model import model_process
 from engine.workers.model.model_process import RequestAnswer
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
-from tests.support.scripted_provider import TOKENS, ScriptedProvider, ScriptedTurn
+from tests.support.agents.scripted_provider import TOKENS, ScriptedProvider, ScriptedTurn
 
 KEY = "sk-planted-0123456789"
 AGENT = AgentSpec(model="openai/gpt-5", api_base="http://x", key_env="KEY", timeout_s=5)

@@ -21,7 +21,7 @@ from harness.devices import inventory
 from harness.devices.monitoring import tenants
 from harness.isolation import device_lock
 from tests.engine.workers.test_cli_devices import TASK, bench_on, states
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 pytestmark = pytest.mark.gpu
 CYCLES = 3_500_000

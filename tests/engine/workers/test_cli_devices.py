@@ -19,8 +19,9 @@ from harness.devices.device import Device
 from harness.devices.monitoring import tenants
 from harness.isolation import device_lock
 from harness.isolation.zygote_client import WarmStart
-from tests.support import campaigns, worker_bench
-from tests.support.processes import owner
+from tests.support.agents import worker_bench
+from tests.support.engines import campaigns
+from tests.support.programs.processes import owner
 
 CARD = Device(id="cuda:0", kind="nvidia", name="card", uuid="GPU-of-an-agent")
 COUNTS = """\

@@ -14,7 +14,8 @@ from engine.workers.cli import CliWorker
 from engine.workers.protocol import Report
 from engine.workers.transcript import TRANSCRIPT, TranscriptEntry, TranscriptReader
 from kopt_tui.snapshot import phrases
-from tests.support import campaigns, worker_bench
+from tests.support.agents import worker_bench
+from tests.support.engines import campaigns
 from tests.support.paths import SUPPORT
 
 KEY = "sk-planted-0123456789"
@@ -40,7 +41,7 @@ def work(setup: Setup, name: str, root: Path, *, timeout_s: float = 60.0
 
     worker = CliWorker([CliSpec(
         name="coder", template="generic", env=("AGENT_KEY",), timeout_s=timeout_s,
-        command=f"{{python}} {SUPPORT}/streaming_agent.py {name} {{prompt}}")])
+        command=f"{{python}} {SUPPORT}/agents/streaming_agent.py {name} {{prompt}}")])
     bench = worker_bench.bench(setup.target, setup.device, tree, root / "scratch", baseline="",
                                edit=("scale.c",))
     report = worker.work(worker_bench.task("cli", option="coder"), bench, tick, threading.Event())

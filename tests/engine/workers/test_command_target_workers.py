@@ -17,7 +17,8 @@ from engine.workers.protocol import Report, Worker, WorkerBench
 from harness.errors import Refused
 from harness.search.space import knobs
 from harness.search.trials.trials import ConfigRows, LoopResult, Trial
-from tests.support import split_case, worker_bench
+from tests.support.agents import worker_bench
+from tests.support.searches import split_case
 
 
 def run_worker(worker: Worker, bench: WorkerBench, *, trials: int = 9,

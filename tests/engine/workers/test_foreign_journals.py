@@ -9,7 +9,7 @@ import pytest
 
 from engine.journal import database
 from harness.isolation import guard
-from tests.support import campaigns, instant_verdicts
+from tests.support.engines import campaigns, instant_verdicts
 
 LOCK = """\
 import fcntl, sys

@@ -20,10 +20,11 @@ from engine.workers.protocol import WorkerBench
 from harness.errors import InputError
 from harness.isolation import guard
 from tests.engine.workers.test_workers import HARM
-from tests.support import campaigns, hostile_agent, streaming_agent, worker_bench
+from tests.support.agents import hostile_agent, streaming_agent, worker_bench
+from tests.support.engines import campaigns
 from tests.support.paths import SUPPORT
 
-AGENT = SUPPORT / "hostile_agent.py"
+AGENT = SUPPORT / "agents/hostile_agent.py"
 PLANTED = "sk-planted-0123456789abcdef"
 NEVER_PASSED = "sk-not-passed-0123456789"
 

@@ -18,8 +18,9 @@ from engine.coding_agents.agent_templates import names, templates
 from engine.manifest.pool_schema import CliSpec
 from engine.workers.cli import CliWorker
 from engine.workers.transcript import TRANSCRIPT, TranscriptReader
-from tests.support import campaigns, worker_bench
-from tests.support.agent_provider import agent_provider
+from tests.support.agents import worker_bench
+from tests.support.agents.agent_provider import agent_provider
+from tests.support.engines import campaigns
 
 pytestmark = pytest.mark.slow
 KEY = "sk-scripted-0123456789"

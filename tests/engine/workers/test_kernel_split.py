@@ -14,8 +14,9 @@ from harness.devices import inventory
 from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
-from tests.support import campaigns, worker_bench
-from tests.support.kernel_split_case import KERNEL, TARGET
+from tests.support.agents import worker_bench
+from tests.support.engines import campaigns
+from tests.support.searches.kernel_split_case import KERNEL, TARGET
 
 
 @pytest.mark.slow

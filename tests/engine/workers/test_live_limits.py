@@ -16,8 +16,9 @@ from engine.workers.agent import AgentWorker
 from engine.workers.model.attempt_limits import Allowance
 from engine.workers.protocol import Report
 from harness.isolation import device_lock
-from tests.support import campaigns, worker_bench
-from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.agents import worker_bench
+from tests.support.agents.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.engines import campaigns
 
 TASK = worker_bench.task("agent", slot="fixed", round=2, attempt=3)
 pytestmark = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")

@@ -13,7 +13,8 @@ from engine.manifest.pool_schema import CliSpec
 from engine.task import Task
 from engine.workers.cli import CliWorker
 from engine.workers.protocol import Report
-from tests.support import campaigns, worker_bench
+from tests.support.agents import worker_bench
+from tests.support.engines import campaigns
 
 TASK = worker_bench.task("cli", option="agent", hypothesis="fewer passes",
                          subagent="general-kernel-optimization")

@@ -12,7 +12,9 @@ from engine.transformations.transformation import DoesNotApply
 from engine.workers import transform
 from harness.devices import inventory
 from harness.errors import Refused
-from tests.support import c_case, campaigns, worker_bench
+from tests.support.agents import worker_bench
+from tests.support.engines import campaigns
+from tests.support.kernels import c_case
 
 NORMS = """\
 #include <math.h>

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import campaigns
+from tests.support.engines import campaigns
 from tests.support.paths import SUPPORT
 
-AGENT = SUPPORT / "hostile_agent.py"
+AGENT = SUPPORT / "agents/hostile_agent.py"
 
 
 @pytest.mark.slow

@@ -16,10 +16,12 @@ from engine.workers import knob_search
 from engine.workers.knob_search import best_so_far
 from harness.formats import yaml_document
 from harness.isolation import guard
-from tests.support import campaigns, instant_verdicts, repos, worker_bench
+from tests.support import repos
+from tests.support.agents import worker_bench
+from tests.support.engines import campaigns, instant_verdicts
 from tests.support.paths import EXAMPLES, SUPPORT
 
-AGENT = SUPPORT / "hostile_agent.py"
+AGENT = SUPPORT / "agents/hostile_agent.py"
 EXAMPLE = EXAMPLES / "rmsnorm_c"
 HARM = ("fails", "hangs", "floods", "deletes", "plants", "outside", "daemon", "reference", "task",
         "dependency", "huge", "symlink")

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.audit_case import TRITON, C, Files, c, new_dependencies, target, trees, triton
+from tests.support.judging.audit_case import (
+    TRITON,
+    C,
+    Files,
+    c,
+    new_dependencies,
+    target,
+    trees,
+    triton,
+)
 
 PROJECT = "[project]\nname = 'p'\nversion = '1'\ndependencies = ['torch']\n"
 SETUP = "from setuptools import setup\nsetup(name='p', install_requires=['torch'])\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from harness.audit import audit
-from tests.support import device_case
-from tests.support.audit_case import audited_change
-from tests.support.device_case import LAUNCHER
+from tests.support.judging.audit_case import audited_change
+from tests.support.kernels import device_case
+from tests.support.kernels.device_case import LAUNCHER
 
 CALL = "    twice_kernel<<<"
 AT = "int i ="

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.verdict import Finding
-from tests.support.audit_case import (
+from tests.support.judging.audit_case import (
     TRITON,
     Files,
     c,
@@ -17,7 +17,7 @@ from tests.support.audit_case import (
     trees,
     triton,
 )
-from tests.support.audit_evasions import (
+from tests.support.judging.audit_evasions import (
     C_SOURCES,
     PYTHON,
 )

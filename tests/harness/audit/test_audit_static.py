@@ -16,7 +16,7 @@ from harness.search.space import knobs
 from harness.tasks.target import Target
 from harness.tasks.task_file import load
 from harness.verdict import Finding
-from tests.support.audit_case import (
+from tests.support.judging.audit_case import (
     TRITON,
     audited_change,
     c,
@@ -26,7 +26,7 @@ from tests.support.audit_case import (
     trees,
     triton,
 )
-from tests.support.audit_sources import (
+from tests.support.judging.audit_sources import (
     FILLS,
     HOSTILE_C,
     HOSTILE_PYTHON,

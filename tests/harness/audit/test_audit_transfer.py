@@ -11,7 +11,7 @@ from harness.audit.transfer import looks_like_weight, transfer, transfer_of_proj
 from harness.formats.json_codec import from_json, to_json
 from harness.tasks.target import Arg, Target
 from harness.verdict import TraceStep, Transfer
-from tests.support.audit_case import TRITON, audited_change, c, target, trees, triton
+from tests.support.judging.audit_case import TRITON, audited_change, c, target, trees, triton
 
 WEIGHTS = """_packed = {}
 

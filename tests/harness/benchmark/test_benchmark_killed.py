@@ -17,7 +17,9 @@ from harness.formats import yaml_document
 from harness.requests import ErrorLine, ReportedRequest
 from harness.settings import Settings, Trees
 from harness.verdict import Verdict
-from tests.support import benchmark_case, campaigns, repos
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
+from tests.support.engines import campaigns
 
 SLOW = benchmark_case.BENCH.replace("import kernel\n", "import kernel\ntime.sleep(0.4)\n")
 """A benchmark that runs long enough for the test to find it."""

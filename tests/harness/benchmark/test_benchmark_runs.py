@@ -17,7 +17,7 @@ from harness.errors import InputError
 from harness.isolation import device_lock, guard
 from harness.timing.plan import Plan
 from harness.verdict import OWN_TIMES, Verdict
-from tests.support.benchmark_case import judge, kernel, target
+from tests.support.benchmarks.benchmark_case import judge, kernel, target
 
 
 def fault(verdict: Verdict) -> str:

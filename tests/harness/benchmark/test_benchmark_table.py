@@ -14,8 +14,8 @@ from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
 from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
 from harness.timing.plan import Plan
-from tests.support.benchmark_case import TARGET, target
-from tests.support.table_case import A, B, C, pair, reading_of, run, series
+from tests.support.benchmarks.benchmark_case import TARGET, target
+from tests.support.benchmarks.table_case import A, B, C, pair, reading_of, run, series
 
 FAULTS = [
     ("empty-table", (), {}, "b.csv has a header and no rows"),

@@ -21,7 +21,7 @@ from harness.devices.nvidia import REASONS
 from harness.errors import DeviceFault
 from harness.settings import Settings, Trees
 from harness.verdict import Evidence, Verdict
-from tests.support.benchmark_case import judge, kernel
+from tests.support.benchmarks.benchmark_case import judge, kernel
 
 STRANGER = "process 4711 came onto the card"
 FAILS_ONCE = """

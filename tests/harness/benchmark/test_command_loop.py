@@ -21,8 +21,8 @@ from harness.search.strategy import FIRST_FOR_ALL, RoundRobin
 from harness.search.trials.trials import ClassGain, LoopResult, SearchJob, Trial
 from harness.settings import Settings
 from harness.verdict import Config
-from tests.support import split_case
-from tests.support.split_case import TARGET, project
+from tests.support.searches import split_case
+from tests.support.searches.split_case import TARGET, project
 
 
 def searched(folder: Path, *, budget: int = 6, only: tuple[str, ...] = ("TILE",), repeats: int = 0,

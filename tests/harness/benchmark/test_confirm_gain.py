@@ -17,9 +17,15 @@ from harness.devices import inventory
 from harness.devices.device import Device
 from harness.errors import Cancelled, EnvironmentFault
 from harness.verdict import Finding, Verdict
-from tests.support import kernel_time_case as case
-from tests.support.benchmark_case import BENCH, judge
-from tests.support.confirm_case import DRIVER, FAKE_CARD, KERNELS_BEFORE, TRACED, kernel_source
+from tests.support.benchmarks import kernel_time_case as case
+from tests.support.benchmarks.benchmark_case import BENCH, judge
+from tests.support.benchmarks.confirm_case import (
+    DRIVER,
+    FAKE_CARD,
+    KERNELS_BEFORE,
+    TRACED,
+    kernel_source,
+)
 
 
 @pytest.fixture(autouse=True)

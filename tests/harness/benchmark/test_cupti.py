@@ -21,7 +21,7 @@ from harness.benchmark.kernel_time.profile import (
 )
 from harness.benchmark.runs.workdir import CommandEnvironment, WorkingCopy
 from harness.errors import Cancelled
-from tests.support import kernel_time_case as case
+from tests.support.benchmarks import kernel_time_case as case
 
 HEAD = "kopt-kernel-time\t1\t26\t1\n"
 

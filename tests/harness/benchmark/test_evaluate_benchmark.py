@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import benchmark_case, repos
-from tests.support.benchmark_case import BENCH, kernel
-from tests.support.command_line import kopt
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
+from tests.support.benchmarks.benchmark_case import BENCH, kernel
 from tests.support.paths import EXAMPLES
+from tests.support.programs.command_line import kopt
 
 EXAMPLE = EXAMPLES / "command_c"
 

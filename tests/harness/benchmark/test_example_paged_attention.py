@@ -31,9 +31,10 @@ from harness.call_trace import weights
 from harness.formats import yaml_document
 from harness.search.space import knobs
 from harness.verdict import Value
-from tests.support import campaigns, repos
-from tests.support.command_line import answer, kopt
+from tests.support import repos
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import answer, kopt
 
 EXAMPLE = ROOT / "examples" / "paged_attention_c"
 PATCHES = sorted(path.stem for path in (EXAMPLE / "patches").iterdir())

@@ -11,8 +11,8 @@ from harness.benchmark.spec.command_target import Metric
 from harness.benchmark.verdict import benchmark_verdict
 from harness.call_trace.weights import Shape, Weights
 from harness.verdict import HELD_OUT, Verdict
-from tests.support import benchmark_case
-from tests.support.benchmark_case import kernel
+from tests.support.benchmarks import benchmark_case
+from tests.support.benchmarks.benchmark_case import kernel
 
 BENCH = """\
 import csv, sys

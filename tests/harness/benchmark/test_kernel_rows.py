@@ -18,8 +18,8 @@ from harness.benchmark.kernel_time.profile import (
     KernelTimeUnavailable,
 )
 from harness.verdict import Row, Verdict
-from tests.support import benchmark_case, kernel_time_case, rocprof_case
-from tests.support.confirm_case import DRIVER, FAKE_CARD
+from tests.support.benchmarks import benchmark_case, kernel_time_case, rocprof_case
+from tests.support.benchmarks.confirm_case import DRIVER, FAKE_CARD
 
 BENCH = """\
 import csv, random, sys

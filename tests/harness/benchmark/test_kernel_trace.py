@@ -12,10 +12,16 @@ from harness.benchmark.kernel_time.profile import KernelLaunches, kernel_shares
 from harness.devices import inventory
 from harness.devices.device import Device
 from harness.verdict import KernelShare, Row, Verdict
-from tests.support import kernel_time_case as case
-from tests.support import samples
-from tests.support.benchmark_case import BENCH, TARGET, judge
-from tests.support.confirm_case import DRIVER, FAKE_CARD, KERNELS_BEFORE, TRACED, kernel_source
+from tests.support.benchmarks import kernel_time_case as case
+from tests.support.benchmarks.benchmark_case import BENCH, TARGET, judge
+from tests.support.benchmarks.confirm_case import (
+    DRIVER,
+    FAKE_CARD,
+    KERNELS_BEFORE,
+    TRACED,
+    kernel_source,
+)
+from tests.support.dashboards import samples
 
 
 @pytest.fixture(autouse=True)

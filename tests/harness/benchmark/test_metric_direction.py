@@ -9,7 +9,7 @@ from harness.benchmark.spec.command_target import Metric
 from harness.benchmark.spec.metric_units import resolve, unit_in
 from harness.errors import InputError
 from harness.formats import yaml_document
-from tests.support.benchmark_case import MANIFEST
+from tests.support.benchmarks.benchmark_case import MANIFEST
 
 LOWER = ("latency", "time", "elapsed", "duration", "cycles", "delay", "kernel_time", "time_min",
          "forward_latency", "forwardLatency", "Forward Latency", "p50.latency", "GPU-time",

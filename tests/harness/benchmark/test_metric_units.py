@@ -15,7 +15,7 @@ from harness.benchmark.spec.table_rules import check_in
 from harness.benchmark.spec.validate import faults
 from harness.benchmark.verdict import benchmark_rows
 from harness.verdict import Cost
-from tests.support.benchmark_case import TARGET, target
+from tests.support.benchmarks.benchmark_case import TARGET, target
 
 UNITS = [
     ("us_flydsl_ps", "us"), ("fwd_us", "us"), ("Forward TFLOPS", "TFLOPS"), ("time_s", "s"),

@@ -15,7 +15,7 @@ from harness.benchmark.runs.run_pairs import RunPair, Series
 from harness.benchmark.spec.metric_units import RowCost
 from harness.benchmark.verdict import benchmark_rows
 from harness.timing.plan import Plan
-from tests.support.benchmark_case import TARGET, judge, kernel, target
+from tests.support.benchmarks.benchmark_case import TARGET, judge, kernel, target
 
 PLAN = Plan(looks=(3,), alpha=0.05)
 Gains = Sequence[float]

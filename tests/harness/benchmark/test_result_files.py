@@ -20,7 +20,7 @@ from harness.formats import yaml_document
 from harness.formats.json_codec import from_json, to_json
 from harness.requests import ReportedRequest, Request
 from harness.settings import Settings, Trees
-from tests.support.benchmark_case import MANIFEST, TARGET
+from tests.support.benchmarks.benchmark_case import MANIFEST, TARGET
 
 FILES: list[tuple[bytes, list[str], list[list[str]]]] = [
     (b"m,us\n1,2.5\n", ["m", "us"], [["1", "2.5"]]),

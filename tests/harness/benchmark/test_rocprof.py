@@ -13,9 +13,9 @@ from engine.judge.judge import Policy, rule
 from harness.benchmark.kernel_time import rocprof
 from harness.benchmark.kernel_time.profile import KernelLaunches, KernelTimeUnavailable
 from harness.verdict import NO_PROFILER, Verdict
-from tests.support import rocprof_case as case
-from tests.support.benchmark_case import BENCH, judge
-from tests.support.confirm_case import FAKE_CARD
+from tests.support.benchmarks import rocprof_case as case
+from tests.support.benchmarks.benchmark_case import BENCH, judge
+from tests.support.benchmarks.confirm_case import FAKE_CARD
 
 CARD = replace(FAKE_CARD, id="hip:0", kind="amd")
 AUTO = Policy(approval="auto")

@@ -11,7 +11,7 @@ from harness.benchmark.runs.result_table import BenchmarkFault, ResultTable, Tab
 from harness.benchmark.runs.run_pairs import BrokenIncumbent, RunPair
 from harness.benchmark.spec.command_target import CommandTarget, Metric
 from harness.benchmark.spec.metric_units import RowCost
-from tests.support.benchmark_case import TARGET
+from tests.support.benchmarks.benchmark_case import TARGET
 
 US_TARGET = CommandTarget(op="x", command="b", csv="b.csv", check=TARGET.check,
                           metrics=(Metric(name="us"),))

@@ -24,7 +24,7 @@ from harness.errors import DeviceFault, InputError
 from harness.isolation import device_lock
 from harness.isolation.zygote_client import WarmStart
 from harness.settings import Settings
-from tests.support import benchmark_case
+from tests.support.benchmarks import benchmark_case
 
 NAMES = itertools.count()
 WAIT_S = 60.0

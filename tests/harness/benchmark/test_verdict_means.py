@@ -25,7 +25,7 @@ from harness.timing.plan import BlockSizes, Plan
 from harness.timing.timed_slots import Disputes, SlotComparison, TimedSlots
 from harness.verdict import Evidence, Finding, Verdict
 from kopt_tui.cli.output import exit_code, print_verdict
-from tests.support.c_case import target
+from tests.support.kernels.c_case import target
 
 RIGHT = Errors(absolute=0.0, relative=0.0, bad=0, used=0.0, over=0.0, allowed=1e-6)
 

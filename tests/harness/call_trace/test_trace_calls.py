@@ -11,10 +11,11 @@ from engine.run.one_shot import OneShot
 from harness.call_trace import shapes, weights
 from harness.call_trace.counts import CallCount, Counts
 from harness.formats import yaml_document
-from tests.support import benchmark_case, repos
-from tests.support.command_line import answer, error_text, kopt
+from tests.support import repos
+from tests.support.benchmarks import benchmark_case
+from tests.support.judging.trace_case import KIND, START, TWO, counted, project, trace
 from tests.support.paths import ROOT
-from tests.support.trace_case import KIND, START, TWO, counted, project, trace
+from tests.support.programs.command_line import answer, error_text, kopt
 
 # programs, and their calls by (m, n, width)
 

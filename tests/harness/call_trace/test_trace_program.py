@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from harness.call_trace import counts
-from tests.support.command_line import answer, error_text, kopt
+from tests.support.judging.trace_case import KIND, SOURCE, START, TWO, counted, project, trace
 from tests.support.paths import ROOT
-from tests.support.trace_case import KIND, SOURCE, START, TWO, counted, project, trace
+from tests.support.programs.command_line import answer, error_text, kopt
 
 # programs that fail or never call the function
 

@@ -9,7 +9,7 @@ import pytest
 
 from harness.call_trace import watched_calls
 from harness.call_trace.watched_calls import WatchedFunction, WatchedProgram
-from tests.support import watched_case
+from tests.support.kernels import watched_case
 
 
 def watch_own(folder: Path, *, line: int, interpret: bool = False) -> WatchedProgram:

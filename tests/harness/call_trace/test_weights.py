@@ -19,8 +19,8 @@ from harness.errors import InputError
 from harness.formats.json_codec import from_json, to_json
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from tests.support.benchmark_case import TARGET, target
-from tests.support.table_case import A, B, C, pair, run, series, weights_of
+from tests.support.benchmarks.benchmark_case import TARGET, target
+from tests.support.benchmarks.table_case import A, B, C, pair, run, series, weights_of
 
 # the file
 

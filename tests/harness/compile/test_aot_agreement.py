@@ -18,8 +18,8 @@ from harness.compile.kernel_resources import KernelResources
 from harness.search.space import knobs
 from harness.tasks import task_file
 from harness.verdict import Value
-from tests.support import shared_zygotes
 from tests.support.paths import EXAMPLES
+from tests.support.programs import shared_zygotes
 
 SPILLING: dict[str, Value] = {
     "BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "NUM_WARPS": 8, "NUM_STAGES": 4,

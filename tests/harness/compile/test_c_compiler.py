@@ -12,8 +12,8 @@ import pytest
 
 from harness.compile import c_compiler
 from harness.tasks.target import Target
-from tests.support import c_case
-from tests.support.c_case import RIGHT, kernel
+from tests.support.kernels import c_case
+from tests.support.kernels.c_case import RIGHT, kernel
 
 LINE = 64
 

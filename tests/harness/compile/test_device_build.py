@@ -17,8 +17,8 @@ from harness.compile.place import Place
 from harness.errors import EnvironmentFault
 from harness.tasks.target import Launch, Target
 from harness.tasks.task_file import BadField, check
-from tests.support import device_case
-from tests.support.device_case import GLOBAL, LAUNCHER, needs_nvcc, needs_nvrtc
+from tests.support.kernels import device_case
+from tests.support.kernels.device_case import GLOBAL, LAUNCHER, needs_nvcc, needs_nvrtc
 
 LIBRARY = device_case.target(launch=None)
 

@@ -21,7 +21,7 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Target
 from harness.tasks.task_file import load
 from harness.verdict import Value
-from tests.support.kernel_case import tree
+from tests.support.kernels.kernel_case import tree
 from tests.support.paths import EXAMPLES
 
 Config = dict[str, Value]

@@ -11,7 +11,7 @@ from harness.compile.c_compiler import BuildError
 from harness.compile.device_code import toolkits
 from harness.compile.device_code.device_build import DeviceCompiler
 from harness.compile.place import Place
-from tests.support import device_case
+from tests.support.kernels import device_case
 
 SOURCE = device_case.GLOBAL.replace("int i =", "__shared__ float tile[TILE]; tile[threadIdx.x] = 1;"
                                     "\n    __syncthreads();\n    int i =").replace(

@@ -15,9 +15,9 @@ from harness.search.space import knobs
 from harness.tasks.target import Target
 from harness.tasks.task_file import load
 from harness.verdict import Value
-from tests.support import shared_zygotes
-from tests.support.kernel_case import DOUBLE, target, tree
+from tests.support.kernels.kernel_case import DOUBLE, target, tree
 from tests.support.paths import EXAMPLES
+from tests.support.programs import shared_zygotes
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,8 @@ from harness.loop.screening import Screening
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
-from tests.support import shared_zygotes
-from tests.support.kernel_case import DOUBLE, target, tree
+from tests.support.kernels.kernel_case import DOUBLE, target, tree
+from tests.support.programs import shared_zygotes
 
 SLEEP_S = 1.0
 LIMITS = Limits(wall_s=60.0, output_bytes=1 << 20, memory_bytes=4 << 30)

@@ -11,7 +11,7 @@ from harness.compile import kernel
 from harness.compile.place import place_on
 from harness.compile.stream_usage import one_stream
 from harness.devices import inventory
-from tests.support.kernel_case import target
+from tests.support.kernels.kernel_case import target
 
 PLAIN = "import math\nimport torch\nimport triton.language as tl\n"
 CASES: dict[str, tuple[dict[str, str], bool]] = {

@@ -17,9 +17,9 @@ from harness.search.space import knobs
 from harness.tasks.target import Arg, Target
 from harness.tasks.task_file import load
 from harness.verdict import Row
-from tests.support import shared_zygotes
-from tests.support.kernel_case import DOUBLE, HEAD, REFERENCE, target, tree
+from tests.support.kernels.kernel_case import DOUBLE, HEAD, REFERENCE, target, tree
 from tests.support.paths import EXAMPLES
+from tests.support.programs import shared_zygotes
 
 MODULE = DOUBLE + """
 class Model(torch.nn.Module):

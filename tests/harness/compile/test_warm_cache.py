@@ -18,7 +18,7 @@ from harness.isolation import guard
 from harness.settings import Settings, Trees
 from harness.verdict import Verdict, rejected
 from tests.support import repos
-from tests.support.benchmark_case import BENCH, FILES, KERNEL, judge, kernel, target
+from tests.support.benchmarks.benchmark_case import BENCH, FILES, KERNEL, judge, kernel, target
 
 
 def settings_for(campaign: Path, purpose: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.runtime_audit_case import Bench
+from tests.support.judging.runtime_audit_case import Bench
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from harness.isolation.rpc import Peer
 from harness.runners.runner_pool import RunnerPool
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from tests.support import kernel_case
+from tests.support.kernels import kernel_case
 
 RIGHT = "import os, torch\ndef double(x, out):\n    {before}\n    out.copy_(2 * x)\n"
 WRONG = "import torch\ndef double(x, out):\n    out.copy_(2 * x if {exact} else 3 * x)\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.exploits import case
-from tests.exploits.family_x_unseen_values import FOLLOWING, UPDATE, model
+from tests.exploits.families.family_x_unseen_values import FOLLOWING, UPDATE, model
 
 INNER = model(1, UPDATE.replace("self.", "self.inner.")).replace(
     'self.register_buffer("covariance", torch.zeros(64, 64))',

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from harness.correctness import held_out_shapes
 from harness.tasks.target import Arg, ConfigClass
-from tests.support import kernel_case
+from tests.support.kernels import kernel_case
 
 MEASURED = st.lists(st.fixed_dictionaries({"m": st.integers(1, 4096), "n": st.integers(1, 64)}),
                     min_size=1, max_size=8)

@@ -9,7 +9,7 @@ import pytest
 
 from harness.tasks.target import ConfigClass
 from harness.verdict import HELD_OUT
-from tests.support.c_case import FAST, QUICK, SLOW, judge, kernel, target
+from tests.support.kernels.c_case import FAST, QUICK, SLOW, judge, kernel, target
 
 ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 LISTED = "for (int64_t i = 0; i < (n == 8192 ? n : n - 1); i++) out[i] = 2 * x[i];\n"

@@ -15,8 +15,8 @@ from harness.evaluate.evaluate import evaluate
 from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass
 from harness.verdict import Verdict
-from tests.support import kernel_case
-from tests.support.c_case import QUICK
+from tests.support.kernels import kernel_case
+from tests.support.kernels.c_case import QUICK
 
 REFERENCE = """import torch
 from torch.nn import functional as F

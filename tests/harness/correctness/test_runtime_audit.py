@@ -10,7 +10,7 @@ import pytest
 from harness.devices import inventory
 from tests.exploits import problems
 from tests.exploits.problems import Problem
-from tests.support.runtime_audit_case import CALL, THREADS, Bench, c, mix
+from tests.support.judging.runtime_audit_case import CALL, THREADS, Bench, c, mix
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from harness.isolation.rpc import PeerError
 from harness.tasks.target import Target
 from harness.verdict import Finding
 from tests.exploits import case, problems
-from tests.support.runtime_audit_case import Bench, mix
+from tests.support.judging.runtime_audit_case import Bench, mix
 
 pytestmark = pytest.mark.slow
 

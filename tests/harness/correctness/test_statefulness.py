@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from harness.tasks.target import Arg, ConfigClass, Target
-from tests.support import c_case, kernel_case
-from tests.support.c_case import REFERENCE, RIGHT, kernel
-from tests.support.check_case import check
+from tests.support.kernels import c_case, kernel_case
+from tests.support.kernels.c_case import REFERENCE, RIGHT, kernel
+from tests.support.kernels.check_case import check
 
 ONE_CLASS = c_case.target(classes=(ConfigClass(name="even", shape={"n": 1 << 14}),))
 NORMAL = ("normal",)

@@ -16,7 +16,7 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.tasks.task_file import check
 from harness.verdict import Verdict
-from tests.support.c_case import QUICK
+from tests.support.kernels.c_case import QUICK
 
 DOT = """#include <math.h>
 #include <stdint.h>

@@ -21,7 +21,7 @@ from harness.runners.slots.case_memory import CaseMemory
 from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass
 from harness.timing.plan import Plan
-from tests.support.kernel_case import target, tree
+from tests.support.kernels.kernel_case import target, tree
 
 pytestmark = pytest.mark.slow
 TARGET = target(language="python", entry="apply", args=(

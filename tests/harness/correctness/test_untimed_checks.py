@@ -14,7 +14,7 @@ from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.child.oracle.inputs import draw
 from harness.correctness.untimed_checks import FEW, sampled_cases
 from harness.tasks.target import Arg, ConfigClass, Target
-from tests.support.c_case import HEAD, QUICK, SLOW, judge, kernel, target
+from tests.support.kernels.c_case import HEAD, QUICK, SLOW, judge, kernel, target
 
 TWICE = target(classes=(ConfigClass(name="even", shape={"n": 8189}),))
 ONE_PAIR = replace(QUICK, looks=(2,))

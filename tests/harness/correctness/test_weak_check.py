@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.tasks.target import Arg
-from tests.support.check_case import check
-from tests.support.kernel_case import target
+from tests.support.kernels.check_case import check
+from tests.support.kernels.kernel_case import target
 
 
 def test_reduction_to_one_number_is_not_a_weak_check(tmp_path: Path) -> None:

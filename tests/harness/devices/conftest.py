@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.amd_case import install_tool
+from tests.support.devices.amd_case import install_tool
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from engine.verify import gate
 from harness.devices import amd, device, inventory
-from tests.support.nvml_case import DEVICE_DATA
+from tests.support.devices.nvml_case import DEVICE_DATA
 
 
 def test_rocm_smi_is_read(tools: Callable[[str, str], None]) -> None:

@@ -17,8 +17,8 @@ from harness.devices import amd, device, inventory
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.nvidia import NvmlReader
 from harness.errors import EnvironmentFault, InputError
-from tests.support.nvml_case import DEVICE_DATA, RecordedNvml, recorded
-from tests.support.processes import until
+from tests.support.devices.nvml_case import DEVICE_DATA, RecordedNvml, recorded
+from tests.support.programs.processes import until
 
 
 def test_cpu_reports_load_and_memory() -> None:

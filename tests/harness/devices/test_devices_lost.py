@@ -16,8 +16,8 @@ from harness.devices import device, inventory, nvidia
 from harness.devices.call_timeout import BoundedCaller, CallTimeout
 from harness.devices.device import Device
 from harness.errors import DeviceFault
-from tests.support.nvml_case import RecordedNvml, no_known_states, recorded
-from tests.support.processes import until
+from tests.support.devices.nvml_case import RecordedNvml, no_known_states, recorded
+from tests.support.programs.processes import until
 
 __all__ = ["no_known_states"]
 HUNG_S = 0.3

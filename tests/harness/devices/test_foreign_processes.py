@@ -19,7 +19,7 @@ from harness.devices.monitoring.tenants import (
     own_processes,
 )
 from harness.isolation.guard import Guarded
-from tests.support.processes import alive, kill, python, until
+from tests.support.programs.processes import alive, kill, python, until
 
 STRANGER = os.getppid()
 NOBODY = 1 << 23

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from harness.devices import inventory, nvidia
+from tests.support.devices.stand_ins import pynvml as stand_in
 from tests.support.paths import ROOT
-from tests.support.stand_ins import pynvml as stand_in
 
 
 def test_machine_without_a_driver_has_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ def test_stand_in_has_every_name_that_the_harness_uses() -> None:
 @pytest.mark.gpu
 def test_package_and_driver_library_list_the_same_cards() -> None:
     code = "from harness.devices import nvidia as d; print(d.listing().devices)"
-    hidden = f"import sys; sys.path.insert(0, 'tests/support/stand_ins'); {code}"
+    hidden = f"import sys; sys.path.insert(0, 'tests/support/devices/stand_ins'); {code}"
     first, second = (subprocess.run([sys.executable, "-c", program], cwd=ROOT,
                                     capture_output=True, text=True, check=True).stdout
                      for program in (code, hidden))

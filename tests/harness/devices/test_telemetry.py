@@ -19,8 +19,8 @@ from harness.devices.monitoring.telemetry import (
     slowdowns,
 )
 from harness.devices.monitoring.tenants import BY_NUMBER
-from tests.support.processes import until
-from tests.support.telemetry_case import Hanging, block, readings, watch
+from tests.support.devices.telemetry_case import Hanging, block, readings, watch
+from tests.support.programs.processes import until
 
 STRANGER = os.getppid()
 MASKS = {0x8: "hardware slowdown", 0x20: "software thermal slowdown",

@@ -15,13 +15,13 @@ from harness.devices.device import Device, DeviceState
 from harness.devices.monitoring import telemetry
 from harness.devices.monitoring.telemetry_sources import ONE_PROCESS, NvmlSource, sharing_mode
 from harness.devices.nvidia import NvmlReader
+from tests.support.devices.telemetry_case import block, readings, watch
 from tests.support.paths import ROOT
-from tests.support.telemetry_case import block, readings, watch
 
 
 def recorded_nvml(**changes: Any) -> Any:
     pytest.importorskip("pynvml", reason="NVML's Python binding is not installed")
-    from tests.support.nvml_case import RecordedNvml, recorded
+    from tests.support.devices.nvml_case import RecordedNvml, recorded
 
     nvml = RecordedNvml([{**recorded()[1], **changes.pop("card", {})}], **changes)
 

@@ -12,7 +12,7 @@ import pytest
 
 from harness.devices.monitoring import tenants
 from harness.devices.monitoring.tenants import StrangerDetector
-from tests.support.processes import kill, owner, until
+from tests.support.programs.processes import kill, owner, until
 
 STRANGER = os.getppid()
 UNUSED_PID = 1 << 23

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.c_case import Bench
-from tests.support.evaluate_c_case import ONE_CLASS
+from tests.support.kernels.c_case import Bench
+from tests.support.kernels.evaluate_c_case import ONE_CLASS
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from harness.tasks.target import Arg, ConfigClass, Target
 from harness.tasks.task_file import BadField, check
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from tests.support import shared_zygotes
+from tests.support.programs import shared_zygotes
 
 MODEL = """import torch
 import torch.nn as nn

@@ -25,7 +25,7 @@ from harness.formats.json_codec import to_json
 from harness.requests import EvaluateRequest
 from harness.verdict import Verdict
 from tests.support import mutations
-from tests.support.evaluate_entry import MANIFEST, PATCH, TASK, Entry
+from tests.support.programs.evaluate_entry import MANIFEST, PATCH, TASK, Entry
 
 CONFIG = {"PASSES": 1, "FORWARD": 2, "OTHER": 0.5}
 COUNTS = {"manifest": 80, "task": 70, "config": 40, "patch": 20, "request": 40}

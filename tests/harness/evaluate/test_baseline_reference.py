@@ -13,7 +13,7 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.tasks.task_file import BadField, check
 from harness.verdict import Verdict
-from tests.support import shared_zygotes
+from tests.support.programs import shared_zygotes
 
 SOURCE = """\
 import torch

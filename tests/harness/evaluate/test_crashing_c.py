@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from harness.isolation.process_outcome import Limits
-from tests.support.c_case import FAST, RIGHT, Bench, judge, target
-from tests.support.c_case import kernel as c
-from tests.support.evaluate_c_case import ONE_CLASS, SHORT
+from tests.support.kernels.c_case import FAST, RIGHT, Bench, judge, target
+from tests.support.kernels.c_case import kernel as c
+from tests.support.kernels.evaluate_c_case import ONE_CLASS, SHORT
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -17,8 +17,8 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Launch, Target
 from harness.timing.plan import Plan
 from harness.verdict import COMPILED, Verdict
-from tests.support import device_case
-from tests.support.device_case import GLOBAL, LAUNCHER, needs_nvcc
+from tests.support.kernels import device_case
+from tests.support.kernels.device_case import GLOBAL, LAUNCHER, needs_nvcc
 
 pytestmark = pytest.mark.gpu
 QUICK = Plan(looks=(4, 6), alpha=0.05)

@@ -29,9 +29,19 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Arg
 from harness.timing.paired_timing import ClassTiming
 from harness.verdict import Row, Verdict
-from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, judge, settled, target, tree
-from tests.support.c_case import kernel as c
-from tests.support.evaluate_c_case import ONE_CLASS, SHORT
+from tests.support.kernels.c_case import (
+    FAST,
+    QUICK,
+    RIGHT,
+    SLOW,
+    Bench,
+    judge,
+    settled,
+    target,
+    tree,
+)
+from tests.support.kernels.c_case import kernel as c
+from tests.support.kernels.evaluate_c_case import ONE_CLASS, SHORT
 
 SLOWEST = SLOW.replace("k < 4", "k < 40")
 """So slow that no other load of the machine hides the difference from FAST."""

@@ -14,8 +14,8 @@ from harness.search.trials.trials import SearchJob
 from harness.settings import Settings, Trees
 from harness.timing.plan import Plan
 from harness.verdict import COMPILED, Verdict
-from tests.support import device_case
-from tests.support.device_case import GLOBAL, needs_nvrtc
+from tests.support.kernels import device_case
+from tests.support.kernels.device_case import GLOBAL, needs_nvrtc
 
 
 def judge(folder: Path, candidate: str) -> Verdict:

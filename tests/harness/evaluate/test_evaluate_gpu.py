@@ -29,9 +29,9 @@ from harness.tasks.target import Arg, ConfigClass, Target
 from harness.tasks.task_file import load
 from harness.timing.plan import Plan
 from harness.verdict import Value
-from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree
+from tests.support.kernels.kernel_case import DOUBLE, HEAD, judge, target, tree
 from tests.support.paths import EXAMPLES
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 pytestmark = pytest.mark.gpu
 TUNED: dict[str, Value] = {"VARIANT": "whole", "BLOCK": 4096, "PER_THREAD": 16}

@@ -23,7 +23,7 @@ from harness.runners.session import CALL_LIMITS
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.verdict import Evidence
 from kopt_tui.snapshot import verdict_words
-from tests.support.kernel_case import DOUBLE, HEAD, QUICK, Bench, judge, target
+from tests.support.kernels.kernel_case import DOUBLE, HEAD, QUICK, Bench, judge, target
 
 TUNED = DOUBLE.replace("@triton.jit", """@triton.autotune(
     configs=[triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 128})], key=["n"])

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from harness.isolation import guard
-from tests.support.c_case import QUICK, RIGHT, SLOW, Bench, judge, target
-from tests.support.c_case import kernel as c
-from tests.support.evaluate_c_case import ONE_CLASS, SHORT
-from tests.support.processes import mark, marked
+from tests.support.kernels.c_case import QUICK, RIGHT, SLOW, Bench, judge, target
+from tests.support.kernels.c_case import kernel as c
+from tests.support.kernels.evaluate_c_case import ONE_CLASS, SHORT
+from tests.support.programs.processes import mark, marked
 
 CAREFUL = replace(QUICK, alpha=0.001)
 """For tests that must not see a false gain."""

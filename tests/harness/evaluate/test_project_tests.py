@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.isolation import guard
-from tests.support.c_case import FAST, QUICK, Bench, judge, target
+from tests.support.kernels.c_case import FAST, QUICK, Bench, judge, target
 
 ONE_CLASS = replace(target(), classes=target().classes[:1])
 SHORT = replace(QUICK, looks=(2,))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import campaigns, mutations, repos
-from tests.support.evaluate_entry import PATCH, TASK, judged
+from tests.support import mutations, repos
+from tests.support.engines import campaigns
+from tests.support.programs.evaluate_entry import PATCH, TASK, judged
 
 
 @pytest.fixture(scope="module")

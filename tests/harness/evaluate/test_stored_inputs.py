@@ -13,8 +13,8 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from tests.support import shared_zygotes
-from tests.support.bench_case import safetensors
+from tests.support.benchmarks.bench_case import safetensors
+from tests.support.programs import shared_zygotes
 
 ROWS = [3, 0, 3, 1]
 TARGET = Target(

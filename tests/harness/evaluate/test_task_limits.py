@@ -8,7 +8,7 @@ import pytest
 
 from harness.evaluate import task_limits
 from harness.tasks.target import Arg, ConfigClass
-from tests.support.c_case import target
+from tests.support.kernels.c_case import target
 
 INDEX = Arg(name="index", dtype="int32", shape=("n",))
 

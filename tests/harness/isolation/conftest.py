@@ -8,8 +8,8 @@ import pytest
 
 from harness.isolation import shared_zygotes
 from harness.isolation.zygote_client import WarmStart, Zygote, ZygoteKind
-from tests.support import zygote_broker
-from tests.support.zygote_case import kind
+from tests.support.programs import zygote_broker
+from tests.support.programs.zygote_case import kind
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -16,7 +16,7 @@ from harness.child.supervise import confine as namespaces
 from harness.isolation import device_lock, guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
-from tests.support.processes import mark, python
+from tests.support.programs.processes import mark, python
 
 SLEEP = "import time; time.sleep(600)"
 

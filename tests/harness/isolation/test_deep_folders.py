@@ -18,7 +18,7 @@ from harness.benchmark.verdict.whole_program import measure_end_to_end
 from harness.devices import inventory
 from harness.formats import file_copy
 from harness.settings import Settings, Trees
-from tests.support.benchmark_case import judge, kernel
+from tests.support.benchmarks.benchmark_case import judge, kernel
 
 MAKE_DEEP_FOLDERS = f"""
 import os

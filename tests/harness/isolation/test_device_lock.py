@@ -16,8 +16,8 @@ import pytest
 from harness.errors import EnvironmentFault
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Guarded
-from tests.support.device_lock_case import MEASURE, is_held
-from tests.support.processes import kill, mark, marked, owner, python, until
+from tests.support.devices.device_lock_case import MEASURE, is_held
+from tests.support.programs.processes import kill, mark, marked, owner, python, until
 
 HOLDER = """
 from harness.isolation import device_lock as lock

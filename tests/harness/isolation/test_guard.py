@@ -15,8 +15,8 @@ from harness.isolation.confinement import Confine
 from harness.isolation.guard import Guarded
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.isolation.shared_zygotes import SUPERVISORS
-from tests.support.guard_case import DAEMON, SLEEP
-from tests.support.processes import mark, marked, python, until
+from tests.support.programs.guard_case import DAEMON, SLEEP
+from tests.support.programs.processes import mark, marked, python, until
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,18 @@ import pytest
 from harness.isolation import device_lock, guard
 from harness.isolation.confinement import Confine
 from harness.isolation.guard import Guarded
-from tests.support.guard_case import DAEMON, SLEEP, supervisors
 from tests.support.paths import ROOT
-from tests.support.processes import alive, kill, mark, marked, owner, python, resident, until
+from tests.support.programs.guard_case import DAEMON, SLEEP, supervisors
+from tests.support.programs.processes import (
+    alive,
+    kill,
+    mark,
+    marked,
+    owner,
+    python,
+    resident,
+    until,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ import pytest
 from harness.isolation import device_lock, guard
 from harness.isolation.guard import Guarded
 from harness.isolation.process_outcome import Limits
-from tests.support.device_lock_case import MEASURE
-from tests.support.processes import mark, marked, owner, python, until
+from tests.support.devices.device_lock_case import MEASURE
+from tests.support.programs.processes import mark, marked, owner, python, until
 
 BUSY_LOOP = """
 n = 0

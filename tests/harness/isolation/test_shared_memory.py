@@ -19,8 +19,8 @@ from harness.isolation.guard import Guarded
 from harness.isolation.process_outcome import Limits
 from harness.isolation.rpc import Peer
 from harness.isolation.zygote_client import PROGRAM
-from tests.support.device_lock_case import is_held
-from tests.support.processes import python, until
+from tests.support.devices.device_lock_case import is_held
+from tests.support.programs.processes import python, until
 
 BUSY_LOOP = """
 n = 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from harness.isolation import guard, shared_zygotes
 from harness.isolation.zygote_client import ZygoteKind
-from tests.support.forked_command import exit_code
-from tests.support.processes import alive, kill, until
+from tests.support.programs.forked_command import exit_code
+from tests.support.programs.processes import alive, kill, until
 
 PROGRAM = "import json, os, sys; print(json.dumps([os.getenv('A'), sys.argv[1:], [" \
     "os.read(int(word), 9).decode() for word in sys.argv[2:]], 'wave' in sys.modules]))"

@@ -35,8 +35,8 @@ from harness.isolation.zygote_client import (
 )
 from harness.runners.slots.slot_layout import placed
 from tests.support.paths import ROOT
-from tests.support.processes import alive, kill, until
-from tests.support.zygote_case import LIMITS, PLACE, kind, ready, runner
+from tests.support.programs.processes import alive, kill, until
+from tests.support.programs.zygote_case import LIMITS, PLACE, kind, ready, runner
 
 PROBE = """
 import json, os, sys

@@ -18,8 +18,8 @@ from harness.isolation.zygote_client import (
     Zygote,
 )
 from tests.support.paths import ROOT
-from tests.support.processes import alive, kill, until
-from tests.support.zygote_case import kind, ready, runner
+from tests.support.programs.processes import alive, kill, until
+from tests.support.programs.zygote_case import kind, ready, runner
 
 
 def test_dead_zygote_is_started_again() -> None:

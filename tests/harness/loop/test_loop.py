@@ -28,7 +28,7 @@ from harness.search.trials.trial_log import Recorder
 from harness.search.trials.trials import LoopResult, SearchJob, Trial
 from harness.settings import Settings
 from harness.tasks.target import ConfigClass
-from tests.support.c_case import HEAD, REFERENCE, RIGHT, kernel, target, tree
+from tests.support.kernels.c_case import HEAD, REFERENCE, RIGHT, kernel, target, tree
 
 KNOBS = "#define MODE 0  // kopt: knob MODE in [0, 1, 2, 3, 4, 5]\n" + HEAD + f"""
 #if MODE == 3

@@ -19,10 +19,10 @@ from harness.search.space.tunable_source import Space, TunableSource
 from harness.search.strategy import AskTell, PredictedOrder, Strategy, Sweep
 from harness.search.trials.trials import Trial
 from harness.verdict import Config
-from tests.support import campaigns
-from tests.support.command_line import kopt
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
-from tests.support.trial_case import SPACE, tried
+from tests.support.programs.command_line import kopt
+from tests.support.searches.trial_case import SPACE, tried
 
 KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times")
 

@@ -22,9 +22,10 @@ from harness.search.trials import corpus
 from harness.search.trials.trials import SearchJob
 from harness.settings import Settings
 from harness.tasks.target import ConfigClass
-from tests.support import shared_zygotes, trial_turn_case
-from tests.support.kernel_case import target, tree
+from tests.support.kernels.kernel_case import target, tree
 from tests.support.paths import ROOT
+from tests.support.programs import shared_zygotes
+from tests.support.searches import trial_turn_case
 
 FLAGS = """
 LOST, SICK = {lost!r}, {sick!r}
@@ -188,7 +189,7 @@ def test_crashing_initial_configuration_adds_nothing_to_the_corpus(tmp_path: Pat
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.support import trial_turn_case
+from tests.support.searches import trial_turn_case
 from harness.loop.trial_turns import RunningTrial
 
 with trial_turn_case.open_screening(Path(sys.argv[1]), 60.0) as screen:

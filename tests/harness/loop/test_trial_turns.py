@@ -14,7 +14,7 @@ from harness.loop import trial_turns
 from harness.loop.quick_timing import BestQuickTimes
 from harness.loop.screen_methods import TurnScreening
 from harness.loop.screening import Screening
-from tests.support.trial_turn_case import measure, open_screening
+from tests.support.searches.trial_turn_case import measure, open_screening
 
 
 @pytest.fixture(scope="module")

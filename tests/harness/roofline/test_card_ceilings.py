@@ -9,7 +9,7 @@ from harness.devices.device import Device
 from harness.roofline import ceilings
 from harness.tasks.target import Arg, ConfigClass
 from harness.tasks.task_file import load
-from tests.support.kernel_case import target
+from tests.support.kernels.kernel_case import target
 from tests.support.paths import EXAMPLES
 
 

@@ -20,8 +20,8 @@ from harness.roofline.predictor import predict_source
 from harness.tasks.target import Arg, ConfigClass, Target
 from harness.tasks.task_file import load
 from harness.verdict import TRUST, LatencyKind, Verdict
-from tests.support import shared_zygotes
 from tests.support.paths import EXAMPLES
+from tests.support.programs import shared_zygotes
 
 CARDS = {card.name: card for card in datasheets.cards()}
 H200 = CARDS["h200"]

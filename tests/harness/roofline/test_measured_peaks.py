@@ -27,8 +27,8 @@ from harness.roofline.measured_peaks import GpuCeilings
 from harness.settings import Settings, Trees
 from harness.tasks.target import ConfigClass, Target
 from harness.timing.plan import Plan
-from tests.support import shared_zygotes
-from tests.support.kernel_case import DOUBLE, judge, target
+from tests.support.kernels.kernel_case import DOUBLE, judge, target
+from tests.support.programs import shared_zygotes
 
 CARD = Device(id="cuda:0", kind="nvidia", name="NVIDIA H200", uuid="GPU-1", arch="sm_90")
 H200 = GpuCeilings(card="NVIDIA H200", torch="2.13", copy_gb_per_s=4200.0,
@@ -187,10 +187,8 @@ def test_evidence_names_the_measured_rates_of_the_targets_precision(
 
 def test_kopt_gpus_shows_cached_peaks_and_measures_nothing(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.support.command_line import (  # the engine is not on every machine with a card
-        answer,
-        kopt,
-    )
+    # The engine is not on every machine with a card.
+    from tests.support.programs.command_line import answer, kopt
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     listed = answer(kopt("gpus", "--json"))["devices"]

@@ -12,8 +12,8 @@ from harness.compile.triton_aot import Inspection
 from harness.roofline.predictor import MOST_COMPILED, compiler_evidence
 from harness.tasks.target import ConfigClass
 from harness.verdict import Evidence
-from tests.support import shared_zygotes
-from tests.support.kernel_case import DOUBLE, judge, target
+from tests.support.kernels.kernel_case import DOUBLE, judge, target
+from tests.support.programs import shared_zygotes
 
 BIG = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}, interpret_shape={"n": 331}),
                       ConfigClass(name="small", shape={"n": 1 << 20}, interpret_shape={"n": 64})))

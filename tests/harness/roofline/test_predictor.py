@@ -31,9 +31,9 @@ from harness.settings import Settings
 from harness.tasks.target import ConfigClass, Target
 from harness.verdict import Config, Row, Verdict
 from kopt_tui.main import main
-from tests.support import shared_zygotes
-from tests.support.kernel_case import DOUBLE, HEAD, judge, target, tree
+from tests.support.kernels.kernel_case import DOUBLE, HEAD, judge, target, tree
 from tests.support.paths import EXAMPLES
+from tests.support.programs import shared_zygotes
 
 EXAMPLE = EXAMPLES / "softmax_triton" / "manifest.yaml"
 BIG = target(classes=(ConfigClass(name="big", shape={"n": 1 << 26}, interpret_shape={"n": 331},

@@ -9,8 +9,8 @@ import pytest
 
 from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.runners.oracle_client import Oracle
-from tests.support.ring_case import LARGE
-from tests.support.slot_pair import FOUR, FOUR_REFERENCE, OUT, Pair, opened, task
+from tests.support.judging.ring_case import LARGE
+from tests.support.judging.slot_pair import FOUR, FOUR_REFERENCE, OUT, Pair, opened, task
 
 
 @pytest.fixture(scope="module", params=["c", "python"])

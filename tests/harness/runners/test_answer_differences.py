@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harness.child.oracle.arrays_numpy import NumpyArrays
-from tests.support.ring_case import OF_NUMPY, made, numbers, tensor
+from tests.support.judging.ring_case import OF_NUMPY, made, numbers, tensor
 
 VALUES = {"right": 0.0, "off": 0.5, "not a number": math.nan, "infinite": math.inf}
 

@@ -14,8 +14,8 @@ from harness.isolation import device_lock, raw_outputs
 from harness.runners import kept_oracle, oracle_client
 from harness.runners.kept_oracle import OracleShelf
 from harness.runners.oracle_client import OracleError
-from tests.support.kept_oracles import CLASS, pid_of, started
-from tests.support.processes import until
+from tests.support.judging.kept_oracles import CLASS, pid_of, started
+from tests.support.programs.processes import until
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from harness.isolation.rpc import Peer, PeerError
 from harness.runners import kernel_spans
 from harness.runners.kernel_spans import CallProfile, KernelSpan
 from harness.timing.paired_timing import ClassTiming
-from tests.support import forked_program
 from tests.support.paths import ROOT
+from tests.support.programs import forked_program
 
 
 def profile_of(*kernels: tuple[str, float, float], busy_us: float = 10.0) -> CallProfile:

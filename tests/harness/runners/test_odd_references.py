@@ -14,9 +14,10 @@ from harness.devices import inventory
 from harness.runners.oracle_client import Oracle, OracleError
 from harness.runners.slots.case_memory import CaseMemory
 from harness.tasks.target import Arg, ConfigClass, Target
-from tests.support import kernel_case, shared_zygotes
-from tests.support.c_case import tree
-from tests.support.stub_runner import StubRunner
+from tests.support.judging.stub_runner import StubRunner
+from tests.support.kernels import kernel_case
+from tests.support.kernels.c_case import tree
+from tests.support.programs import shared_zygotes
 
 ROWS = ConfigClass(name="rows", shape={"n": 32})
 MASKED = """

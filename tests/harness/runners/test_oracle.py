@@ -22,10 +22,11 @@ from harness.runners.slots.case_memory import CaseMemory
 from harness.search.trials.trials import MOST_TRIALS
 from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass, Target
-from tests.support import kernel_case, shared_zygotes
-from tests.support.c_case import FAST, QUICK, judge, kernel, tree
-from tests.support.c_case import target as c_target
-from tests.support.stub_runner import StubRunner
+from tests.support.judging.stub_runner import StubRunner
+from tests.support.kernels import kernel_case
+from tests.support.kernels.c_case import FAST, QUICK, judge, kernel, tree
+from tests.support.kernels.c_case import target as c_target
+from tests.support.programs import shared_zygotes
 
 CUMULATIVE = "import numpy as np\ndef twice(x):\n    return np.cumsum(x)\n"
 

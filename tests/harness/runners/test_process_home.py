@@ -18,8 +18,8 @@ from harness.runners.process_home import ProcessHome
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
 from tests.harness.runners.test_runner_pool import make_kernel
-from tests.support import kernel_case
-from tests.support.c_case import target
+from tests.support.kernels import kernel_case
+from tests.support.kernels.c_case import target
 
 confined = pytest.mark.skipif(bool(guard.confinement_problem()), reason="needs namespaces")
 

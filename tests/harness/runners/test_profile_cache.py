@@ -13,7 +13,7 @@ from harness.compile.kernel import Kernel
 from harness.compile.place import Place
 from harness.runners.kernel_spans import CallProfile, KernelSpan
 from harness.runners.profile_cache import ProfileCache
-from tests.support.c_case import target as c_target
+from tests.support.kernels.c_case import target as c_target
 
 PROFILE = CallProfile(busy_ns=1e4, kernels=(
     KernelSpan(name="softmax_kernel", launches=1.0, ns=9e3),))

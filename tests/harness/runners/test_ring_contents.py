@@ -11,7 +11,16 @@ from harness.child.oracle import ring as rings
 from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.child.oracle.ring import PARTS, SCATTER
 from harness.child.oracle.tape import Tape
-from tests.support.ring_case import BYTES, LARGE, OF_NUMPY, SIDES, made, redraw, tensor, words
+from tests.support.judging.ring_case import (
+    BYTES,
+    LARGE,
+    OF_NUMPY,
+    SIDES,
+    made,
+    redraw,
+    tensor,
+    words,
+)
 
 
 @pytest.mark.parametrize("dtype", BYTES)

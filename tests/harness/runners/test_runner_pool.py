@@ -19,9 +19,9 @@ from harness.isolation.rpc import Peer
 from harness.runners import context_queue
 from harness.runners.runner_pool import RunnerPool
 from harness.runners.session import PYTHON_LIMITS
-from tests.support import shared_zygotes
-from tests.support.kernel_case import Bench, target
-from tests.support.processes import until
+from tests.support.kernels.kernel_case import Bench, target
+from tests.support.programs import shared_zygotes
+from tests.support.programs.processes import until
 
 LONG_S = 120.0
 SOURCE = "import os\ndef double(x, out):\n    out.fill_(os.getpid())\n"

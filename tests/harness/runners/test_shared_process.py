@@ -17,7 +17,7 @@ from harness.settings import Settings, Trees
 from harness.tasks.target import Arg, ConfigClass
 from harness.timing.plan import Plan
 from harness.verdict import Verdict
-from tests.support.kernel_case import target, tree
+from tests.support.kernels.kernel_case import target, tree
 
 pytestmark = pytest.mark.slow
 TARGET = target(language="python", args=(

@@ -15,7 +15,7 @@ from harness.runners.oracle_client import Oracle
 from harness.runners.slots.case_memory import CaseMemory
 from harness.tasks.target import Arg
 from harness.timing.timed_slots import SlotComparison
-from tests.support.slot_pair import (
+from tests.support.judging.slot_pair import (
     COUNT,
     FOUR,
     INPUTS,
@@ -25,7 +25,7 @@ from tests.support.slot_pair import (
     right,
     task,
 )
-from tests.support.stub_runner import StubRunner
+from tests.support.judging.stub_runner import StubRunner
 
 # The reference
 

@@ -10,7 +10,7 @@ import pytest
 from harness.runners.oracle_client import Oracle
 from harness.runners.slots.slot_ring import SIDES
 from harness.timing.timed_slots import SlotComparison
-from tests.support.slot_pair import (
+from tests.support.judging.slot_pair import (
     COUNT,
     INPUTS,
     SLOTS,

@@ -13,7 +13,7 @@ from harness.case import DISTRIBUTIONS
 from harness.child.oracle.arrays_numpy import NumpyArrays
 from harness.child.oracle.inputs import draw
 from harness.child.oracle.tape import Tape
-from tests.support.ring_case import made, redraw
+from tests.support.judging.ring_case import made, redraw
 
 KINDS = ["normal", "wide", "constant", "structured"]
 

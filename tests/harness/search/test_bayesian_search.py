@@ -20,7 +20,7 @@ from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.bayesian.gaussian_process import GaussianProcess, Hyperparameters, Points
 from harness.search.space.tunable_source import Observation, Space, of_knobs
 from harness.verdict import Config, Value
-from tests.support.search_case import ask_all, config_key, knob
+from tests.support.searches.search_case import ask_all, config_key, knob
 
 
 def space(*sizes: int) -> Space:

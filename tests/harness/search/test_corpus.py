@@ -17,8 +17,8 @@ from harness.search.space.knobs import Knob
 from harness.search.space.tunable_source import Observation, Space
 from harness.search.trials import corpus
 from harness.search.trials.corpus import Record
-from tests.support.c_case import target
-from tests.support.trial_case import trial
+from tests.support.kernels.c_case import target
+from tests.support.searches.trial_case import trial
 
 KNOBS = (Knob(name="A", line=1, value=2, choices=(1, 2, 4)),
          Knob(name="B", line=2, value=0.5, choices=(0.5, 0.25)),

@@ -14,8 +14,8 @@ from harness.search.space.tunable_source import complexity
 from harness.search.strategy import AskTell, Incumbent
 from harness.search.trials.trials import Trial
 from harness.verdict import Config
-from tests.support.search_case import config_key
-from tests.support.trial_case import SPACE, trial, tried
+from tests.support.searches.search_case import config_key
+from tests.support.searches.trial_case import SPACE, trial, tried
 
 
 def predicted(us: float, config: Config | None = None) -> Trial:

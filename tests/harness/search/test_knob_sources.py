@@ -10,7 +10,7 @@ from harness.search.bayesian.bayesian_search import BayesianSearch
 from harness.search.space import knobs
 from harness.search.space.tunable_source import of_knobs
 from harness.verdict import Value
-from tests.support.search_case import config_key
+from tests.support.searches.search_case import config_key
 
 NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,6}", fullmatch=True)
 

@@ -19,7 +19,7 @@ from harness.search.bayesian.config_table import ConfigTable
 from harness.search.space import constraints
 from harness.search.space.tunable_source import Space, of_knobs
 from harness.verdict import Value
-from tests.support.search_case import ask_all, config_key, knob
+from tests.support.searches.search_case import ask_all, config_key, knob
 
 
 def test_only_configurations_that_meet_the_requirements_are_proposed() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harness.search.trials import trials_tsv
 from harness.search.trials.trials import Trial
 from tests.support.paths import ROOT
-from tests.support.trial_case import trial
+from tests.support.searches.trial_case import trial
 
 SEED_001 = ["experiment", "tag", "loop", "model", "gpu", "regime", "correctness", "latency_us",
             "pct_of_roofline", "schedule_id", "kernel_id", "description"]

@@ -14,7 +14,7 @@ from harness.errors import IncumbentFault
 from harness.isolation.rpc import Peer
 from harness.runners.runner_pool import RunnerPool
 from harness.tasks.target import ConfigClass
-from tests.support.c_case import FAST, RIGHT, Bench, judge, kernel, target
+from tests.support.kernels.c_case import FAST, RIGHT, Bench, judge, kernel, target
 
 
 @pytest.fixture(scope="module")

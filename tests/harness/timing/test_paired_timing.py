@@ -32,8 +32,8 @@ from harness.timing.stats import Estimate, estimate
 from harness.timing.timed_block import WarmupAnswer
 from harness.timing.timed_slots import SlotSource
 from harness.verdict import Evidence
-from tests.support import kernel_case
-from tests.support.c_case import FAST, QUICK, RIGHT, SLOW, Bench, kernel, target
+from tests.support.kernels import kernel_case
+from tests.support.kernels.c_case import FAST, QUICK, RIGHT, SLOW, Bench, kernel, target
 
 ONE_CLASS = target(classes=(ConfigClass(name="even", shape={"n": 8192}),))
 

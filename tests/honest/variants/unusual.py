@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.exploits import family_x_unseen_values as family_x
+from tests.exploits.families import family_x_unseen_values as family_x
 from tests.honest.case import Honest, problems
 from tests.honest.variants.c_variants import c
 from tests.honest.variants.variant import Variant

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import repos
-from tests.support.new_benchmark_case import FILES
+from tests.support.benchmarks.new_benchmark_case import FILES
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 from docs import write_schemas
 from kopt_tui.cli.parser import ErrorReport, answer_schema
 from kopt_tui.main import VERBS
-from tests.support import recorded_workspace
-from tests.support.command_line import answer, kopt, write_campaign
+from tests.support.dashboards import recorded_workspace
 from tests.support.json_schema import answer_faults, faults
+from tests.support.programs.command_line import answer, kopt, write_campaign
 
 FOR_PEOPLE = {"attach", "demo", "mcp"}
 """Verbs that open a screen or speak another protocol."""

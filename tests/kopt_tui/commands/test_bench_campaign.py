@@ -10,7 +10,9 @@ import pytest
 
 from engine.campaign import setup as campaign_setup
 from harness.formats import yaml_document
-from tests.support import bench_case, bench_schemas, campaigns, json_schema, repos
+from tests.support import json_schema, repos
+from tests.support.benchmarks import bench_case, bench_schemas
+from tests.support.engines import campaigns
 
 SLOW = """import torch
 

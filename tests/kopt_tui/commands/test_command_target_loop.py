@@ -12,7 +12,8 @@ from engine.run.space_document import Proposal
 from harness.search.trials import trial_log
 from kopt_tui.cli.parser import answer_schema
 from kopt_tui.main import main
-from tests.support import benchmark_case, campaigns
+from tests.support.benchmarks import benchmark_case
+from tests.support.engines import campaigns
 from tests.support.json_schema import answer_faults, faults
 
 KERNEL = ("COST = 100.0  # kopt: knob COST in [100.0, 80.0, 60.0] what it costs\n"

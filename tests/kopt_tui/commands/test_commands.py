@@ -15,8 +15,15 @@ import pytest
 
 from engine.journal.write import Writer
 from kopt_tui.main import MODULES, VERBS
-from tests.support.command_line import NAME, answer, error_text, harmless, kopt, write_campaign
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import (
+    NAME,
+    answer,
+    error_text,
+    harmless,
+    kopt,
+    write_campaign,
+)
 
 
 def test_help_lists_every_verb_and_each_has_a_module() -> None:

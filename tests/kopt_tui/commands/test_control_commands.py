@@ -15,7 +15,14 @@ from engine.journal import lease
 from engine.journal.read import Reader
 from engine.journal.records import Control
 from engine.journal.write import Writer
-from tests.support.command_line import NAME, answer, converse, error_text, kopt, write_campaign
+from tests.support.programs.command_line import (
+    NAME,
+    answer,
+    converse,
+    error_text,
+    kopt,
+    write_campaign,
+)
 
 WAITING = "dd44" * 5
 

@@ -15,8 +15,10 @@ from engine.run.one_shot import OneShot
 from harness.errors import InputError
 from harness.search.space import knob_proposals
 from kopt_tui.main import main
-from tests.support import campaigns, device_case, repos
-from tests.support.command_line import answer, kopt
+from tests.support import repos
+from tests.support.engines import campaigns
+from tests.support.kernels import device_case
+from tests.support.programs.command_line import answer, kopt
 
 PLAIN = "\n".join(line.partition("  /*")[0].replace("PASSES", "UNROLL")
                   for line in campaigns.KERNEL.splitlines()) + "\n"

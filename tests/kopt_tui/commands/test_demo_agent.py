@@ -15,8 +15,8 @@ from engine.journal.records import Candidate
 from engine.workers import agent
 from engine.workers.transcript import TranscriptReader
 from harness.devices import inventory
-from tests.support import campaigns
-from tests.support.command_line import kopt
+from tests.support.engines import campaigns
+from tests.support.programs.command_line import kopt
 
 needs_extra = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
 

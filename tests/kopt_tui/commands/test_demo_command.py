@@ -12,7 +12,7 @@ from engine.journal import lease
 from engine.journal.write import Writer
 from kopt_tui.commands import demo
 from kopt_tui.dashboard import launch
-from tests.support.dashboard_journal import CAMPAIGN, Journal, candidate_id, make
+from tests.support.dashboards.dashboard_journal import CAMPAIGN, Journal, candidate_id, make
 
 
 def leave_dashboard(workspace: Path, campaign: str, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -11,8 +11,11 @@ from engine.split import specialise
 from engine.split.languages.python_language import Python
 from harness.formats import yaml_document
 from harness.search.space import tuning_table
-from tests.support import bench_case, bench_schemas, export_case, json_schema, repos, split_case
-from tests.support.command_line import answer, error_text, kopt
+from tests.support import json_schema, repos
+from tests.support.benchmarks import bench_case, bench_schemas
+from tests.support.dashboards import export_case
+from tests.support.programs.command_line import answer, error_text, kopt
+from tests.support.searches import split_case
 
 MODEL = "class Model:\n    pass\n\n\ndef get_inputs():\n    return []\n"
 MODULE = {"kind": "kernel", "op": "m", "language": "python", "entry": "Model", "returns": True,

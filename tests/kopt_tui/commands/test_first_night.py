@@ -13,8 +13,8 @@ from engine.journal.write import Writer
 from kopt_tui.snapshot import phrases
 from kopt_tui.snapshot.snapshot import Focus, SlotRow, Snapshot
 from kopt_tui.snapshot.snapshot_builder import Builder
-from tests.support import samples
-from tests.support.command_line import NAME, answer, kopt, write_campaign
+from tests.support.dashboards import samples
+from tests.support.programs.command_line import NAME, answer, kopt, write_campaign
 
 
 def test_report_says_that_the_engine_is_gone(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from harness.verdict import Evidence, Verdict
 from kopt_tui.cli import stage_line
 from kopt_tui.cli.gpu_gate import company_notes
 from kopt_tui.main import main
-from tests.support import campaigns
+from tests.support.engines import campaigns
 
 CARDS = tuple(Device(id=f"cuda:{index}", kind="nvidia", name="NVIDIA H200", index=index,
                      uuid=f"GPU-verbs-{os.getpid()}-{index}", memory_bytes=141 << 30, arch="sm_90")

@@ -15,8 +15,16 @@ from engine.manifest import load
 from engine.manifest.schema import Manifest
 from engine.repository.campaign_repo import CampaignRepo
 from engine.repository.patches.patch import parse
-from tests.support import repos, samples
-from tests.support.command_line import NAME, PATCH, answer, error_text, kopt, write_campaign
+from tests.support import repos
+from tests.support.dashboards import samples
+from tests.support.programs.command_line import (
+    NAME,
+    PATCH,
+    answer,
+    error_text,
+    kopt,
+    write_campaign,
+)
 
 LINE = "float line_3(float x) { return x + x + x; }"
 

@@ -17,8 +17,8 @@ from harness.benchmark.runs.run_pairs import BrokenIncumbent
 from harness.benchmark.spec.command_target import BenchmarkMode, CheckColumn, CommandTarget, Metric
 from harness.devices import inventory
 from harness.errors import InputError
-from tests.support.command_line import kopt
-from tests.support.new_benchmark_case import BENCH
+from tests.support.benchmarks.new_benchmark_case import BENCH
+from tests.support.programs.command_line import kopt
 
 
 @pytest.mark.parametrize(("names", "check", "metrics"), [

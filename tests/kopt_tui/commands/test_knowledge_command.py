@@ -9,7 +9,7 @@ import pytest
 
 from engine.knowledge import page_library
 from kopt_tui.main import main
-from tests.support import recorded_workspace
+from tests.support.dashboards import recorded_workspace
 
 
 def test_list_and_show_print_every_page(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,10 +18,12 @@ from harness.requests import EvaluateRequest
 from harness.search.trials.trials import LoopResult
 from harness.verdict import Verdict
 from kopt_tui.main import main
-from tests.support import campaigns, processes, repos
-from tests.support.command_line import error_text, kopt
+from tests.support import repos
+from tests.support.engines import campaigns
 from tests.support.json_schema import answer_faults
 from tests.support.paths import ROOT
+from tests.support.programs import processes
+from tests.support.programs.command_line import error_text, kopt
 
 KERNEL = campaigns.KERNEL.replace("in [1, 16] times", f"in {list(range(1, 17))} times").replace(
     "in [1, 2] steps", "in [1, 2] reserved: steps")

@@ -13,7 +13,8 @@ from engine.journal.write import Writer
 from engine.repository import git
 from engine.repository.campaign_repo import CampaignRepo
 from kopt_tui.main import main
-from tests.support import campaigns, repos
+from tests.support import repos
+from tests.support.engines import campaigns
 
 
 @pytest.fixture

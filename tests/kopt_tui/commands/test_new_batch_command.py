@@ -10,8 +10,8 @@ from engine.journal.write import Writer
 from engine.manifest import load
 from kopt_tui.cli import batch_runs
 from tests.kopt_tui.commands.test_new_module_command import PROBLEM
-from tests.support import samples
-from tests.support.command_line import answer, error_text, kopt
+from tests.support.dashboards import samples
+from tests.support.programs.command_line import answer, error_text, kopt
 
 
 @pytest.fixture(scope="module")

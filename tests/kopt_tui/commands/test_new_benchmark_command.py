@@ -15,8 +15,8 @@ from engine.manifest import load
 from harness.isolation import device_lock
 from kopt_tui.main import main
 from tests.support import repos
-from tests.support.command_line import answer, converse, kopt
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import answer, converse, kopt
 
 
 def test_parameters_are_inferred_and_written_without_questions(project: Path) -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from harness.tasks import task_file
 from harness.tasks.target import Target
-from tests.support import bench_case, repos
-from tests.support.command_line import answer, error_text, kopt
+from tests.support import repos
+from tests.support.benchmarks import bench_case
+from tests.support.programs.command_line import answer, error_text, kopt
 
 
 @pytest.fixture

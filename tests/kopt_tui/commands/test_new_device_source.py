@@ -10,9 +10,9 @@ from engine.manifest import load
 from harness.formats.expression import whole
 from harness.tasks import task_file
 from harness.tasks.target import Launch
-from tests.support import device_case
-from tests.support.command_line import error_text, kopt
-from tests.support.device_case import GLOBAL, LAUNCHER
+from tests.support.kernels import device_case
+from tests.support.kernels.device_case import GLOBAL, LAUNCHER
+from tests.support.programs.command_line import error_text, kopt
 
 CLASSES = ("--scalar", "factor=2.0", "--class", "odd: n=331", "--class", "big: n=4194304")
 

@@ -12,10 +12,11 @@ import pytest
 from engine.manifest import load
 from harness.isolation import device_lock
 from harness.tasks import task_file
-from tests.support import repos, watched_case
-from tests.support.command_line import answer, error_text, kopt
+from tests.support import repos
+from tests.support.kernels import watched_case
 from tests.support.paths import ROOT
-from tests.support.processes import until
+from tests.support.programs.command_line import answer, error_text, kopt
+from tests.support.programs.processes import until
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from harness.tasks import task_file
 from harness.tasks.target import Arg
-from tests.support.command_line import answer, kopt
+from tests.support.programs.command_line import answer, kopt
 
 HISTOGRAM = """#include <string.h>
 void histogram(const int *value, int n, int *count, int bins) {

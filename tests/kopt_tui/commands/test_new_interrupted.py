@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kopt_tui.cli.new import written_files
-from tests.support.command_line import error_text, kopt
+from tests.support.programs.command_line import error_text, kopt
 
 MODULE = """import torch
 

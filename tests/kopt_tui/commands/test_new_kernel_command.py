@@ -14,7 +14,7 @@ from engine.manifest import load
 from harness.tasks import task_file
 from kopt_tui.cli.new import new_kernel
 from tests.support import repos
-from tests.support.command_line import EXAMPLE, answer, converse, error_text, kopt
+from tests.support.programs.command_line import EXAMPLE, answer, converse, error_text, kopt
 
 SHAPES = ("--shape", "x=rows,cols", "--shape", "weight=cols", "--shape", "out=rows,cols")
 DRAFTED = (*SHAPES, "--scalar", "eps=1e-6", "--class", "tall: rows=64 cols=8",

@@ -8,7 +8,7 @@ import pytest
 
 from harness.tasks import task_file
 from tests.support import repos
-from tests.support.command_line import answer, error_text, kopt
+from tests.support.programs.command_line import answer, error_text, kopt
 
 CONVOLUTION = """void blur(const float *in, float *out, int n) {
     for (int i = 0; i < n; i++) out[i] = 0.5f * in[i];

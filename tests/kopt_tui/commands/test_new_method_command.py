@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.tasks import task_file
-from tests.support import repos, watched_case
-from tests.support.command_line import answer, error_text, kopt
+from tests.support import repos
+from tests.support.kernels import watched_case
+from tests.support.programs.command_line import answer, error_text, kopt
 
 TRITON = """\
 import torch

@@ -14,7 +14,7 @@ from harness.verdict import Row, Verdict
 from kopt_tui.cli import gpu_gate
 from kopt_tui.main import main
 from tests.support import repos
-from tests.support.command_line import answer, error_text, kopt
+from tests.support.programs.command_line import answer, error_text, kopt
 
 PROBLEM = """import torch
 import torch.nn as nn

@@ -13,7 +13,7 @@ from engine.discovery.project import sources
 from engine.manifest.load import load
 from harness.errors import InputError
 from tests.support import repos
-from tests.support.command_line import converse, kopt
+from tests.support.programs.command_line import converse, kopt
 
 KERNEL = """void scale(long n, float a, float *y) {
     for (long i = 0; i < n; i++) y[i] *= a;

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.tasks import task_file
 from tests.support import repos
-from tests.support.command_line import answer, kopt
+from tests.support.programs.command_line import answer, kopt
 
 HEAT = """#include <stdio.h>
 #define N 96

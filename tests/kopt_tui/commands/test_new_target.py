@@ -11,7 +11,7 @@ from harness.errors import InputError, Refused
 from kopt_tui.cli.new import new_target
 from kopt_tui.main import main
 from tests.support import repos
-from tests.support.command_line import EXAMPLE
+from tests.support.programs.command_line import EXAMPLE
 
 MODULE = "class Model: ...\ndef get_inputs(): ...\ndef get_init_inputs(): ...\n"
 

@@ -14,7 +14,8 @@ import pytest
 
 from engine.journal import lease
 from engine.journal.write import Writer, request
-from tests.support.command_line import (
+from tests.support.paths import ROOT
+from tests.support.programs.command_line import (
     NAME,
     PATCH,
     answer,
@@ -24,7 +25,6 @@ from tests.support.command_line import (
     kopt,
     write_campaign,
 )
-from tests.support.paths import ROOT
 
 
 def test_status_says_what_the_engine_of_a_waiting_campaign_does(tmp_path: Path) -> None:

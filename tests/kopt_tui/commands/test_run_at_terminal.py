@@ -14,10 +14,10 @@ from engine.journal.read import Reader
 from engine.journal.write import Writer
 from engine.run import host
 from kopt_tui.cli import event_stream
-from tests.support import campaigns
-from tests.support.command_line import converse, kopt
+from tests.support.dashboards.recorded_workspace import execute
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
-from tests.support.recorded_workspace import execute
+from tests.support.programs.command_line import converse, kopt
 
 
 def test_failing_reference_is_reported_before_kopt_run_returns(tmp_path: Path) -> None:

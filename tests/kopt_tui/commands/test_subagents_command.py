@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine.campaign.setup import create
-from tests.support import campaigns, harness_case, repos
-from tests.support.command_line import answer, kopt
+from tests.support import repos
+from tests.support.agents import harness_case
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import answer, kopt
 
 GENERAL = "general-kernel-optimization"
 

@@ -12,8 +12,8 @@ from engine.campaign import setup as campaign_setup
 from harness.search.space.tunable_source import TunableSource
 from harness.search.trials import corpus
 from kopt_tui.commands.submit import read_changes
-from tests.support import campaigns
-from tests.support.command_line import error_text, kopt
+from tests.support.engines import campaigns
+from tests.support.programs.command_line import error_text, kopt
 
 
 def second_campaign(root: Path) -> campaign_setup.Setup:

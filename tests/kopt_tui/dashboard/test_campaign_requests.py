@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from kopt_tui.control import ControlRequest, send
-from tests.support.dashboard_control_case import (
+from tests.support.dashboards.dashboard_control_case import (
     NARROW,
     controls,
     engine_writer,
     make_workspace,
     open_dialog,
 )
-from tests.support.dashboard_journal import (
+from tests.support.dashboards.dashboard_journal import (
     CAMPAIGN,
     NOW,
     Journal,
 )
-from tests.support.dashboard_pilot import open_app, shown, until
+from tests.support.dashboards.dashboard_pilot import open_app, shown, until
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from kopt_tui.widgets.bottleneck_pane import BottleneckPane
 from kopt_tui.widgets.classes_pane import class_lines
 from kopt_tui.widgets.slots_pane import StreamPane
 from kopt_tui.widgets.tones import Line
-from tests.support import samples
+from tests.support.dashboards import samples
 
 NAMES = ("mtp=1 context=256", "mtp=1 context=2048", "mtp=2 context=256")
 

@@ -12,19 +12,19 @@ from engine.journal.decoded.patch_review import PatchReview
 from engine.journal.read import Reader
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
-from tests.support.dashboard_control_case import (
+from tests.support.dashboards.dashboard_control_case import (
     NARROW,
     controls,
     engine_writer,
     make_workspace,
     open_dialog,
 )
-from tests.support.dashboard_journal import (
+from tests.support.dashboards.dashboard_journal import (
     CAMPAIGN,
     Journal,
     candidate_id,
 )
-from tests.support.dashboard_pilot import open_app, shown, until
+from tests.support.dashboards.dashboard_pilot import open_app, shown, until
 
 WAITING = candidate_id(3, "plan-1")
 

@@ -15,7 +15,7 @@ from engine.journal.write import Writer
 from kopt_tui.snapshot import feed as feeds
 from kopt_tui.snapshot.feed import Feed
 from kopt_tui.snapshot.snapshot import Focus, Snapshot
-from tests.support.dashboard_journal import (
+from tests.support.dashboards.dashboard_journal import (
     CAMPAIGN,
     NOW,
     Journal,

@@ -18,10 +18,10 @@ from engine.journal.liveness import Lease
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.base import KoptScreen
 from kopt_tui.widgets.keys import KEYS
-from tests.support import transcript_case
-from tests.support.dashboard_journal import CAMPAIGN, make, own
-from tests.support.dashboard_pilot import open_app, until
-from tests.support.dashboard_terminal import Terminal, dashboard
+from tests.support.agents import transcript_case
+from tests.support.dashboards.dashboard_journal import CAMPAIGN, make, own
+from tests.support.dashboards.dashboard_pilot import open_app, until
+from tests.support.dashboards.dashboard_terminal import Terminal, dashboard
 
 TYPED = sorted({name for key in KEYS for name in key.keys.split(",")} | {
     *"keptrulds!3é日", "backspace", "space", "f1", "delete", "ctrl+q", "ctrl+z", "ctrl+backslash"})

@@ -10,9 +10,9 @@ import pytest
 from textual.pilot import Pilot
 
 from engine.journal.liveness import Lease
-from tests.support import transcript_case
-from tests.support.dashboard_journal import CAMPAIGN, make, own
-from tests.support.dashboard_pilot import open_app, until
+from tests.support.agents import transcript_case
+from tests.support.dashboards.dashboard_journal import CAMPAIGN, make, own
+from tests.support.dashboards.dashboard_pilot import open_app, until
 
 Compare = Callable[..., bool]
 

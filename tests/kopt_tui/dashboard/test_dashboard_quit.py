@@ -9,11 +9,11 @@ import pytest
 
 from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.confirm import ConfirmScreen
-from tests.support.dashboard_control_case import NARROW, make_workspace
-from tests.support.dashboard_journal import (
+from tests.support.dashboards.dashboard_control_case import NARROW, make_workspace
+from tests.support.dashboards.dashboard_journal import (
     CAMPAIGN,
 )
-from tests.support.dashboard_pilot import open_app, until
+from tests.support.dashboards.dashboard_pilot import open_app, until
 
 
 @pytest.fixture

@@ -15,8 +15,15 @@ from kopt_tui.widgets import keys
 from kopt_tui.widgets.log_pane import LogPane
 from kopt_tui.widgets.pane import Pane, changed_cells, fit
 from kopt_tui.widgets.slots_pane import StreamPane
-from tests.support.dashboard_journal import CAMPAIGN, Journal, campaign, candidate_id, make, own
-from tests.support.dashboard_pilot import open_app, shown, until
+from tests.support.dashboards.dashboard_journal import (
+    CAMPAIGN,
+    Journal,
+    campaign,
+    candidate_id,
+    make,
+    own,
+)
+from tests.support.dashboards.dashboard_pilot import open_app, shown, until
 
 NARROW, WIDE = (80, 24), (200, 50)
 

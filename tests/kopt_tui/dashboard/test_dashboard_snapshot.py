@@ -20,7 +20,7 @@ from kopt_tui.snapshot.snapshot import Focus, Snapshot
 from kopt_tui.snapshot.snapshot_builder import LOG_LINES, Builder
 from kopt_tui.widgets.about_pane import state_spans
 from kopt_tui.widgets.classes_pane import ClassesPane
-from tests.support.dashboard_journal import (
+from tests.support.dashboards.dashboard_journal import (
     CAMPAIGN,
     HOSTILE,
     LONG,

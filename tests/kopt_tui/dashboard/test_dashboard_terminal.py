@@ -18,8 +18,8 @@ import pytest
 from engine.journal import liveness
 from engine.journal.liveness import Lease
 from engine.journal.write import Writer
-from tests.support.dashboard_journal import CAMPAIGN, make, own
-from tests.support.dashboard_terminal import Terminal, dashboard
+from tests.support.dashboards.dashboard_journal import CAMPAIGN, make, own
+from tests.support.dashboards.dashboard_terminal import Terminal, dashboard
 from tests.support.paths import ROOT
 
 

@@ -15,8 +15,8 @@ from kopt_tui.widgets.patch_pane import patch_lines, wrapped
 from kopt_tui.widgets.report_pane import markdown_lines
 from kopt_tui.widgets.slots_pane import StreamPane
 from kopt_tui.widgets.tones import Line
-from tests.support import samples
-from tests.support.dashboard_journal import CAMPAIGN, HOSTILE, PATCH
+from tests.support.dashboards import samples
+from tests.support.dashboards.dashboard_journal import CAMPAIGN, HOSTILE, PATCH
 
 REPORT = """\
 # rmsnorm on a card

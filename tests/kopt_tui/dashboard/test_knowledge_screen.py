@@ -8,8 +8,8 @@ import pytest
 
 from engine.knowledge import page_library
 from kopt_tui.widgets.report_pane import markdown_lines
-from tests.support.dashboard_journal import HOSTILE, make
-from tests.support.dashboard_pilot import open_app, shown, until
+from tests.support.dashboards.dashboard_journal import HOSTILE, make
+from tests.support.dashboards.dashboard_pilot import open_app, shown, until
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=["narrow", "wide"])

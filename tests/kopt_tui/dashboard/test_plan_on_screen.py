@@ -13,7 +13,7 @@ from engine.journal.records import Bottleneck
 from kopt_tui.snapshot.snapshot import Focus
 from kopt_tui.snapshot.snapshot_builder import Builder
 from kopt_tui.widgets.bottleneck_pane import BottleneckPane
-from tests.support import records_case as case
+from tests.support.dashboards import records_case as case
 
 PLAN = RoundPlan(round=2, planned=4, rewrites=1, fixed=1,
                  split="weights: planned 1.45, others 1.00",

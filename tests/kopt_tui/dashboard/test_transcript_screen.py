@@ -20,9 +20,16 @@ from kopt_tui.dashboard.dashboard import Dashboard
 from kopt_tui.screens.transcript import TranscriptScreen
 from kopt_tui.widgets.transcript_pane import TranscriptPane
 from kopt_tui.widgets.transcript_rows import cuts
-from tests.support import transcript_case as case
-from tests.support.dashboard_journal import CAMPAIGN, HOSTILE, Journal, candidate_id, make, own
-from tests.support.dashboard_pilot import open_app, shown, until
+from tests.support.agents import transcript_case as case
+from tests.support.dashboards.dashboard_journal import (
+    CAMPAIGN,
+    HOSTILE,
+    Journal,
+    candidate_id,
+    make,
+    own,
+)
+from tests.support.dashboards.dashboard_pilot import open_app, shown, until
 
 NARROW, WIDE = (80, 24), (200, 50)
 

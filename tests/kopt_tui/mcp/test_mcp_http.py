@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import campaigns
-from tests.support.command_line import kopt
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import kopt
 
 if TYPE_CHECKING:
     pass

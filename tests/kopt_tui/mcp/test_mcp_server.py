@@ -19,9 +19,9 @@ from harness.errors import InputError
 from kopt_tui.main import VERBS
 from kopt_tui.mcp import skill, verb_call
 from kopt_tui.mcp.verb_call import VerbCall, VerbFailed
-from tests.support import campaigns
-from tests.support.command_line import kopt, write_campaign
+from tests.support.engines import campaigns
 from tests.support.paths import ROOT
+from tests.support.programs.command_line import kopt, write_campaign
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -15,7 +15,7 @@ from engine.discovery.watched.draft_task import TaskDraft
 from engine.discovery.watched.expected import reference_source
 from harness.errors import InputError
 from harness.tasks.task_file import check
-from tests.support import watched_case
+from tests.support.kernels import watched_case
 
 pytestmark = pytest.mark.slow  # the tests import torch themselves
 torch: Any = None

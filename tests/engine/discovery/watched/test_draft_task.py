@@ -12,7 +12,7 @@ from harness.call_trace.watched_calls import ObservedCall, ObservedValue
 from harness.errors import InputError
 from harness.tasks.target import BASELINE
 from harness.tasks.task_file import check
-from tests.support import watched_case
+from tests.support.kernels import watched_case
 
 
 def draft_of(function: str) -> TaskDraft:

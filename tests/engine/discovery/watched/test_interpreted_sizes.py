@@ -11,8 +11,8 @@ from engine.discovery.watched.interpreted_sizes import MOST_VALUES, with_smaller
 from harness.tasks import task_file
 from harness.tasks.target import Arg, ConfigClass, Target
 from tests.support import repos
-from tests.support.command_line import answer, kopt
-from tests.support.triton_sources import RMS_NORM
+from tests.support.kernels.triton_sources import RMS_NORM
+from tests.support.programs.command_line import answer, kopt
 
 
 @pytest.mark.parametrize(("shape", "interpreted"), [

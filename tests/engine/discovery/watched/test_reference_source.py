@@ -19,7 +19,7 @@ from harness.call_trace.watched_calls import (
     WatchedProgram,
 )
 from harness.isolation.process_outcome import ProcessOutcome
-from tests.support import watched_case
+from tests.support.kernels import watched_case
 
 KERNEL = "def f(x, w, eps=0.1): ..."
 X = ObservedValue(kind="tensor", dtype="float32", shape=(4, 6), stride=(6, 1))

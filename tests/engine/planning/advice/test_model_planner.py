@@ -10,7 +10,7 @@ from engine.manifest.pool_schema import PoolSpec
 from engine.planning.advice import model_planner
 from engine.planning.round_plan import plan
 from engine.workers.model.model_process import RequestAnswer
-from tests.support.plan_case import AGENT, plan_inputs, tunable
+from tests.support.searches.plan_case import AGENT, plan_inputs, tunable
 
 GOOD = ["Stage the rows in shared memory so that each is read once",
         "Split the columns over two warps to hide the latency of loads"]

@@ -11,9 +11,9 @@ from engine.journal.decoded import patch_review
 from engine.planning.advice import patch_reviewer
 from engine.workers import agent
 from engine.workers.model.model_process import RequestAnswer
-from tests.support import campaigns, waiting_case
-from tests.support.command_line import kopt
-from tests.support.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.agents.scripted_provider import ScriptedProvider, ScriptedTurn
+from tests.support.engines import campaigns, waiting_case
+from tests.support.programs.command_line import kopt
 
 needs_extra = pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")
 REVIEW = ScriptedTurn(text="1. **What it does**: one cost is smaller.\x1b[31m\n"

@@ -16,7 +16,7 @@ from harness.benchmark.verdict.canary_check import UNBUILT
 from harness.errors import InputError
 from harness.verdict import Evidence, Verdict
 from tests.support import repos
-from tests.support.build_case import BUILT, make, with_build
+from tests.support.benchmarks.build_case import BUILT, make, with_build
 
 
 def test_build_in_checkout_rebuilds_only_what_changed(tmp_path: Path) -> None:

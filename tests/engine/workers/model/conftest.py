@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.tcp_listener import Listener, upper
+from tests.support.programs.tcp_listener import Listener, upper
 
 
 @pytest.fixture

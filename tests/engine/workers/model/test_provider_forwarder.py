@@ -25,7 +25,7 @@ from harness.isolation import guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits
 from tests.support.paths import ROOT
-from tests.support.tcp_listener import Listener, upper
+from tests.support.programs.tcp_listener import Listener, upper
 
 HEAD = f"""
 import socket, sys, json

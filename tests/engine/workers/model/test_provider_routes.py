@@ -21,8 +21,9 @@ from harness.errors import InputError
 from harness.isolation import guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
-from tests.support import campaigns, worker_bench
-from tests.support.tcp_listener import Listener, upper
+from tests.support.agents import worker_bench
+from tests.support.engines import campaigns
+from tests.support.programs.tcp_listener import Listener, upper
 
 HEAD = """
 import json, os, socket, sys

@@ -9,13 +9,14 @@ import pytest
 
 from engine.workers import agent
 from engine.workers.transcript import TranscriptReader
-from tests.support import agent_case, campaigns
-from tests.support.scripted_provider import (
+from tests.support.agents import agent_case
+from tests.support.agents.scripted_provider import (
     SUBMIT,
     Message,
     ScriptedProvider,
     ScriptedTurn,
 )
+from tests.support.engines import campaigns
 
 pytestmark = [pytest.mark.slow,
               pytest.mark.skipif(bool(agent.missing_extra()), reason="needs the extra agent")]

@@ -20,7 +20,7 @@ from harness.isolation import guard
 from harness.isolation.confinement import Confine
 from harness.isolation.process_outcome import Limits, ProcessOutcome
 from harness.verdict import Verdict, rejected
-from tests.support.processes import until
+from tests.support.programs.processes import until
 
 OnWait = Callable[[str], None]
 RIGHT = Verdict(valid=True, correct=True)

@@ -1,0 +1,1 @@
+"""Honest candidates that resemble an exploit."""

@@ -1,0 +1,1 @@
+"""Workers and providers of models for tests: scripted, hostile, failing and mending ones."""

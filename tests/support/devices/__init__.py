@@ -1,0 +1,1 @@
+"""Recorded cards and stand-ins for their vendors' tools."""

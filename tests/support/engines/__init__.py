@@ -1,0 +1,1 @@
+"""Whole campaigns and engines for tests, from a tiny project to the waiting line."""

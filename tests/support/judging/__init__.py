@@ -1,0 +1,1 @@
+"""Parts of one evaluation: sources to audit, oracles, rings, slots and traces."""

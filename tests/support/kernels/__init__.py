@@ -1,0 +1,1 @@
+"""Small kernels, modules and functions that tests judge, rewrite or draft."""

@@ -1,0 +1,1 @@
+"""Real processes: commands in forks, zygotes that tests share, supervisors, servers."""
