@@ -94,7 +94,9 @@ class _Dependencies:
             if not outside and any(place in self.tree.files for place in places):
                 continue
             if name not in self._known.headers:
-                yield source.see(token, _rule_for_new(name, "includes"))
+                missing = ", a file that the candidate does not have (a new one counts only if " \
+                    "`edit` includes it)" if form == '"' and not outside else ""
+                yield source.see(token, _rule_for_new(name, "includes", missing))
         for index, token in enumerate(source.tokens):
             if token.kind == "name" and token.text in ("dlopen", "dlmopen") \
                     and source.follows(index, "("):
@@ -196,12 +198,12 @@ def _rule(why: str) -> AuditRule:
     return AuditRule(RULE, "reject", why)
 
 
-def _rule_for_new(name: str, how: str) -> AuditRule:
+def _rule_for_new(name: str, how: str, note: str = "") -> AuditRule:
     """Return a reject for a new package or header, but a flag for a kernel language."""
     language = re.split(r"[./]", name)[0]
     if language in NAMES["kernel_languages"]:
         return AuditRule(RULE, "flag", f"{how} {language}, a kernel language new to the project")
-    return _rule(f"{how} {name}")
+    return _rule(f"{how} {name}{note}")
 
 
 def _loads(library: str) -> AuditRule:
