@@ -115,7 +115,7 @@ def test_killed_writer_leaves_whole_transactions(tmp_path: Path) -> None:
     """Each transaction writes a candidate with its verdict and decision, or none of them."""
     code = (
         "import sys, itertools; from pathlib import Path\n"
-        "from tests.support import samples; from engine.journal.write import Writer\n"
+        "from tests.support.dashboards import samples; from engine.journal.write import Writer\n"
         "w = Writer(Path(sys.argv[1])); w.add_campaign(samples.campaign()); print('on', flush=True)"
         "\nfor n in itertools.count():\n"
         "    with w.transaction():\n"
@@ -126,7 +126,7 @@ def test_killed_writer_leaves_whole_transactions(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)],
                                stdout=subprocess.PIPE)
     assert process.stdout is not None
-    process.stdout.readline()
+    assert process.stdout.readline() == b"on\n"
     reader, deadline = Reader(tmp_path), time.monotonic() + 60
     while len(reader.candidates("rms")) < 50:
         assert time.monotonic() < deadline

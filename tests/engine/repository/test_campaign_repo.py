@@ -99,6 +99,7 @@ def test_inherited_git_settings_are_ignored(
                       "[receive]\n\tdenyCurrentBranch = updateInstead\n")
     with (user / ".git" / "config").open("a") as user_config:
         user_config.write(config.read_text())
+    monkeypatch.setattr(git, "CLEARED", {})
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
     monkeypatch.setenv("GIT_CONFIG_KEY_0", "core.hooksPath")

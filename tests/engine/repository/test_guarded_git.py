@@ -49,6 +49,7 @@ def test_inherited_variables_are_cleared_except_exec_path(
     user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = repos.git(user, "--exec-path")
+    monkeypatch.setattr(git, "CLEARED", {})
     monkeypatch.setenv("GIT_EXEC_PATH", place)
     monkeypatch.setenv("GIT_OBJECT_DIRECTORY", "/nonexistent")
     assert Git(user / ".git").find("HEAD") == repos.git(user, "rev-parse", "HEAD")
