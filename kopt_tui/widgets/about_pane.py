@@ -44,7 +44,8 @@ def best_spans(row: CampaignRow, gap: str) -> Line:
     place = row.campaign.iteration_place
     facts = (row.provisional, place if row.campaign.round == 1 else f"iteration {place}",
              row.cost and f"models {row.cost}")
-    nothing = "nothing kept" if row.campaign.state in phrases.ENDED else "nothing kept yet"
+    is_over = row.campaign.state in phrases.ENDED and row.campaign.state != "waiting"
+    nothing = "nothing kept" if is_over else "nothing kept yet"
     return ((phrases.best(row.campaign) or nothing, "bold"),
             (gap + "  ".join(filter(None, facts)), "plain"))
 
