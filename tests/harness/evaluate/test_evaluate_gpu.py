@@ -297,11 +297,14 @@ def test_card_for_one_process_runs_both_kernels_in_it(tmp_path: Path,
     monkeypatch.setattr(telemetry_sources, "sharing_mode", lambda card: SharingMode(
         one_process=True, note=ONE_PROCESS))
     task = load(EXAMPLES / "softmax_triton" / "task.yaml")
-    # The oracle then runs on the CPU. Blocks of a larger class have one call each: too noisy.
-    task = replace(task, classes=(ConfigClass(name="odd", shape={"rows": 16383, "cols": 1000}),))
+    task = replace(task, classes=(  # the oracle then runs on the CPU
+        ConfigClass(name="odd", shape={"rows": 16383, "cols": 1000}),
+        ConfigClass(name="some", shape={"rows": 4096, "cols": 4096})))
     for name, config, outcome in (("gain", TUNED, "faster"), ("same", {}, "tie")):
         verdict = evaluate(task, softmax(tmp_path / name, config, f"# {name}\n"), card(), Settings(
             scratch=str(tmp_path / name / "scratch"), plan=QUICK,
             distributions=("normal",)))
         assert verdict.correct and ONE_PROCESS in verdict.notes, verdict
-        assert {row.outcome for row in verdict.rows} == {outcome}, verdict
+        odd, some = verdict.rows
+        assert odd.outcome == outcome, verdict
+        assert some.outcome in (outcome, "tie"), verdict  # its blocks of one call are noisy
