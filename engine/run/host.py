@@ -25,6 +25,8 @@ from harness.errors import EnvironmentFault, Refused
 
 PR_SET_CHILD_SUBREAPER = 36
 START_S = 20.0
+LEAST_FREE_KIB = 1024
+"""With less free space the journal and the logs of an engine may not be written."""
 
 
 def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
@@ -58,8 +60,10 @@ def spawn(workspace: Path, campaign: str, *, decide_only: bool = False) -> int:
                     raise EnvironmentFault(line, where=campaign)
                 free_kib = shutil.disk_usage(log.parent).free >> 10
                 raise EnvironmentFault(
-                    f"the engine ended at once and wrote nothing to {log}", where=campaign,
-                    fix=f"{free_kib} KiB are free there: free some, or choose another --workspace")
+                    f"the engine ended at once and wrote nothing to {log}, where {free_kib} KiB "
+                    "are free", where=campaign,
+                    fix="free some space or choose another --workspace" if free_kib < LEAST_FREE_KIB
+                    else f"kopt resume {campaign}; if it ends again, look for it in dmesg")
             time.sleep(0.02)
         raise EnvironmentFault(f"the host did not start within {START_S:g} s", where=str(log))
 

@@ -87,7 +87,8 @@ def _records(text: str) -> list[list[str]] | None:
         if isinstance(rows, list) and rows and isinstance(rows[0], dict)]
     if len(lists) != 1 or not all(isinstance(row, dict) for row in lists[0]):
         raise UnreadableTable("is JSON, but no list of objects, one for each row")
-    rows = [_of_pytest(row) if isinstance(row.get("stats"), dict) else row for row in lists[0]]
+    rows = [_of_pytest(row) if "fullname" in row and isinstance(row.get("stats"), dict) else row
+            for row in lists[0]]
     header = list(dict.fromkeys(name for row in rows for name, cell in row.items()
                                 if not isinstance(cell, list | dict)))
     return [header, *([_cell(row.get(name)) for name in header] for row in rows)]

@@ -11,9 +11,14 @@ from harness.errors import EnvironmentFault
 from tests.support.engines import campaigns
 
 
+@pytest.mark.parametrize(("least_free_kib", "advice"), [
+    (0, "kopt resume "), (1 << 60, "free some space or choose another --workspace")],
+    ids=["enough space", "a full disk"])
 def test_engine_that_ends_without_a_word_names_its_log_and_the_free_space(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        least_free_kib: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = campaigns.campaigns.create(tmp_path / "w", campaigns.project(tmp_path / "p"))
     monkeypatch.setattr(host.sys, "executable", "/bin/false")  # as on a disk without a free byte
-    with pytest.raises(EnvironmentFault, match=r"wrote nothing to .*host\.log \(\d+ KiB are free"):
+    monkeypatch.setattr(host, "LEAST_FREE_KIB", least_free_kib)
+    with pytest.raises(EnvironmentFault, match=r"nothing to .*host\.log, where \d+ KiB ") as end:
         host.spawn(setup.workspace, setup.id)
+    assert end.value.fix.startswith(advice)

@@ -38,10 +38,12 @@ FILES: list[tuple[bytes, list[str], list[list[str]]]] = [
      ["m", "us", "ok", "why"], [["1", "2.50", "true", ""], ["2", "1e-3", "", ""]]),
     (b'{"context": {"cpus": 2}, "benchmarks": [{"name": "f/8", "us": 3, "all": [1, 2]}]}',
      ["name", "us"], [["f/8", "3"]]),
-    (b'{"machine_info": {}, "benchmarks": [{"name": "t[8]", "params": {"n": 8}, "param": "8", '
+    (b'{"machine_info": {}, "benchmarks": [{"name": "t[8]", "fullname": "b.py::t[8]", '
+     b'"params": {"n": 8}, "param": "8", '
      b'"extra_info": {"err": 0.5}, "stats": {"min": 1e-3, "median": 2e-3, "data": [1]}}]}',
      ["name", "n", "err", "min_time_s", "median_time_s", "passed"],
      [["t[8]", "8", "0.5", "1e-3", "2e-3", "true"]]),
+    (b'[{"name": "f/8", "us": 3, "stats": {"median": 2e-3}}]', ["name", "us"], [["f/8", "3"]]),
     (b"[us],m\n1,2\n", ["[us]", "m"], [["1", "2"]]),
 ]
 
